@@ -1,0 +1,110 @@
+"""Writing a checkpoint: the whole state of a snapshot as one classic Parquet file, then the hint that points at it.
+
+Protocol sections: Checkpoints, Checkpoint Format, Last Checkpoint File.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lake_core.delta.commit_file import ADD_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, read_last_checkpoint
+from lake_core.delta.properties import deleted_file_retention_ms
+from lake_core.delta.snapshot import Snapshot
+
+_METADATA = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("configuration", PARTITION_VALUES),
+        ("createdTime", pa.int64()),
+    ]
+)
+_PROTOCOL = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", pa.list_(pa.string())),
+        ("writerFeatures", pa.list_(pa.string())),
+    ]
+)
+_DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
+
+
+def write_checkpoint(snapshot: Snapshot, now: int) -> None:
+    """Write the checkpoint of a snapshot's version. `now`: milliseconds, decides which tombstones have expired.
+
+    A crash at any point leaves the table as it was: the hint is written last, and it only ever points forward.
+    """
+    sink = pa.BufferOutputStream()
+    table, adds = _state(snapshot, now)
+    pq.write_table(table, sink, compression="snappy")
+    body = sink.getvalue()
+    snapshot.store.put(checkpoint_key(snapshot.version), memoryview(body))
+    hint = read_last_checkpoint(snapshot.store)
+    if hint is None or hint <= snapshot.version:
+        last = {"version": snapshot.version, "size": table.num_rows, "sizeInBytes": body.size, "numOfAddFiles": adds}
+        snapshot.store.put(LAST_CHECKPOINT, json.dumps(last, separators=(",", ":")).encode())
+
+
+def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
+    adds = snapshot.files([name for name, _ in ADD_FIELDS])
+    # A checkpoint is read to rebuild the state, never to tail changes.
+    adds = adds.set_column(adds.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(adds)))
+    tags = snapshot.tags()
+    if tags:
+        values = [list(tags.get(path, {}).items()) if path in tags else None for path in adds["path"].to_pylist()]
+        adds = adds.append_column("tags", pa.array(values, PARTITION_VALUES))
+    removes = snapshot.tombstones()
+    expired = pc.less_equal(pc.fill_null(removes["deletionTimestamp"], 0), now - deleted_file_retention_ms(snapshot.metadata.configuration))
+    removes = removes.filter(pc.invert(expired))
+    removes = removes.set_column(removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes)))
+    columns: list[tuple[str, pa.StructArray]] = [
+        ("protocol", _rows([snapshot.protocol.to_json()], _PROTOCOL)),
+        ("metaData", _rows([_pairs(snapshot.metadata.to_json())], _METADATA)),
+        ("domainMetadata", _rows([domain.to_json() for domain in snapshot.domains], _DOMAIN)),
+        ("txn", _struct(snapshot.transactions().select([name for name, _ in TRANSACTION_FIELDS]))),
+        ("remove", _struct(_without_empty(removes, REMOVE_FIELDS))),
+        ("add", _struct(_without_empty(adds, ADD_FIELDS))),
+    ]
+    columns = [(name, array) for name, array in columns if len(array) or name in ("txn", "remove", "add")]
+    total = sum(len(array) for _, array in columns)
+    before = 0
+    padded = {}
+    for name, array in columns:
+        after = total - before - len(array)
+        padded[name] = pa.chunked_array([pa.nulls(before, array.type), array, pa.nulls(after, array.type)])
+        before += len(array)
+    return pa.table(padded), len(adds)
+
+
+def _without_empty(table: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
+    """Leave out optional columns that no row uses; readers take a missing column for nulls."""
+    optional = {"deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"}
+    unused = [name for name, _ in fields if name in optional and table[name].null_count == len(table)]
+    return table.drop_columns(unused)
+
+
+def _struct(table: pa.Table) -> pa.StructArray:
+    arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in table.columns]
+    return pa.StructArray.from_arrays(arrays, fields=list(table.schema))
+
+
+def _rows(bodies: list[dict[str, Any]], kind: pa.StructType) -> pa.StructArray:
+    return pa.array(bodies, kind)
+
+
+def _pairs(body: dict[str, Any]) -> dict[str, Any]:
+    """Maps as the lists of pairs that Arrow takes."""
+    file_format = {**body["format"], "options": list(body["format"]["options"].items())}
+    return {**body, "format": file_format, "configuration": list(body["configuration"].items())}

@@ -1,0 +1,242 @@
+"""Commit files: from JSON lines to columns, and back.
+
+A run of commits is parsed at once by Arrow's JSON reader; a marker row before each commit carries its version. Unknown
+fields and actions are ignored, as the protocol asks. Protocol sections: Delta Log Entries, Actions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
+from lake_core.delta.errors import CorruptCommit, MalformedAction
+from lake_core.delta.log_segment import commit_key
+
+_MARKER = "lake-orch:version"
+
+DELETION_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+PARTITION_VALUES = pa.map_(pa.string(), pa.string())
+
+ADD_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("path", pa.string()),
+    ("partitionValues", PARTITION_VALUES),
+    ("size", pa.int64()),
+    ("modificationTime", pa.int64()),
+    ("dataChange", pa.bool_()),
+    ("stats", pa.string()),
+    ("deletionVector", DELETION_VECTOR),
+    ("baseRowId", pa.int64()),
+    ("defaultRowCommitVersion", pa.int64()),
+    ("clusteringProvider", pa.string()),
+)
+"""Columns of add actions in bulk, in the protocol's own names."""
+
+REMOVE_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("path", pa.string()),
+    ("deletionTimestamp", pa.int64()),
+    ("dataChange", pa.bool_()),
+    ("extendedFileMetadata", pa.bool_()),
+    ("partitionValues", PARTITION_VALUES),
+    ("size", pa.int64()),
+    ("deletionVector", DELETION_VECTOR),
+    ("baseRowId", pa.int64()),
+    ("defaultRowCommitVersion", pa.int64()),
+)
+"""Columns of remove actions in bulk."""
+
+TRANSACTION_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("appId", pa.string()),
+    ("version", pa.int64()),
+    ("lastUpdated", pa.int64()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRun:
+    """The actions of consecutive commits under one metadata, in columns.
+
+    Each table has, beside the action's own fields, `commit` (the version) and `position` (order over the whole run).
+    """
+
+    versions: tuple[int, ...]
+    adds: pa.Table
+    removes: pa.Table
+    transactions: pa.Table
+    protocol: Protocol | None
+    """The last one of the run, if any."""
+    metadata: Metadata | None
+    """The one that the run starts with, if any: a metadata change always starts a new run."""
+    domains: tuple[DomainMetadata, ...]
+    sources: tuple[bytes, ...]
+    """The commits' own bytes, for what is read from them only now and then (tags)."""
+
+
+def split_runs(commits: Iterable[tuple[int, bytes]]) -> Iterator[tuple[Metadata | None, list[tuple[int, bytes]]]]:
+    """Group commits so that a commit that changes the metadata starts a new group."""
+    metadata: Metadata | None = None
+    group: list[tuple[int, bytes]] = []
+    for version, data in commits:
+        bodies = list(single_actions(version, data, "metaData"))
+        if len(bodies) > 1:
+            raise CorruptCommit(f"{commit_key(version)} holds {len(bodies)} metaData actions; the protocol allows one")
+        if bodies:
+            if group:
+                yield metadata, group
+            metadata, group = Metadata.from_json(bodies[0]), []
+        group.append((version, data))
+    if group:
+        yield metadata, group
+
+
+def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str], metadata: Metadata | None) -> CommitRun:
+    """Parse commits that share their partition columns (`partition_keys`: their names as the log spells them).
+
+    Raises CorruptCommit naming the file for anything that is not lines of JSON actions, a cut last line included.
+    """
+    body = b"".join(b'{"%s":%d}\n%s\n' % (_MARKER.encode(), version, data) for version, data in commits)
+    schema = _json_schema(partition_keys)
+    try:
+        table = _read_json(body, schema)
+    except pa.ArrowInvalid as error:
+        raise _culprit(commits, schema, error) from None
+    version = pc.fill_null_forward(table[_MARKER].combine_chunks())
+    position = pa.array(np.arange(len(table)))
+    protocol: Protocol | None = None
+    domains: list[DomainMetadata] = []
+    for number, data in commits:
+        for found in single_actions(number, data, "protocol"):
+            protocol = Protocol.from_json(found)
+        domains += [DomainMetadata.from_json(found) for found in single_actions(number, data, "domainMetadata")]
+
+    def rows(action: str, key: str, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
+        column = table[action].combine_chunks()
+        present = column.is_valid()
+        struct = column.filter(present)
+        columns = {
+            name: partition_map(pc.struct_field(struct, name), partition_keys) if kind == PARTITION_VALUES else pc.struct_field(struct, name)
+            for name, kind in fields
+        }
+        if columns[key].null_count:
+            raise MalformedAction(f"a commit between versions {commits[0][0]} and {commits[-1][0]} has an action {action} without {key}")
+        return pa.table(columns).append_column("commit", version.filter(present)).append_column("position", position.filter(present))
+
+    return CommitRun(
+        versions=tuple(number for number, _ in commits),
+        adds=rows("add", "path", ADD_FIELDS),
+        removes=rows("remove", "path", REMOVE_FIELDS),
+        transactions=rows("txn", "appId", TRANSACTION_FIELDS),
+        protocol=protocol,
+        metadata=metadata,
+        domains=tuple(domains),
+        sources=tuple(data for _, data in commits),
+    )
+
+
+def read_commit_info(version: int, data: bytes) -> dict[str, Any]:
+    """A commit's provenance (its commitInfo), empty where it has none."""
+    return next(single_actions(version, data, "commitInfo"), {})
+
+
+def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
+    """The `tags` of the run's add actions by path, the last one winning. Only the lines that have tags are looked at."""
+    tags: dict[str, dict[str, str | None]] = {}
+    for version, data in zip(run.versions, run.sources, strict=True):
+        for line in _lines_with(data, b'"tags"'):
+            body = _loads(version, line).get("add")
+            if isinstance(body, dict) and body.get("tags"):
+                tags[body["path"]] = body["tags"]
+    return tags
+
+
+def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
+    """A commit's bytes: one JSON object a line, None-valued fields left out."""
+    lines = (
+        json.dumps({name: {key: value for key, value in body.items() if value is not None}}, separators=(",", ":"), ensure_ascii=False)
+        for name, body in actions
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
+    """Partition values as the protocol's map<string,string>, one entry a partition column, from a struct of strings."""
+    rows, width = len(struct), len(keys)
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
+    names = pa.array(list(keys), pa.string())
+    if not width:
+        return pa.MapArray.from_arrays(offsets, names, names)
+    values = pa.concat_arrays([pc.struct_field(struct, key) for key in keys])
+    row_major = pa.array(np.arange(rows * width).reshape(width, rows).T.ravel())
+    return pa.MapArray.from_arrays(offsets, names.take(pa.array(np.tile(np.arange(width), rows))), values.take(row_major))
+
+
+def _json_schema(partition_keys: Sequence[str]) -> pa.Schema:
+    partition_struct = pa.struct([(key, pa.string()) for key in partition_keys])
+
+    def struct(fields: Sequence[tuple[str, pa.DataType]]) -> pa.StructType:
+        return pa.struct([(name, partition_struct if kind == PARTITION_VALUES else kind) for name, kind in fields])
+
+    return pa.schema(
+        [(_MARKER, pa.int64()), ("add", struct(ADD_FIELDS)), ("remove", struct(REMOVE_FIELDS)), ("txn", struct(TRANSACTION_FIELDS))]
+    )
+
+
+def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
+    return pa_json.read_json(
+        pa.BufferReader(body),
+        # One block: a line may be as long as it likes, and blocks are parsed one after another anyway.
+        read_options=pa_json.ReadOptions(use_threads=False, block_size=max(len(body) + 1, 1 << 16)),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
+
+
+def _culprit(commits: Sequence[tuple[int, bytes]], schema: pa.Schema, error: Exception) -> CorruptCommit:
+    for version, data in commits:
+        try:
+            _read_json(b"{}\n" + data, schema)
+        except pa.ArrowInvalid as own:
+            return CorruptCommit(f"{commit_key(version)} is not a commit: {own}. Restore it from a backup, or open an earlier version")
+    return CorruptCommit(f"commits {commits[0][0]} to {commits[-1][0]} cannot be parsed: {error}")
+
+
+def single_actions(version: int, data: bytes, name: str) -> Iterator[dict[str, Any]]:
+    """The bodies of a commit's actions of one name, in order; for actions that a commit holds few of."""
+    for line in _lines_with(data, f'"{name}"'.encode()):
+        body = _loads(version, line).get(name)
+        if isinstance(body, dict):
+            yield body
+
+
+def _lines_with(data: bytes, needle: bytes) -> Iterator[bytes]:
+    position = 0
+    while (found := data.find(needle, position)) >= 0:
+        start = data.rfind(b"\n", 0, found) + 1
+        end = data.find(b"\n", found)
+        end = len(data) if end < 0 else end
+        yield data[start:end]
+        position = end
+
+
+def _loads(version: int, line: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise CorruptCommit(f"{commit_key(version)} holds a line that is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise CorruptCommit(f"{commit_key(version)} holds a line that is not an action")
+    return body

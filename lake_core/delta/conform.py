@@ -1,0 +1,163 @@
+"""Bringing Arrow data into a table's schema: on the way in strictly, on the way out as far as Parquet files may differ."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
+from lake_core.delta.schema import arrow_type, schema_from_arrow, type_from_arrow
+
+
+def check_fits(data: pa.Schema, table: pa.Schema) -> None:
+    """Raises SchemaMismatch unless data of one schema can be written to a table of the other without loss.
+
+    Columns are matched by name, ignoring case. The data may lack nullable columns; it may not have others, and its types
+    must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
+    """
+    schema_from_arrow(data)
+    _check_struct(list(data), list(table), "")
+
+
+def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Data in the table's own schema: columns in its order, types decoded and widened, missing ones null.
+
+    Call `check_fits` first. Raises ConstraintViolation for nulls in NOT NULL columns, SchemaMismatch for a value that a
+    widening cannot hold exactly (nanoseconds, decimals).
+    """
+    by_name = {name.lower(): index for index, name in enumerate(batch.column_names)}
+    columns = []
+    for child in schema:
+        index = by_name.get(child.name.lower())
+        if index is None:
+            columns.append(pa.chunked_array([pa.nulls(batch.num_rows, child.type)], child.type))
+            continue
+        try:
+            chunks = [_convert(chunk, child.type) for chunk in batch.column(index).chunks]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"column {child.name!r} cannot be written as {child.type}: {error}") from None
+        columns.append(pa.chunked_array(chunks, child.type))
+    for child, column in zip(schema, columns, strict=True):
+        for chunk in column.chunks:
+            _check_nulls(chunk, child, child.name)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of a data file in the table's schema: missing columns null, extra ones dropped, older types widened.
+
+    Raises CorruptDataFile for a type that cannot become the table's.
+    """
+    by_name = {name: index for index, name in enumerate(batch.column_names)}
+    folded = {name.lower(): index for name, index in by_name.items()}
+    columns = []
+    for child in schema:
+        index = by_name.get(child.name, folded.get(child.name.lower()))
+        if index is None:
+            columns.append(pa.chunked_array([pa.nulls(batch.num_rows, child.type)], child.type))
+            continue
+        column = batch.column(index)
+        if column.type != child.type:
+            try:
+                column = pa.chunked_array([_convert(chunk, child.type) for chunk in column.chunks], child.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+                raise CorruptDataFile(f"column {child.name!r} is {column.type} in a data file and {child.type} in the table: {error}") from None
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
+    known = {child.name.lower(): child for child in table}
+    given = {child.name.lower() for child in data}
+    extra = [child.name for child in data if child.name.lower() not in known]
+    if extra:
+        raise SchemaMismatch(
+            f"the data has columns that the table lacks: {', '.join(path + name for name in extra)}. Drop them, or add them to the table first"
+        )
+    for child in table:
+        if not child.nullable and child.name.lower() not in given:
+            raise SchemaMismatch(f"the data lacks the column {path}{child.name!r}, which the table declares NOT NULL")
+    for child in data:
+        _check_type(child.type, known[child.name.lower()].type, path + child.name)
+
+
+def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
+    if pa.types.is_dictionary(data) or pa.types.is_run_end_encoded(data):
+        data = data.value_type
+    if pa.types.is_struct(table) and pa.types.is_struct(data):
+        _check_struct(list(data), list(table), f"{path}.")
+    elif pa.types.is_map(table) and pa.types.is_map(data):
+        _check_type(data.key_type, table.key_type, f"{path}.key")
+        _check_type(data.item_type, table.item_type, f"{path}.value")
+    elif pa.types.is_list(table) and hasattr(data, "value_field"):
+        _check_type(data.value_type, table.value_type, f"{path}.element")
+    elif not pa.types.is_null(data) and not _widens(data, table, path):
+        raise SchemaMismatch(f"column {path!r} is {data} in the data and {table} in the table. Cast it to {table} before writing")
+
+
+def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
+    types = pa.types
+    source = arrow_type(type_from_arrow(data, path))
+    if source == table:
+        return True
+    if types.is_integer(source) and types.is_integer(table):
+        return bool(source.bit_width <= table.bit_width)
+    if types.is_integer(source) and types.is_decimal(table):
+        return bool({8: 3, 16: 5, 32: 10, 64: 19}[source.bit_width] <= table.precision - table.scale)
+    if types.is_decimal(source) and types.is_decimal(table):
+        return bool(source.scale <= table.scale and source.precision - source.scale <= table.precision - table.scale)
+    if types.is_floating(table):
+        if types.is_integer(source):
+            return bool(source.bit_width <= (32 if types.is_float64(table) else 16))
+        return bool(types.is_floating(source) and source.bit_width <= table.bit_width)
+    return False
+
+
+def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    types = pa.types
+    source = array.type
+    if types.is_dictionary(source):
+        return _convert(array.dictionary_decode(), kind)
+    if types.is_run_end_encoded(source):
+        return _convert(pc.run_end_decode(array), kind)
+    if types.is_struct(kind) and types.is_struct(source):
+        names = {child.name.lower(): child.name for child in source}
+        exact = {child.name for child in source}
+        children = []
+        for child in kind:
+            name = child.name if child.name in exact else names.get(child.name.lower())
+            children.append(pa.nulls(len(array), child.type) if name is None else _convert(pc.struct_field(array, name), child.type))
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if types.is_list(kind) and hasattr(source, "value_field"):
+        if not types.is_list(source):
+            array = array.cast(pa.list_(source.value_field))
+        values = _convert(array.values.slice(array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()), kind.value_type)
+        return pa.ListArray.from_arrays(_rebased(array), values, type=kind, mask=array.is_null() if array.null_count else None)
+    if types.is_map(kind) and types.is_map(source):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        keys = _convert(array.keys.slice(first, last - first), kind.key_type)
+        items = _convert(array.items.slice(first, last - first), kind.item_type)
+        return pa.MapArray.from_arrays(_rebased(array), keys, items, type=kind, mask=array.is_null() if array.null_count else None)
+    if types.is_timestamp(kind) and types.is_timestamp(source):
+        # The zone is a label on an instant: only the unit is converted, and it must be exact.
+        return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
+    return array.cast(kind)
+
+
+def _rebased(array: pa.Array) -> pa.Array:
+    offsets = array.offsets
+    first = offsets[0]
+    return offsets if not first.as_py() else pc.subtract(offsets, first)
+
+
+def _check_nulls(array: pa.Array, child: pa.Field, path: str) -> None:
+    if not child.nullable and array.null_count:
+        raise ConstraintViolation(f"column {path!r} is NOT NULL, but {array.null_count} of its values are null")
+    if pa.types.is_struct(child.type) and any(not c.nullable or pa.types.is_nested(c.type) for c in child.type):
+        present = array.filter(array.is_valid()) if array.null_count else array
+        for nested in child.type:
+            _check_nulls(pc.struct_field(present, nested.name), nested, f"{path}.{nested.name}")
+    elif pa.types.is_list(child.type) and (not child.type.value_field.nullable or pa.types.is_nested(child.type.value_type)):
+        _check_nulls(array.flatten(), child.type.value_field, f"{path}.element")

@@ -1,0 +1,155 @@
+"""The errors of the Delta transaction log. One meaning each; every one is a LakeError."""
+
+from __future__ import annotations
+
+from lake_core.errors import LakeError
+
+
+class DeltaError(LakeError):
+    """Every error of a Delta table is one of these."""
+
+
+class TableNotFound(DeltaError):
+    """No Delta log stands at the location."""
+
+
+class TableAlreadyExists(DeltaError):
+    """A table stands where one was to be created."""
+
+
+class VersionNotFound(DeltaError):
+    """The table has no such version, or the log no longer holds what it needs to rebuild it."""
+
+
+class LogGap(DeltaError):
+    """A commit between the chosen checkpoint (or version 0) and the wanted version is missing from the log."""
+
+
+class CorruptCommit(DeltaError):
+    """A commit file is not lines of JSON actions."""
+
+
+class CorruptCheckpoint(DeltaError):
+    """A checkpoint cannot be read, and no other checkpoint or commits cover its range."""
+
+
+class MissingProtocol(DeltaError):
+    """The log, replayed whole, holds no protocol action."""
+
+
+class MissingMetadata(DeltaError):
+    """The log, replayed whole, holds no metaData action."""
+
+
+class MalformedProtocol(DeltaError):
+    """The protocol action contradicts itself, such as reader version 3 without a feature list."""
+
+
+class MalformedMetadata(DeltaError):
+    """The metaData action, or the schema inside it, does not follow the protocol."""
+
+
+class MalformedAction(DeltaError):
+    """An add, remove or other action lacks a required field, or holds a value that its type does not allow."""
+
+
+class UnsupportedReaderFeature(DeltaError):
+    """The table needs a feature that this reader lacks; reading on would give wrong rows. `feature` names it."""
+
+    def __init__(self, message: str, *, feature: str) -> None:
+        super().__init__(message)
+        self.feature = feature
+
+
+class UnsupportedWriterFeature(DeltaError):
+    """The table needs a feature that this writer lacks; writing would break it for others. `feature` names it."""
+
+    def __init__(self, message: str, *, feature: str) -> None:
+        super().__init__(message)
+        self.feature = feature
+
+
+class UnsupportedType(DeltaError):
+    """A type has no place in a Delta schema, or needs a cast that only the caller can decide on."""
+
+
+class SchemaMismatch(DeltaError):
+    """The data, or a requested schema, does not fit the table's schema. Nothing was written."""
+
+
+class ConstraintViolation(DeltaError):
+    """Rows break a rule of the table, such as NOT NULL. Nothing became visible."""
+
+
+class InvalidPredicate(DeltaError):
+    """A `where` cannot serve the operation that it was given to."""
+
+
+class RowsOutsidePredicate(DeltaError):
+    """An overwrite was given rows that its own `where` does not cover. Nothing became visible."""
+
+
+class PathOutsideTable(DeltaError):
+    """The log names a data file outside the table's root."""
+
+
+class DataFileMissing(DeltaError):
+    """A data file that the snapshot names is gone, most likely vacuumed while it was being read."""
+
+
+class CorruptDataFile(DeltaError):
+    """A data file is not the Parquet that the log promises."""
+
+
+class InvalidProperty(DeltaError):
+    """A table property has a value that its meaning does not allow."""
+
+
+class InvalidTransaction(DeltaError):
+    """A `txn` marker is not an (application id, version) pair."""
+
+
+class ConcurrentModification(DeltaError):
+    """Another writer committed first, and this operation cannot be replayed on top of it.
+
+    `version` is the commit that won. Nothing of this operation is visible: refresh the table and run it again.
+    """
+
+    def __init__(self, message: str, *, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+class ConcurrentAppend(ConcurrentModification):
+    """The winner added files that this operation would have had to read."""
+
+
+class ConcurrentDeleteRead(ConcurrentModification):
+    """The winner removed files that this operation has read."""
+
+
+class ConcurrentDeleteDelete(ConcurrentModification):
+    """The winner removed files that this operation removes too."""
+
+
+class MetadataChanged(ConcurrentModification):
+    """The winner changed the table's schema, partitioning or properties."""
+
+
+class ProtocolChanged(ConcurrentModification):
+    """The winner changed the table's protocol."""
+
+
+class ConcurrentTransaction(ConcurrentModification):
+    """The winner recorded an older version of this operation's own (application id, version) marker."""
+
+
+class CommitTimeout(DeltaError):
+    """The commit lost to other writers until its deadline passed. Nothing of it is visible."""
+
+
+class CommitOutcomeUnknown(DeltaError):
+    """The store stopped answering while a commit was under way, so nobody can say yet whether it landed.
+
+    Repeat the operation with the same `txn` marker: it does nothing if the commit landed. Never delete its files.
+    """

@@ -1,0 +1,45 @@
+"""What happened to a table, from its commits' provenance. Protocol section: Commit Provenance Information."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from lake_core.delta.commit_file import read_commit_info, single_actions
+from lake_core.delta.log_segment import commit_key, list_log
+from lake_core.delta.snapshot import Snapshot
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+_LOOK_BACK = 1000
+"""Commits that are searched for the one that recorded a marker."""
+
+
+def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
+    """The commits up to the snapshot's version that the log still holds, newest first: `version` and the commitInfo's fields."""
+    versions = sorted((v for v in list_log(snapshot.store, end=snapshot.version).commits if v <= snapshot.version), reverse=True)
+    found = []
+    for version in versions if limit is None else versions[:limit]:
+        found.append({"version": version, **read_commit_info(version, snapshot.store.get(commit_key(version)))})
+    return found
+
+
+def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int) -> tuple[int, dict[str, Any]] | None:
+    """The commit that recorded a marker: its version and its commitInfo. None where the log no longer tells."""
+    quoted = json.dumps(app_id, ensure_ascii=False).encode()
+    escaped = json.dumps(app_id).encode()
+    for number, data in _newest_first(store, latest):
+        if quoted in data or escaped in data:
+            for body in single_actions(number, data, "txn"):
+                if body.get("appId") == app_id and body.get("version") == version:
+                    return number, read_commit_info(number, data)
+    return None
+
+
+def _newest_first(store: ObjectStore, latest: int) -> Iterator[tuple[int, bytes]]:
+    for number in range(latest, max(-1, latest - _LOOK_BACK), -1):
+        try:
+            yield number, store.get(commit_key(number))
+        except NotFound:
+            return

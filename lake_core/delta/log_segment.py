@@ -1,0 +1,155 @@
+"""Which log files make up one version of a table: the newest usable checkpoint and every commit after it.
+
+Protocol sections: Delta Log Entries, Checkpoints, Last Checkpoint File. `_last_checkpoint` is a hint: it may be missing,
+stale, cut or wrong, and is never a reason to fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lake_core.delta.errors import DeltaError, LogGap, TableNotFound, VersionNotFound
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+LOG_FOLDER = "_delta_log"
+LAST_CHECKPOINT = f"{LOG_FOLDER}/_last_checkpoint"
+SIDECARS_FOLDER = f"{LOG_FOLDER}/_sidecars"
+
+_COMMIT = re.compile(r"(\d{20})\.json$")
+_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet$")
+_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
+_UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)$")
+
+
+def commit_key(version: int) -> str:
+    """Where the commit of a version stands in the log."""
+    return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def checkpoint_key(version: int) -> str:
+    """Where the classic single-file checkpoint of a version stands in the log."""
+    return f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """A complete checkpoint: one file, or all the parts of a multi-part one."""
+
+    version: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """The files that rebuild a table at `version`."""
+
+    version: int
+    checkpoint: CheckpointFiles | None
+    commits: tuple[int, ...]
+    """Versions of the commits to replay on the checkpoint, ascending, without gaps, the last one being `version`."""
+
+
+@dataclass(slots=True)
+class LogListing:
+    """What a log folder holds, as far as it was listed."""
+
+    commits: set[int] = field(default_factory=set)
+    checkpoints: list[CheckpointFiles] = field(default_factory=list)
+    """Complete ones only, ascending by version; several may share a version."""
+
+    def segments(self, version: int | None) -> Iterator[LogSegment | DeltaError]:
+        """Every way to rebuild `version` (None: the latest), best first: from the newest checkpoint, at last from version 0.
+
+        A way that is barred by a missing commit is yielded as the error that says so.
+        """
+        latest = max(self.commits | {found.version for found in self.checkpoints}, default=-1)
+        target = latest if version is None else version
+        if target > latest or target < 0:
+            yield VersionNotFound(f"version {target} does not exist: the latest is {latest}")
+            return
+        bases: list[CheckpointFiles | None] = [found for found in reversed(self.checkpoints) if found.version <= target]
+        for base in [*bases, None]:
+            first = base.version + 1 if base else 0
+            wanted = range(first, target + 1)
+            missing = next((number for number in wanted if number not in self.commits), None)
+            if missing is None:
+                yield LogSegment(target, base, tuple(wanted))
+            else:
+                since = f"the checkpoint of version {base.version}" if base else "the start of the log"
+                yield LogGap(
+                    f"commit {missing} is missing between {since} and version {target}. "
+                    f"Restore {commit_key(missing)} from a backup, or open a version outside the gap"
+                )
+
+
+def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> LogListing:
+    """List the log from version `start` on, up to and including version `end` if given."""
+    listing = LogListing()
+    parts: dict[tuple[int, int], dict[int, str]] = {}
+    folder = f"{LOG_FOLDER}/"
+    for meta in store.list(folder, start_after=f"{folder}{start:020d}" if start else ""):
+        name = meta.key[len(folder) :]
+        if end is not None and name[:20].isdigit() and int(name[:20]) > end:
+            break
+        if match := _COMMIT.fullmatch(name):
+            listing.commits.add(int(match[1]))
+        elif match := (_CLASSIC.fullmatch(name) or _UUID.fullmatch(name)):
+            listing.checkpoints.append(CheckpointFiles(int(match[1]), (meta.key,)))
+        elif match := _PART.fullmatch(name):
+            number, part, total = int(match[1]), int(match[2]), int(match[3])
+            parts.setdefault((number, total), {})[part] = meta.key
+    for (number, total), found in parts.items():
+        if total and sorted(found) == list(range(1, total + 1)):
+            listing.checkpoints.append(CheckpointFiles(number, tuple(found[part] for part in sorted(found))))
+    listing.checkpoints.sort(key=lambda found: (found.version, -len(found.keys)))
+    return listing
+
+
+def read_last_checkpoint(store: ObjectStore) -> int | None:
+    """The version that `_last_checkpoint` hints at; None where it is missing or makes no sense."""
+    try:
+        body = json.loads(store.get(LAST_CHECKPOINT))
+        version = body["version"]
+    except (NotFound, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return version if isinstance(version, int) and version >= 0 else None
+
+
+def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegment]:
+    """Every way to rebuild a version, best first; the caller goes on to the next one when a checkpoint turns out damaged.
+
+    Raises TableNotFound, VersionNotFound or LogGap once no way is left and none was yielded.
+    """
+    hint = read_last_checkpoint(store)
+    tried: set[CheckpointFiles | None] = set()
+    first_error: DeltaError | None = None
+    if hint is not None and (version is None or hint <= version):
+        listing = list_log(store, start=hint, end=version)
+        for segment in listing.segments(version):
+            if isinstance(segment, LogSegment) and segment.checkpoint is not None:
+                tried.add(segment.checkpoint)
+                yield segment
+    listing = list_log(store)
+    if not listing.commits and not listing.checkpoints:
+        raise TableNotFound(f"no Delta table at {store.url()}: {LOG_FOLDER}/ holds no commits. Create one with DeltaTable.create")
+    for segment in listing.segments(version):
+        if isinstance(segment, DeltaError):
+            first_error = first_error or segment
+        elif segment.checkpoint not in tried:
+            tried.add(segment.checkpoint)
+            yield segment
+    if not tried and first_error is not None:
+        raise first_error
+
+
+def newer_versions(store: ObjectStore, version: int) -> list[int]:
+    """The commits after `version`, ascending and contiguous; a hole in them is a LogGap."""
+    found = sorted(number for number in list_log(store, start=version).commits if number > version)
+    for expected, number in enumerate(found, start=version + 1):
+        if number != expected:
+            raise LogGap(f"commit {expected} is missing although commit {number} exists. Restore {commit_key(expected)} from a backup")
+    return found

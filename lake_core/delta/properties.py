@@ -1,0 +1,59 @@
+"""Table properties that this implementation acts on. Unknown ones are kept and left alone. Raises InvalidProperty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lake_core.delta.errors import InvalidProperty
+
+_UNITS_MS = {
+    "microsecond": 0.001,
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+_INTERVAL = re.compile(r"(?:interval\s+)?((?:-?\d+(?:\.\d+)?\s+[a-z]+\s*)+)", re.IGNORECASE)
+
+
+def checkpoint_interval(properties: Mapping[str, str]) -> int:
+    """`delta.checkpointInterval`: commits between two checkpoints, 10 by default."""
+    text = properties.get("delta.checkpointInterval", "10")
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise InvalidProperty(f"delta.checkpointInterval is {text!r}: use a whole number from 1 up")
+    return int(text)
+
+
+def deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
+    """`delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default."""
+    return interval_ms(properties.get("delta.deletedFileRetentionDuration", "interval 1 week"), "delta.deletedFileRetentionDuration")
+
+
+def interval_ms(text: str, name: str) -> int:
+    """A Spark interval such as `interval 1 week` or `2 days 3 hours`, in milliseconds."""
+    match = _INTERVAL.fullmatch(text.strip())
+    total = 0.0
+    for number, unit in re.findall(r"(-?\d+(?:\.\d+)?)\s+([a-z]+)", match[1].lower()) if match else ():
+        scale = _UNITS_MS.get(unit.removesuffix("s"))
+        if scale is None:
+            match = None
+            break
+        total += float(number) * scale
+    if match is None or total < 0:
+        raise InvalidProperty(f"{name} is {text!r}: use an interval such as 'interval 7 days' (weeks at most: months differ in length)")
+    return int(total)
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises InvalidProperty for the first property whose value this implementation would stumble over later."""
+    from lake_core.delta.statistics import indexed_columns
+
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidProperty(f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'")
+    checkpoint_interval(properties)
+    deleted_file_retention_ms(properties)
+    indexed_columns(properties)

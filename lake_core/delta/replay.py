@@ -1,0 +1,103 @@
+"""Action reconciliation: from the actions of a log segment to the files, tombstones and markers that are in force.
+
+Protocol section: Action Reconciliation. All in columns: the few paths that the commits name win over the checkpoint's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.checkpoint import Checkpoint
+from lake_core.delta.commit_file import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS, CommitRun
+
+
+def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
+    """The identity of each file action: its path, and its deletion vector's id where it has one (section File identity)."""
+    path = table["path"]
+    if "deletionVector" not in table.column_names or table["deletionVector"].null_count == len(table):
+        return path
+    vector = table["deletionVector"]
+    offset = pc.coalesce(pc.struct_field(vector, "offset").cast(pa.string()), pa.scalar(""))
+    parts = [path, pc.struct_field(vector, "storageType"), pc.struct_field(vector, "pathOrInlineDv"), offset]
+    return pc.coalesce(pc.binary_join_element_wise(*parts, "\x00"), path)
+
+
+def live_files(checkpoint: Checkpoint | None, runs: Sequence[CommitRun], columns: Sequence[str], *, vectors: bool) -> pa.Table:
+    """The add actions in force, with these of their fields. `vectors`: whether any file may have a deletion vector."""
+    wanted = _with_key(columns, vectors)
+    schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in wanted])
+    tail, seen = _latest(runs, schema.names, adds=True)
+    tables = [tail.cast(schema)] if len(tail) else []
+    if checkpoint is not None:
+        tables.insert(0, _without(checkpoint.adds(schema.names), seen))
+    table = pa.concat_tables(tables) if tables else schema.empty_table()
+    return table.select([name for name, _ in ADD_FIELDS if name in columns])
+
+
+def tombstones(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
+    """The remove actions in force, expired ones included, with the fields of REMOVE_FIELDS."""
+    schema = pa.schema(list(REMOVE_FIELDS))
+    tail, seen = _latest(runs, schema.names, adds=False)
+    tables = [tail.cast(schema)] if len(tail) else []
+    if checkpoint is not None:
+        tables.insert(0, _without(checkpoint.removes(), seen))
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
+    """The txn markers in force, one an application: appId, version, lastUpdated."""
+    schema = pa.schema(list(TRANSACTION_FIELDS))
+    tables = [checkpoint.transactions().cast(schema)] if checkpoint is not None else []
+    tables += [run.transactions.select(schema.names).cast(schema) for run in runs]
+    if not tables:
+        return schema.empty_table()
+    table = pa.concat_tables(tables)
+    return table.take(_last_of_each(table["appId"]))
+
+
+def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) -> tuple[pa.Table, pa.ChunkedArray]:
+    """The adds (or removes) of the commits that no later action overrules, and the key of every file that the commits name."""
+    kept: list[pa.Table] = []
+    keys: list[pa.ChunkedArray] = []
+    order: list[np.ndarray] = []
+    is_add: list[np.ndarray] = []
+    base = 0
+    for run in runs:
+        for table, flag in ((run.adds, True), (run.removes, False)):
+            keys.append(file_key(table))
+            order.append(table["position"].to_numpy() + base)
+            is_add.append(np.full(len(table), flag))
+        kept.append((run.adds if adds else run.removes).select(columns))
+        base += 1 + max((int(pc.max(t["position"]).as_py() or 0) for t in (run.adds, run.removes) if len(t)), default=0)
+    if not kept:
+        return pa.table({}), pa.chunked_array([], pa.string())
+    all_keys = pa.chunked_array([chunk for key in keys for chunk in key.chunks], pa.string())
+    positions = np.concatenate(order)
+    flags = np.concatenate(is_add)
+    # Within one key the action with the greatest position is in force.
+    by_position = np.argsort(positions, kind="stable")
+    winners = np.zeros(len(positions), dtype=bool)
+    winners[by_position[_last_of_each(all_keys.take(pa.array(by_position))).to_numpy()]] = True
+    return pa.concat_tables(kept).filter(pa.array(winners[flags == adds])), all_keys
+
+
+def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
+    """Row numbers of the last occurrence of each key, ascending."""
+    rows = pa.table({"key": keys, "row": pa.array(np.arange(len(keys)))})
+    last = rows.group_by("key", use_threads=False).aggregate([("row", "max")])["row_max"].combine_chunks()
+    return last.take(pc.sort_indices(last))
+
+
+def _without(table: pa.Table, seen: pa.ChunkedArray) -> pa.Table:
+    if not len(seen) or not len(table):
+        return table
+    overruled = pc.is_in(file_key(table), value_set=seen)
+    return table.filter(pc.invert(overruled)) if pc.any(overruled).as_py() else table
+
+
+def _with_key(columns: Sequence[str], vectors: bool) -> list[str]:
+    return [*columns, "path", "deletionVector"] if vectors else [*columns, "path"]

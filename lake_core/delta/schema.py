@@ -1,0 +1,312 @@
+"""Delta schemas: from and to Spark's JSON form and Arrow.
+
+Protocol sections: Schema Serialization Format, Primitive Types. Arrow out: UTC timestamps in microseconds, small offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from lake_core.delta.errors import MalformedMetadata, SchemaMismatch, UnsupportedType
+
+ARROW_METADATA_KEY = b"SPARK::metadata::json"
+"""Where an Arrow field carries its Delta (and Spark) field metadata; PySpark uses the same key."""
+
+_MAX_NESTING = 100
+
+_ARROW_OF: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveType:
+    """A leaf type by its name in Spark's JSON: `long`, `decimal(10,2)`, …"""
+
+    name: str
+
+    def to_arrow(self) -> pa.DataType:
+        """Raises UnsupportedType for a type without an Arrow form, such as `variant`."""
+        if self.name in _ARROW_OF:
+            return _ARROW_OF[self.name]
+        match = _DECIMAL.match(self.name)
+        if match is None:
+            raise UnsupportedType(f"type {self.name!r} is not supported by this reader")
+        return pa.decimal128(int(match[1]), int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    element: DataType
+    contains_null: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Spark's field metadata: comments, invariants, generation expressions, column mapping ids, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    fields: tuple[StructField, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [child.name for child in self.fields]
+
+    def field(self, name: str) -> StructField:
+        """The field of that name: exact, else the one that differs only in case. KeyError if there is none."""
+        folded: StructField | None = None
+        for child in self.fields:
+            if child.name == name:
+                return child
+            if child.name.lower() == name.lower():
+                folded = child
+        if folded is None:
+            raise KeyError(name)
+        return folded
+
+    def to_arrow(self) -> pa.Schema:
+        return pa.schema([_field_to_arrow(child) for child in self.fields])
+
+
+DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
+
+
+def walk(schema: StructType) -> Iterator[StructField]:
+    """Every struct field, at any depth."""
+    pending: list[DataType] = [schema]
+    while pending:
+        match pending.pop():
+            case StructType(fields=fields):
+                for child in fields:
+                    yield child
+                    pending.append(child.type)
+            case ArrayType(element=element):
+                pending.append(element)
+            case MapType(key=key, value=value):
+                pending += [key, value]
+            case PrimitiveType():
+                pass
+
+
+def schema_from_json(body: Any) -> StructType:
+    """A schema from its parsed JSON. Raises MalformedMetadata for anything else, nesting past 100 levels included."""
+    parsed = _type_from_json(body, 0)
+    if not isinstance(parsed, StructType):
+        raise MalformedMetadata("a table's schema is a struct")
+    return parsed
+
+
+def schema_to_json(schema: StructType) -> str:
+    """The schema as Spark writes it: compact JSON."""
+    return json.dumps(_type_to_json(schema), separators=(",", ":"), ensure_ascii=False)
+
+
+def schema_from_arrow(schema: pa.Schema) -> StructType:
+    """The Delta schema that holds data of an Arrow schema without loss.
+
+    Large, view and dictionary types are decoded, unsigned integers widened, timestamps become microseconds.
+    Raises UnsupportedType where that is impossible or where only the caller can decide (timestamps without a zone);
+    SchemaMismatch for names that are equal but for case.
+    """
+    struct = StructType(tuple(_field_from_arrow(child, child.name) for child in schema))
+    check_names(struct)
+    return struct
+
+
+def check_names(struct: StructType, path: str = "") -> None:
+    """Raises SchemaMismatch where a struct has no fields names or names that are equal but for case."""
+    seen: dict[str, str] = {}
+    for child in struct.fields:
+        if not child.name:
+            raise SchemaMismatch(f"a column{' of ' + path if path else ''} has an empty name")
+        other = seen.setdefault(child.name.lower(), child.name)
+        if other is not child.name:
+            raise SchemaMismatch(f"columns {path}{other!r} and {path}{child.name!r} are the same name: Delta ignores case")
+        for nested in _structs(child.type):
+            check_names(nested, f"{path}{child.name}.")
+
+
+def _structs(data_type: DataType) -> Iterator[StructType]:
+    match data_type:
+        case StructType():
+            yield data_type
+        case ArrayType(element=element):
+            yield from _structs(element)
+        case MapType(key=key, value=value):
+            yield from _structs(key)
+            yield from _structs(value)
+
+
+def _type_from_json(body: Any, depth: int) -> DataType:
+    if depth > _MAX_NESTING:
+        raise MalformedMetadata(f"the table's schema nests deeper than {_MAX_NESTING} levels")
+    if isinstance(body, str):
+        return PrimitiveType("decimal(10,0)" if body == "decimal" else "void" if body == "null" else body)
+    try:
+        match body.get("type"):
+            case "struct":
+                return StructType(
+                    tuple(
+                        StructField(
+                            _text(child["name"]),
+                            _type_from_json(child["type"], depth + 1),
+                            bool(child.get("nullable", True)),
+                            child.get("metadata") or {},
+                        )
+                        for child in body["fields"]
+                    )
+                )
+            case "array":
+                return ArrayType(_type_from_json(body["elementType"], depth + 1), bool(body.get("containsNull", True)))
+            case "map":
+                return MapType(
+                    _type_from_json(body["keyType"], depth + 1),
+                    _type_from_json(body["valueType"], depth + 1),
+                    bool(body.get("valueContainsNull", True)),
+                )
+            case other:
+                raise MalformedMetadata(f"the table's schema holds the unknown type {other!r}")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MalformedMetadata(f"the table's schema is malformed near {str(body)[:80]!r}: {error!r}") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MalformedMetadata(f"a column's name is {value!r}, not text")
+    return value
+
+
+def _type_to_json(data_type: DataType) -> Any:
+    match data_type:
+        case PrimitiveType(name=name):
+            return name
+        case ArrayType(element=element, contains_null=nulls):
+            return {"type": "array", "elementType": _type_to_json(element), "containsNull": nulls}
+        case MapType(key=key, value=value, value_contains_null=nulls):
+            return {"type": "map", "keyType": _type_to_json(key), "valueType": _type_to_json(value), "valueContainsNull": nulls}
+        case StructType(fields=fields):
+            return {
+                "type": "struct",
+                "fields": [
+                    {"name": c.name, "type": _type_to_json(c.type), "nullable": c.nullable, "metadata": dict(c.metadata)} for c in fields
+                ],
+            }
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    """The Arrow type in which values of a Delta type are read. Raises UnsupportedType."""
+    match data_type:
+        case PrimitiveType():
+            return data_type.to_arrow()
+        case ArrayType(element=element, contains_null=nulls):
+            return pa.list_(pa.field("element", arrow_type(element), nullable=nulls))
+        case MapType(key=key, value=value, value_contains_null=nulls):
+            return pa.map_(pa.field("key", arrow_type(key), nullable=False), pa.field("value", arrow_type(value), nullable=nulls))
+        case StructType(fields=fields):
+            return pa.struct([_field_to_arrow(child) for child in fields])
+
+
+def _field_to_arrow(child: StructField) -> pa.Field:
+    metadata = {ARROW_METADATA_KEY: json.dumps(dict(child.metadata), ensure_ascii=False).encode()} if child.metadata else None
+    return pa.field(child.name, arrow_type(child.type), nullable=child.nullable, metadata=metadata)
+
+
+def _field_from_arrow(child: pa.Field, path: str) -> StructField:
+    metadata: dict[str, Any] = {}
+    raw = child.metadata or {}
+    if ARROW_METADATA_KEY in raw:
+        metadata = json.loads(raw[ARROW_METADATA_KEY])
+    elif b"comment" in raw:
+        metadata = {"comment": raw[b"comment"].decode()}
+    return StructField(child.name, type_from_arrow(child.type, path), child.nullable, metadata)
+
+
+def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
+    """The Delta type that holds values of an Arrow type without loss; `path` names the column in errors."""
+    types = pa.types
+    if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
+        return type_from_arrow(data_type.value_type, path)
+    if types.is_struct(data_type):
+        return StructType(tuple(_field_from_arrow(child, f"{path}.{child.name}") for child in data_type))
+    if types.is_map(data_type):
+        return MapType(
+            type_from_arrow(data_type.key_type, f"{path}.key"),
+            type_from_arrow(data_type.item_type, f"{path}.value"),
+            data_type.item_field.nullable,
+        )
+    if hasattr(data_type, "value_field"):  # every kind of list
+        return ArrayType(type_from_arrow(data_type.value_type, f"{path}.element"), data_type.value_field.nullable)
+    if types.is_decimal(data_type):
+        if data_type.precision > 38:
+            raise UnsupportedType(f"column {path!r}: {data_type} has more than the 38 digits that Delta can hold; cast it to decimal128")
+        if not 0 <= data_type.scale <= data_type.precision:
+            raise UnsupportedType(f"column {path!r}: {data_type} has a scale outside 0..precision; cast it")
+        return PrimitiveType(f"decimal({data_type.precision},{data_type.scale})")
+    if types.is_timestamp(data_type):
+        if data_type.tz is None:
+            raise UnsupportedType(
+                f"column {path!r}: {data_type} has no time zone, so its instant is unknown. Say which one it is, e.g. "
+                f"pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC"
+            )
+        return PrimitiveType("timestamp")
+    for name, test in _LEAF_OF_ARROW:
+        if test(data_type):
+            return PrimitiveType(name)
+    raise UnsupportedType(f"column {path!r}: Arrow type {data_type} has no Delta type; cast it before writing")
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    t = pa.types
+    return t.is_binary(data_type) or t.is_large_binary(data_type) or t.is_binary_view(data_type) or t.is_fixed_size_binary(data_type)
+
+
+_LEAF_OF_ARROW: tuple[tuple[str, Any], ...] = (
+    ("string", _is_text),
+    ("binary", _is_bytes),
+    ("boolean", pa.types.is_boolean),
+    ("byte", pa.types.is_int8),
+    ("short", lambda t: pa.types.is_int16(t) or pa.types.is_uint8(t)),
+    ("integer", lambda t: pa.types.is_int32(t) or pa.types.is_uint16(t)),
+    ("long", lambda t: pa.types.is_int64(t) or pa.types.is_uint32(t)),
+    ("decimal(20,0)", pa.types.is_uint64),
+    ("float", lambda t: pa.types.is_float32(t) or pa.types.is_float16(t)),
+    ("double", pa.types.is_float64),
+    ("date", lambda t: pa.types.is_date32(t)),
+)

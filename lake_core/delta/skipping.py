@@ -1,0 +1,265 @@
+"""Data skipping: which files may hold a row for which a predicate is true. Never drops a file on a doubt.
+
+Partition values decide exactly. Statistics decide where they are present: bounds may be wider than the data (strings cut,
+timestamps cut to milliseconds), and NaN, which compares above every number, is in no bound.
+Protocol sections: Per-file Statistics, Partition Value Serialization.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import operator as op
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from lake_core.delta import partition_value
+from lake_core.delta.errors import MalformedAction
+from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate, columns, to_arrow
+
+_MANY_VALUES = 64
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
+
+
+def partition_table(files: pa.Table, partition_columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """The files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
+    values = files["partitionValues"].combine_chunks()
+    typed = []
+    for name in partition_columns:
+        kind = schema.field(name).type
+        text = pc.map_lookup(values, pa.scalar(name), "first") if len(values) else pa.array([], pa.string())
+        typed.append(partition_value.parse(text, kind, name))
+    return pa.Table.from_arrays(typed, schema=pa.schema([pa.field(name, schema.field(name).type) for name in partition_columns]))
+
+
+def matching_partitions(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> np.ndarray:
+    """For a predicate over partition columns only: whether it is true for each file. Exact."""
+    typed = partition_table(files, partition_columns, schema)
+    return _evaluate(typed, predicate)
+
+
+def skip(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> np.ndarray:
+    """Whether each file may hold a row for which the predicate is true; reads `partitionValues` and `stats`."""
+    named = {column.path[0] for column in columns(predicate)}
+    partitions = partition_table(files, [name for name in partition_columns if name in named], schema)
+    keep = _Skipper(partitions, None, len(files)).may_match(predicate)
+    if named <= set(partition_columns) or not keep.any():
+        return keep
+    # Statistics are parsed only for the files that the partition values leave.
+    chosen = pa.array(np.flatnonzero(keep))
+    statistics = _Statistics(files["stats"].take(chosen), [c for c in columns(predicate) if c.path[0] not in partition_columns])
+    keep[chosen.to_numpy()] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
+    return keep
+
+
+def num_records(stats: pa.ChunkedArray) -> pa.Array:
+    """Rows of each file by its statistics, null where they do not tell."""
+    parsed = _parse_stats(_json_lines(stats), [("numRecords", pa.int64())], len(stats))
+    return pa.nulls(len(stats), pa.int64()) if parsed is None else parsed["numRecords"].combine_chunks()
+
+
+class _Statistics:
+    """Statistics of the columns that a predicate names, parsed from their JSON in one go."""
+
+    def __init__(self, texts: pa.ChunkedArray, wanted: Sequence[Column]) -> None:
+        self._rows = len(texts)
+        self._parsed: dict[tuple[str, ...], pa.Table | None] = {}
+        body = _json_lines(texts)
+        for column in wanted:
+            if column.path not in self._parsed:
+                self._parsed[column.path] = self._parse(body, column)
+
+    def _parse(self, body: bytes, column: Column) -> pa.Table | None:
+        bound = _bound_type(column.type)
+        leaf = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(column.path), bound or pa.string())
+        nulls = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(column.path), pa.int64())
+        fields: list[tuple[str, pa.DataType]] = [("numRecords", pa.int64()), ("nullCount", nulls)]
+        if bound is not None:
+            fields += [("minValues", leaf), ("maxValues", leaf)]
+        return _parse_stats(body, fields, self._rows)
+
+    def get(self, kind: str, column: Column) -> pa.Array | None:
+        """`minValues`, `maxValues` or `nullCount` of a column, one a file; None where nothing is known."""
+        table = self._parsed.get(column.path)
+        if table is None or kind not in table.column_names:
+            return None
+        value: Any = table[kind].combine_chunks()
+        for name in column.path:
+            value = pc.struct_field(value, name)
+        if kind == "nullCount":
+            return value
+        try:
+            return _typed_bound(value, column.type, upper=kind == "maxValues")
+        except (pa.ArrowInvalid, MalformedAction):
+            return None
+
+    def rows(self, column: Column) -> pa.Array | None:
+        table = self._parsed.get(column.path)
+        return None if table is None else table["numRecords"].combine_chunks()
+
+
+class _Skipper:
+    def __init__(self, partitions: pa.Table, statistics: _Statistics | None, rows: int) -> None:
+        self._partitions, self._statistics, self._rows = partitions, statistics, rows
+
+    def may_match(self, predicate: Predicate) -> np.ndarray:
+        match predicate:
+            case And(operands=operands):
+                return functools.reduce(op.and_, map(self.may_match, operands))
+            case Or(operands=operands):
+                return functools.reduce(op.or_, map(self.may_match, operands))
+            case Constant(value=value):
+                return np.full(self._rows, value is True)
+        named = [column.path[0] for column in columns(predicate)]
+        if named and all(name in self._partitions.column_names for name in named):
+            return _evaluate(self._partitions, predicate)
+        if self._statistics is None or any(name in self._partitions.column_names for name in named):
+            return np.full(self._rows, True)
+        match predicate:
+            case Comparison(operator=operator, column=column, value=value):
+                return self._compare(operator, column, value)
+            case In(column=column, values=values):
+                return self._in(column, values)
+            case Like(column=column, pattern=pattern):
+                return self._like(column, pattern)
+            case IsNull(column=column):
+                nulls = self._statistics.get("nullCount", column)
+                return self._unless(None if nulls is None else pc.greater(nulls, 0))
+            case Not(operand=IsNull(column=column)):
+                return self._has_values(column)
+            case Not() | ColumnComparison():
+                return np.full(self._rows, True)
+            case _:
+                raise AssertionError(predicate)
+
+    def _compare(self, operator: str, column: Column, value: pa.Scalar) -> np.ndarray:
+        assert self._statistics is not None
+        keep = self._has_values(column)
+        low, high = self._statistics.get("minValues", column), self._statistics.get("maxValues", column)
+        floating = pa.types.is_floating(column.type)
+        match operator:
+            case "=" | "<=>":
+                return keep & self._bound(pc.less_equal, low, value) & self._bound(pc.greater_equal, high, value)
+            case "<" | "<=":
+                return keep & self._bound(_COMPARE[operator], low, value)
+            case ">" | ">=":
+                # A NaN, above every number, may hide behind any maximum.
+                return keep if floating else keep & self._bound(_COMPARE[operator], high, value)
+            case _:
+                # Only whole numbers and dates have bounds that are equal exactly where all values are.
+                if not (pa.types.is_integer(column.type) or pa.types.is_date(column.type)):
+                    return keep
+                return keep & (self._bound(pc.not_equal, low, value) | self._bound(pc.not_equal, high, value))
+
+    def _in(self, column: Column, values: Sequence[pa.Scalar]) -> np.ndarray:
+        if not values:
+            return np.full(self._rows, False)
+        if len(values) <= _MANY_VALUES:
+            return functools.reduce(op.or_, (self._compare("=", column, value) for value in values))
+        ordered = sorted(values, key=lambda value: value.as_py())
+        return self._compare(">=", column, ordered[0]) & self._compare("<=", column, ordered[-1])
+
+    def _like(self, column: Column, pattern: str) -> np.ndarray:
+        assert self._statistics is not None
+        prefix = _literal_prefix(pattern)
+        keep = self._has_values(column)
+        if not prefix:
+            return keep
+        low, high = self._statistics.get("minValues", column), self._statistics.get("maxValues", column)
+        start = None if low is None else pc.utf8_slice_codeunits(low, 0, len(prefix))
+        return keep & self._bound(pc.less_equal, start, pa.scalar(prefix)) & self._bound(pc.greater_equal, high, pa.scalar(prefix))
+
+    def _has_values(self, column: Column) -> np.ndarray:
+        """Whether a file may hold a value that is not null."""
+        assert self._statistics is not None
+        nulls, rows = self._statistics.get("nullCount", column), self._statistics.rows(column)
+        return self._unless(None if nulls is None or rows is None else pc.less(nulls, rows))
+
+    def _bound(self, compare: Callable[[Any, Any], Any], bound: pa.Array | None, value: pa.Scalar) -> np.ndarray:
+        if bound is None:
+            return np.full(self._rows, True)
+        try:
+            return _true_or_unknown(compare(bound, value))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            return np.full(self._rows, True)
+
+    def _unless(self, answer: pa.Array | None) -> np.ndarray:
+        return np.full(self._rows, True) if answer is None else _true_or_unknown(answer)
+
+
+def _evaluate(table: pa.Table, predicate: Predicate) -> np.ndarray:
+    number = pa.array(np.arange(len(table)))
+    rows = table.append_column(pa.field("\x00row", pa.int64()), number).filter(to_arrow(predicate))["\x00row"].to_numpy()
+    answer = np.zeros(len(table), dtype=bool)
+    answer[rows] = True
+    return answer
+
+
+def _true_or_unknown(answer: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(answer, True).to_numpy(zero_copy_only=False))
+
+
+def _bound_type(kind: pa.DataType) -> pa.DataType | None:
+    """How a column's bounds stand in JSON; None for types that have none."""
+    types = pa.types
+    if types.is_integer(kind):
+        return pa.int64()
+    if types.is_floating(kind) or types.is_decimal(kind):
+        return pa.float64()
+    if types.is_string(kind) or types.is_date(kind) or types.is_timestamp(kind):
+        return pa.string()
+    return None
+
+
+def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array:
+    types = pa.types
+    if types.is_timestamp(kind):
+        typed = partition_value.parse(value, kind, "statistics")
+        # Bounds are cut down to the millisecond, the maximum too.
+        return pc.add(typed, pa.scalar(dt.timedelta(milliseconds=1))) if upper else typed
+    if types.is_decimal(kind):
+        # Through doubles: widened by more than what the two conversions can round away.
+        slack = pc.multiply(pc.abs(value), 1e-15)
+        return pc.add(value, slack) if upper else pc.subtract(value, slack)
+    # A float's shortest text is another number when it is read as a double.
+    return value.cast(kind) if types.is_date(kind) or types.is_float32(kind) else value
+
+
+def _json_lines(texts: pa.ChunkedArray) -> bytes:
+    lines = pc.binary_join_element_wise(pc.replace_substring(pc.fill_null(texts, "{}"), "\n", " "), "", "\n")
+    return b"".join(_text_bytes(chunk) for chunk in lines.chunks)
+
+
+def _parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
+    """These fields of statistics, one row a file; None where some file's do not have these types, and so say nothing."""
+    if not rows:
+        return pa.schema(fields).empty_table()
+    try:
+        table = pa_json.read_json(
+            pa.BufferReader(body),
+            read_options=pa_json.ReadOptions(block_size=max(len(body) + 1, 1 << 16)),
+            parse_options=pa_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return table if table.num_rows == rows else None
+
+
+def _text_bytes(array: pa.StringArray) -> memoryview:
+    """The text of all the values, one after another, without an object each."""
+    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
+    return memoryview(array.buffers()[2] or b"")[offsets[array.offset] : offsets[array.offset + len(array)]]
+
+
+def _literal_prefix(pattern: str) -> str:
+    prefix = ""
+    for character in pattern:
+        if character in "%_\\":
+            break
+        prefix += character
+    return prefix

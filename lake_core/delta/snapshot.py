@@ -1,0 +1,217 @@
+"""A table at one version: protocol, metadata, files, tombstones, markers. Immutable; bulk state is read when first asked for.
+
+Protocol section: Delta Table Specification (the state of a table).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta import replay
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol
+from lake_core.delta.checkpoint import Checkpoint
+from lake_core.delta.commit_file import CommitRun, parse_run, split_runs
+from lake_core.delta.errors import CorruptCheckpoint, DeltaError, MissingMetadata, MissingProtocol, VersionNotFound
+from lake_core.delta.features import check_deletion_vectors, check_readable
+from lake_core.delta.log_segment import LogSegment, commit_key, find_segments, newer_versions
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+_T = TypeVar("_T")
+
+_MAX_TAIL = 200
+"""Commits that a refreshed snapshot carries before it starts anew from a checkpoint."""
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """A checkpoint could not be read; the table was rebuilt from older files, which takes longer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A table at `version`. Made by `load_snapshot`; `refreshed` leads to the latest one."""
+
+    store: ObjectStore
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    _checkpoint: Checkpoint | None
+    _runs: tuple[CommitRun, ...]
+    _domains: tuple[DomainMetadata, ...]
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.metadata.partition_columns
+
+    @property
+    def domains(self) -> tuple[DomainMetadata, ...]:
+        """The domain metadata in force."""
+        return tuple(domain for domain in self._domains if not domain.removed)
+
+    def files(self, columns: Sequence[str]) -> pa.Table:
+        """The add actions in force with these of their fields (names of `commit_file.ADD_FIELDS`).
+
+        Raises UnsupportedReaderFeature where a file has a deletion vector.
+        """
+        vectors = self._may_have_deletion_vectors()
+        wanted = [*columns, "deletionVector"] if vectors and "deletionVector" not in columns else columns
+        table = self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, wanted, vectors=vectors))
+        if vectors:
+            check_deletion_vectors(table["deletionVector"].null_count < len(table))
+        return table.select([name for name in table.column_names if name in columns])
+
+    def tombstones(self) -> pa.Table:
+        """The remove actions in force, expired ones included (fields of `commit_file.REMOVE_FIELDS`)."""
+        return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))
+
+    def transactions(self) -> pa.Table:
+        """The txn markers in force, one an application: appId, version, lastUpdated (milliseconds)."""
+        return self._recovering(lambda s: replay.transactions(s._checkpoint, s._runs))
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The version that an application recorded last, None if it recorded none."""
+        for run in reversed(self._runs):
+            found = run.transactions.filter(pc.equal(run.transactions["appId"], app_id))
+            if len(found):
+                return int(found["version"][-1].as_py())
+        if self._checkpoint is None:
+            return None
+        recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, ()))
+        found = recorded.filter(pc.equal(recorded["appId"], app_id))
+        return int(found["version"][0].as_py()) if len(found) else None
+
+    def tags(self) -> dict[str, dict[str, str | None]]:
+        """The tags of the files in force that have any, by path."""
+        from lake_core.delta.commit_file import add_tags
+
+        tags = self._recovering(lambda s: s._checkpoint.tags() if s._checkpoint else {})
+        for run in self._runs:
+            tags |= add_tags(run)
+        return tags
+
+    def refreshed(self) -> Snapshot:
+        """The latest snapshot: this one if nothing was committed since."""
+        newer = newer_versions(self.store, self.version)
+        if not newer:
+            return self
+        if sum(len(run.versions) for run in self._runs) + len(newer) > _MAX_TAIL:
+            return load_snapshot(self.store)
+        return self.advanced(_read_commits(self.store, newer))
+
+    def advanced(self, commits: Sequence[tuple[int, bytes]]) -> Snapshot:
+        """This snapshot with the commits that follow it, given as (version, bytes), replayed on top."""
+        if not commits:
+            return self
+        protocol, metadata, runs, domains = _replay_singles(commits, self.protocol, self.metadata)
+        assert protocol is not None and metadata is not None
+        check_readable(protocol, metadata)
+        return replace(
+            self,
+            version=commits[-1][0],
+            protocol=protocol,
+            metadata=metadata,
+            _runs=(*self._runs, *runs),
+            _domains=_latest_domains([*self._domains, *domains]),
+        )
+
+    def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
+        """The commits that lead from an earlier snapshot to this one, however this one was loaded."""
+        shared = len(earlier._runs)
+        if self._checkpoint is earlier._checkpoint and all(a is b for a, b in zip(self._runs, earlier._runs, strict=False)) and len(self._runs) >= shared:
+            return self._runs[shared:]
+        versions = range(earlier.version + 1, self.version + 1)
+        metadata: Metadata | None = earlier.metadata
+        runs = []
+        for changed, group in split_runs(_read_commits(self.store, list(versions))):
+            metadata = changed or metadata
+            runs.append(parse_run(group, metadata.partition_columns if metadata else (), changed))
+        return tuple(runs)
+
+    def _may_have_deletion_vectors(self) -> bool:
+        if any(run.adds["deletionVector"].null_count < len(run.adds) for run in self._runs):
+            return True
+        return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())
+
+    def _recovering(self, read: Callable[[Snapshot], _T]) -> _T:
+        """Run a read of bulk state; where the checkpoint turns out damaged only now, rebuild from what else covers it."""
+        try:
+            return read(self)
+        except CorruptCheckpoint as error:
+            if self._checkpoint is None:
+                raise
+            older = load_snapshot(self.store, self.version, _damaged=(self._checkpoint.version, error))
+            return older._recovering(read)
+
+
+def load_snapshot(store: ObjectStore, version: int | None = None, *, _damaged: tuple[int, CorruptCheckpoint] | None = None) -> Snapshot:
+    """The table at `version` (None: the latest).
+
+    Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, MissingProtocol, MissingMetadata,
+    MalformedProtocol, MalformedMetadata and UnsupportedReaderFeature.
+    """
+    first_error: DeltaError | None = None
+    if _damaged is not None:
+        first_error = _damaged[1]
+    try:
+        for segment in find_segments(store, version):
+            if _damaged is not None and segment.checkpoint is not None and segment.checkpoint.version >= _damaged[0]:
+                continue
+            try:
+                snapshot = _load_segment(store, segment)
+            except CorruptCheckpoint as error:
+                first_error = first_error or error
+                continue
+            if first_error is not None:
+                warnings.warn(f"{first_error}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)
+            return snapshot
+    except DeltaError as error:
+        raise first_error or error from None
+    assert first_error is not None
+    raise first_error
+
+
+def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
+    commits = _read_commits(store, segment.commits)
+    checkpoint = Checkpoint(store, segment.checkpoint) if segment.checkpoint else None
+    base_protocol = checkpoint.protocol() if checkpoint else None
+    base_metadata = checkpoint.metadata() if checkpoint else None
+    protocol, metadata, runs, domains = _replay_singles(commits, base_protocol, base_metadata)
+    if protocol is None:
+        raise MissingProtocol(f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete table")
+    if metadata is None:
+        raise MissingMetadata(f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete table")
+    check_readable(protocol, metadata)
+    known = [*(checkpoint.domains() if checkpoint else ()), *domains]
+    return Snapshot(store, segment.version, protocol, metadata, checkpoint, tuple(runs), _latest_domains(known))
+
+
+def _read_commits(store: ObjectStore, versions: Sequence[int]) -> list[tuple[int, bytes]]:
+    try:
+        found = store.get_many([commit_key(version) for version in versions])
+    except NotFound as error:
+        raise VersionNotFound(f"{error.key} vanished while it was read: the log was cleaned up. Open the table again") from None
+    return list(zip(versions, found, strict=True))
+
+
+def _replay_singles(
+    commits: Sequence[tuple[int, bytes]], protocol: Protocol | None, metadata: Metadata | None
+) -> tuple[Protocol | None, Metadata | None, list[CommitRun], list[DomainMetadata]]:
+    runs: list[CommitRun] = []
+    domains: list[DomainMetadata] = []
+    for changed, group in split_runs(commits):
+        metadata = changed or metadata
+        run = parse_run(group, metadata.partition_columns if metadata else (), changed)
+        protocol = run.protocol or protocol
+        domains += run.domains
+        runs.append(run)
+    return protocol, metadata, runs, domains
+
+
+def _latest_domains(domains: Sequence[DomainMetadata]) -> tuple[DomainMetadata, ...]:
+    return tuple({domain.domain: domain for domain in domains}.values())

@@ -1,0 +1,167 @@
+"""Per-file statistics: collected from Arrow data as it is written. Protocol section: Per-file Statistics.
+
+Strings are cut to 32 characters (a cut maximum gets a tie-breaker above every continuation), timestamps to milliseconds.
+Bounds that JSON cannot hold (NaN, infinities) are left out: a missing bound never hides a row.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.errors import InvalidProperty
+
+_PREFIX = 32
+_INDEXED_COLUMNS = 32
+
+
+def indexed_columns(properties: Mapping[str, str]) -> int:
+    """How many leaf columns get statistics (-1: all). Raises InvalidProperty."""
+    text = properties.get("delta.dataSkippingNumIndexedCols", str(_INDEXED_COLUMNS))
+    try:
+        number = int(text)
+    except ValueError:
+        number = -2
+    if number < -1:
+        raise InvalidProperty(f"delta.dataSkippingNumIndexedCols is {text!r}: use a whole number, or -1 for all columns")
+    return number
+
+
+class StatisticsCollector:
+    """Gathers the statistics of one data file over the batches that go into it."""
+
+    def __init__(self, schema: pa.Schema, partition_columns: Sequence[str], limit: int) -> None:
+        data = [child for child in schema if child.name not in partition_columns]
+        self._rows = 0
+        self._leaves = [_Leaf(path, kind) for path, kind in _leaf_columns(data, ())]
+        if limit >= 0:
+            self._leaves = self._leaves[:limit]
+
+    def update(self, batch: pa.Table) -> None:
+        """Add a batch of the file's rows."""
+        self._rows += batch.num_rows
+        for leaf in self._leaves:
+            leaf.update(batch)
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    def to_json(self) -> str:
+        """The statistics as the add action's `stats` text."""
+        body: dict[str, Any] = {"numRecords": self._rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+        for leaf in self._leaves:
+            _put(body["nullCount"], leaf.path, leaf.nulls)
+            low, high = leaf.bounds()
+            if low is not None:
+                _put(body["minValues"], leaf.path, low)
+            if high is not None:
+                _put(body["maxValues"], leaf.path, high)
+        return _dumps(body)
+
+
+class _Leaf:
+    def __init__(self, path: tuple[str, ...], kind: pa.DataType) -> None:
+        self.path = path
+        self.nulls = 0
+        self._kind = kind
+        self._low: Any = None
+        self._high: Any = None
+        self._unbounded = not _has_bounds(kind)
+        self._nan = False
+
+    def update(self, batch: pa.Table) -> None:
+        column: Any = batch[self.path[0]]
+        for name in self.path[1:]:
+            column = pc.struct_field(column, name)
+        self.nulls += column.null_count
+        if self._unbounded or column.null_count == len(column):
+            return
+        if pa.types.is_floating(self._kind):
+            self._nan = self._nan or bool(pc.any(pc.is_nan(column)).as_py())
+        extremes = pc.min_max(column)
+        try:
+            low, high = extremes["min"].as_py(), extremes["max"].as_py()
+        except (OverflowError, ValueError):  # an instant beyond year 9999
+            self._unbounded, self._low = True, None
+            return
+        if low is None or low != low:
+            return
+        self._low = low if self._low is None else min(self._low, low)
+        self._high = high if self._high is None else max(self._high, high)
+
+    def bounds(self) -> tuple[Any, Any]:
+        if self._low is None:
+            return None, None
+        # NaN sorts above every number and has no JSON form, so a file that holds one has no upper bound.
+        return _lower(self._low), None if self._nan else _upper(self._high)
+
+
+def _leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...]) -> list[tuple[tuple[str, ...], pa.DataType]]:
+    leaves: list[tuple[tuple[str, ...], pa.DataType]] = []
+    for child in fields:
+        if pa.types.is_struct(child.type):
+            leaves += _leaf_columns(list(child.type), (*path, child.name))
+        else:
+            leaves.append(((*path, child.name), child.type))
+    return leaves
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_string(kind)
+        or types.is_date(kind)
+        or types.is_timestamp(kind)
+    )
+
+
+def _lower(value: Any) -> Any:
+    return value[:_PREFIX] if isinstance(value, str) else _json_value(value)
+
+
+def _upper(value: Any) -> Any:
+    if not isinstance(value, str):
+        return _json_value(value)
+    if len(value) <= _PREFIX:
+        return value
+    # The tie-breaker must sort above whatever was cut off. U+10FFFF is above everything but itself.
+    head = value[:_PREFIX]
+    rest = value[_PREFIX:]
+    if rest[0] < "\ufffd":
+        return head + "\ufffd"
+    return head + "\U0010ffff" if rest[0] < "\U0010ffff" else None
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return None
+    if isinstance(value, dt.datetime):
+        # Down to milliseconds, the maximum too: readers add one.
+        text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+        return f"{text}Z" if value.tzinfo else text
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return value
+
+
+def _dumps(value: Any) -> str:
+    # Not json.dumps alone: it has no way to write a decimal with all of its digits.
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{_dumps(child)}" for key, child in value.items()) + "}"
+    return format(value, "f") if isinstance(value, decimal.Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _put(target: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        target = target.setdefault(name, {})
+    target[path[-1]] = value

@@ -1,0 +1,441 @@
+"""`DeltaTable`: a table at a location, as a handle on one snapshot that moves forward with each write."""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from lake_core.delta import data_file, scan
+from lake_core.delta.action import Metadata, Protocol, SetTransaction
+from lake_core.delta.checkpoint_writer import write_checkpoint
+from lake_core.delta.clock import Clock, now_ms, system_clock
+from lake_core.delta.commit_file import PARTITION_VALUES
+from lake_core.delta.conflict import Reads
+from lake_core.delta.conform import check_fits, conform_in
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.errors import (
+    InvalidPredicate,
+    InvalidTransaction,
+    RowsOutsidePredicate,
+    SchemaMismatch,
+    TableAlreadyExists,
+)
+from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_creatable, check_writable
+from lake_core.delta.history import find_transaction, history
+from lake_core.delta.log_segment import LOG_FOLDER
+from lake_core.delta.path import data_keys
+from lake_core.delta.properties import check_properties, checkpoint_interval
+from lake_core.delta.schema import PrimitiveType, schema_from_arrow, schema_to_json
+from lake_core.delta.skipping import matching_partitions, num_records
+from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
+from lake_core.errors import LakeError
+from lake_core.expression import Predicate, columns, parse_predicate, to_arrow
+from lake_core.store import ObjectStore, open_store
+
+ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+"""Rows to write; anything with `__arrow_c_stream__` serves as well."""
+
+Txn: TypeAlias = tuple[str, int]
+"""(application id, version): a write that finds this version or a later one recorded does nothing."""
+
+Location: TypeAlias = "str | PathLike[str] | ObjectStore"
+
+
+class CheckpointWarning(UserWarning):
+    """A write is committed, but the checkpoint after it could not be written. The next writer tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a write did."""
+
+    version: int
+    """The version in which the rows are."""
+    skipped: bool
+    """True if the marker was recorded before, so that this call wrote nothing; the numbers are then the recorded write's."""
+    rows: int | None
+    """Rows written; None if the write was skipped and the log no longer tells what was written then."""
+    files: int | None
+    """Data files added."""
+    bytes: int | None
+    """Their size."""
+
+
+class DeltaTable:
+    """A Delta table on any object store.
+
+    The handle shows one snapshot: `refresh` moves it to the latest version, and so does every write of its own. Appends
+    follow whatever others committed meanwhile; an overwrite that would drop rows it has not seen is refused.
+
+        table = DeltaTable.create("s3://bucket/orders", schema, partition_by=["day"])
+        table.append(rows, txn=("nightly-load", 17))
+        table.to_arrow(columns=["id"], where="day >= DATE '2024-01-01'")
+    """
+
+    def __init__(self, snapshot: Snapshot, clock: Clock) -> None:
+        self._snapshot, self._clock = snapshot, clock
+
+    @classmethod
+    def create(
+        cls,
+        url_or_store: Location,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        exist_ok: bool = False,
+        clock: Clock | None = None,
+    ) -> DeltaTable:
+        """Create an empty table, at the lowest protocol that serves it (reader 1, writer 2).
+
+        With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
+        Raises TableAlreadyExists, SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedWriterFeature.
+        """
+        store = _store(url_or_store, storage_options)
+        clock = clock or system_clock
+        metadata = _new_metadata(schema, partition_by, properties or {}, now_ms(clock))
+        protocol = Protocol(READER_VERSION, WRITER_VERSION)
+        try:
+            if not cls.exists(store):
+                parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
+                commit_first(store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock))
+                return cls(load_snapshot(store, 0), clock)
+            raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
+        except TableAlreadyExists:
+            if not exist_ok:
+                raise
+        table = cls(load_snapshot(store), clock)
+        _check_same(table.metadata, metadata, store)
+        return table
+
+    @classmethod
+    def open(
+        cls,
+        url_or_store: Location,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> DeltaTable:
+        """The table at `version`, the latest by default.
+
+        Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
+        Missing… and Malformed… errors.
+        """
+        return cls(load_snapshot(_store(url_or_store, storage_options), version), clock or system_clock)
+
+    @classmethod
+    def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
+        """Whether a Delta log with a commit or a checkpoint stands at the location."""
+        store = _store(url_or_store, storage_options)
+        return any(meta.key.endswith((".json", ".checkpoint.parquet")) for meta in store.list(f"{LOG_FOLDER}/"))
+
+    @property
+    def version(self) -> int:
+        """The version that this handle shows."""
+        return self._snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, partition columns included; timestamps in microseconds, UTC."""
+        return self._snapshot.metadata.schema.to_arrow()
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._snapshot.metadata
+
+    @property
+    def protocol(self) -> Protocol:
+        return self._snapshot.protocol
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties, unknown ones included."""
+        return dict(self._snapshot.metadata.configuration)
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store at the table's root."""
+        return self._snapshot.store
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that this handle shows."""
+        return self._snapshot
+
+    def refresh(self) -> DeltaTable:
+        """Move to the latest version; returns the handle itself."""
+        self._snapshot = self._snapshot.refreshed()
+        return self
+
+    def files(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The data files: path (relative to the root, decoded), size (bytes), modification_time (milliseconds),
+        partition_values, num_records (null where unknown), stats (JSON). `columns` picks some of them, which is faster.
+        """
+        wanted = list(_FILE_COLUMNS) if columns is None else list(columns)
+        unknown = [name for name in wanted if name not in _FILE_COLUMNS]
+        if unknown:
+            raise SchemaMismatch(f"files() has no column {unknown[0]!r}; there are {', '.join(_FILE_COLUMNS)}")
+        found = self._snapshot.files(list(dict.fromkeys(_FILE_COLUMNS[name] for name in wanted)))
+        arrays = []
+        for name in wanted:
+            column = found[_FILE_COLUMNS[name]]
+            if name == "path":
+                column = data_keys(column, self.store)
+            elif name == "num_records":
+                column = num_records(column)
+            arrays.append(column)
+        return pa.Table.from_arrays(arrays, schema=pa.schema([(name, _FILE_TYPES[name]) for name in wanted]))
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
+
+        Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
+        """
+        return scan.read_rows(scan.plan_scan(self._snapshot, columns, where))
+
+    def append(self, arrow: ArrowData, *, txn: Txn | None = None) -> WriteResult:
+        """Add rows. Never conflicts with other appends. Raises SchemaMismatch, UnsupportedType, ConstraintViolation,
+        InvalidTransaction, UnsupportedWriterFeature, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
+        """
+        parameters = {"mode": "Append", "partitionBy": partition_by_text(self._snapshot.partition_columns)}
+        return self._write(arrow, Operation("WRITE", parameters), txn)
+
+    def overwrite(self, arrow: ArrowData, *, where: str | None = None, txn: Txn | None = None) -> WriteResult:
+        """Replace all rows, or those of the partitions for which `where` is true (over partition columns only).
+
+        The new rows must lie inside `where`; no rows at all just clear it. Raises RowsOutsidePredicate, InvalidPredicate,
+        InvalidExpression, ConcurrentAppend and its siblings where others wrote there since this handle's version, and what
+        `append` raises.
+        """
+        predicate = None if where is None else self.partition_predicate(where)
+        return self._write(arrow, self.overwrite_operation(where, predicate), txn)
+
+    def partition_predicate(self, where: str) -> Predicate:
+        """`where` parsed for an overwrite. Raises InvalidPredicate if it names a column that does not partition the table."""
+        predicate = parse_predicate(where, self.schema)
+        for column in columns(predicate):
+            if column.path[0] not in self._snapshot.partition_columns:
+                known = ", ".join(self._snapshot.partition_columns) or "none"
+                raise InvalidPredicate(
+                    f"overwrite where {where!r}: {'.'.join(column.path)!r} does not partition the table (partition columns: {known}), "
+                    f"so whole files cannot be replaced by it"
+                )
+        return predicate
+
+    def overwrite_operation(self, where: str | None, predicate: Predicate | None) -> Operation:
+        """What an overwrite of this snapshot removes, reads and logs."""
+        snapshot = self._snapshot
+        files = snapshot.files(["path", "partitionValues", "size"])
+        if predicate is not None:
+            files = files.filter(pa.array(matching_partitions(files, predicate, snapshot.partition_columns, self.schema)))
+        parameters = {"mode": "Overwrite", "partitionBy": partition_by_text(snapshot.partition_columns)}
+        if where is not None:
+            parameters["predicate"] = where
+        return Operation("WRITE", parameters, removes=files, reads=Reads.WHOLE_TABLE if predicate is None else predicate)
+
+    def txn_version(self, app_id: str) -> int | None:
+        """The version that an application recorded last in this snapshot."""
+        return self._snapshot.transaction_version(app_id)
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits up to this version, newest first: `version` and the fields of their commitInfo."""
+        return history(self._snapshot, limit)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of this version, and point `_last_checkpoint` at it unless it points further."""
+        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        write_checkpoint(self._snapshot, now_ms(self._clock))
+
+    def recorded(self, txn: Txn | None) -> WriteResult | None:
+        """What an earlier attempt with this marker wrote, looked up in the latest version; None if there was none.
+
+        Raises InvalidTransaction, UnsupportedWriterFeature.
+        """
+        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        if txn is None:
+            return None
+        marker = _transaction(txn, None)
+        latest = self._snapshot.refreshed()
+        recorded = latest.transaction_version(marker.app_id)
+        if recorded is None or recorded < marker.version:
+            return None
+        self._snapshot = latest
+        return self._recorded_result(marker)
+
+    def commit(self, operation: Operation, adds: Sequence[AddFile], txn: Txn | None) -> WriteResult:
+        """Commit data files that were written for `operation`, which was planned on this handle's snapshot."""
+        now = now_ms(self._clock)
+        marker = None if txn is None else _transaction(txn, now)
+        rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
+        metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
+        if operation.removes is not None:
+            metrics["numRemovedFiles"] = len(operation.removes)
+        whole = Operation(
+            operation.name, operation.parameters, metrics, adds, operation.removes, operation.reads, marker, operation.protocol, operation.metadata
+        )
+        done = commit(self._snapshot, whole, now, None)
+        self._snapshot = done.snapshot
+        if done.already_recorded:
+            assert marker is not None
+            return self._recorded_result(marker)
+        self._checkpoint_if_due(done)
+        return WriteResult(done.version, False, rows, len(adds), size)
+
+    def _write(self, arrow: ArrowData, operation: Operation, txn: Txn | None) -> WriteResult:
+        reader = _reader(arrow)
+        base = self._snapshot
+        earlier = self.recorded(txn)
+        if earlier is not None:
+            return earlier
+        self._snapshot = base
+        schema = self.schema
+        check_fits(reader.schema, schema)
+        predicate = None if isinstance(operation.reads, Reads) else operation.reads
+        adds: list[AddFile] = []
+        for rows in _pieces(reader):
+            conformed = data_file.empty_strings_to_null(conform_in(rows, schema), base.partition_columns)
+            if predicate is not None:
+                _check_inside(conformed, predicate, operation.parameters["predicate"])
+            adds += data_file.write_data_files(self.store, conformed, base.metadata, schema, now_ms(self._clock))
+        return self.commit(operation, adds, txn)
+
+    def _recorded_result(self, marker: SetTransaction) -> WriteResult:
+        found = find_transaction(self.store, self.version, marker.app_id, marker.version)
+        if found is None:
+            return WriteResult(self.version, True, None, None, None)
+        version, info = found
+        metrics = info.get("operationMetrics") or {}
+        rows, files, size = (_whole(metrics.get(name)) for name in ("numOutputRows", "numFiles", "numOutputBytes"))
+        return WriteResult(version, True, rows, files, size)
+
+    def _checkpoint_if_due(self, done: Committed) -> None:
+        if done.version and done.version % checkpoint_interval(self.metadata.configuration) == 0:
+            try:
+                write_checkpoint(done.snapshot, now_ms(self._clock))
+            except LakeError as error:
+                # The commit stands; a checkpoint only spares readers time.
+                warnings.warn(f"version {done.version} is committed, but its checkpoint failed: {error}", CheckpointWarning, stacklevel=4)
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self.store.url()!r}, version={self.version})"
+
+
+_FILE_COLUMNS: Mapping[str, str] = {
+    "path": "path",
+    "size": "size",
+    "modification_time": "modificationTime",
+    "partition_values": "partitionValues",
+    "num_records": "stats",
+    "stats": "stats",
+}
+_FILE_TYPES: Mapping[str, pa.DataType] = {
+    "path": pa.string(),
+    "size": pa.int64(),
+    "modification_time": pa.int64(),
+    "partition_values": PARTITION_VALUES,
+    "num_records": pa.int64(),
+    "stats": pa.string(),
+}
+
+
+def _store(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:
+    return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+
+
+def _new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str], now: int) -> Metadata:
+    if isinstance(partition_by, str):
+        raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
+    struct = schema_from_arrow(schema)
+    for name in partition_by:
+        if name not in struct.names:
+            raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
+        kind = struct.field(name).type
+        if not isinstance(kind, PrimitiveType):
+            raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
+    if len(set(partition_by)) < len(partition_by):
+        raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
+    if struct.fields and len(partition_by) == len(struct.fields):
+        raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
+    check_properties(properties)
+    metadata = Metadata(
+        id=str(uuid.uuid4()),
+        schema=struct,
+        schema_string=schema_to_json(struct),
+        partition_columns=tuple(partition_by),
+        configuration=dict(properties),
+        created_time=now,
+    )
+    check_creatable(metadata)
+    return metadata
+
+
+def _check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None:
+    if existing.schema.to_arrow() != wanted.schema.to_arrow():
+        raise SchemaMismatch(
+            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {wanted.schema.to_arrow()}"
+        )
+    if existing.partition_columns != wanted.partition_columns:
+        raise SchemaMismatch(
+            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(wanted.partition_columns)}"
+        )
+
+
+def _transaction(txn: Txn, now: int | None) -> SetTransaction:
+    try:
+        app_id, version = txn
+    except (TypeError, ValueError):
+        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}") from None
+    if not isinstance(app_id, str) or not app_id:
+        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
+        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
+    return SetTransaction(app_id, version, now)
+
+
+def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
+    if isinstance(arrow, pa.RecordBatchReader):
+        return arrow
+    if isinstance(arrow, pa.RecordBatch):
+        return pa.Table.from_batches([arrow]).to_reader()
+    if isinstance(arrow, pa.Table):
+        return arrow.to_reader()
+    if hasattr(arrow, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(arrow)
+    raise SchemaMismatch(f"rows are a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")
+
+
+def _pieces(reader: Iterable[pa.RecordBatch] | pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """The rows in pieces of about one data file, so that a stream of any length needs bounded memory."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in reader:
+        if batch.num_rows:
+            batches.append(batch)
+            size += batch.nbytes
+        if size >= data_file.TARGET_BYTES:
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches)
+
+
+def _check_inside(rows: pa.Table, predicate: Predicate, where: str) -> None:
+    inside = rows.filter(to_arrow(predicate)).num_rows
+    if inside < rows.num_rows:
+        raise RowsOutsidePredicate(
+            f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {where!r}, so this overwrite would add rows where it "
+            f"removes none. Filter the rows, or widen `where`"
+        )
+
+
+def _whole(text: object) -> int | None:
+    return int(str(text)) if text is not None and str(text).isdigit() else None

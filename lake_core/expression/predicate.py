@@ -1,0 +1,129 @@
+"""The predicates themselves: small immutable trees over typed columns and literals, with SQL's three-valued logic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
+
+NEGATED: dict[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+FLIPPED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column by its names from the top level down, spelled as in the schema, with its Arrow type."""
+
+    path: tuple[str, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """column <operator> literal."""
+
+    operator: Operator
+    column: Column
+    value: pa.Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnComparison:
+    """column <operator> column."""
+
+    operator: Operator
+    left: Column
+    right: Column
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """column IN (literals), none of them null."""
+
+    column: Column
+    values: tuple[pa.Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """column LIKE pattern, with `%`, `_` and the escape character `\\`."""
+
+    column: Column
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """TRUE, FALSE or NULL."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    operands: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    operands: tuple[Predicate, ...]
+
+
+Predicate: TypeAlias = Comparison | ColumnComparison | In | Like | IsNull | Constant | Not | And | Or
+
+
+def columns(predicate: Predicate) -> Iterator[Column]:
+    """Every column that the predicate names, repeats included."""
+    match predicate:
+        case Comparison(column=column) | In(column=column) | Like(column=column) | IsNull(column=column):
+            yield column
+        case ColumnComparison(left=left, right=right):
+            yield left
+            yield right
+        case Not(operand=operand):
+            yield from columns(operand)
+        case And(operands=operands) | Or(operands=operands):
+            for child in operands:
+                yield from columns(child)
+        case Constant():
+            pass
+
+
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The parts of which all must hold."""
+    if isinstance(predicate, And):
+        return tuple(part for child in predicate.operands for part in conjuncts(child))
+    return (predicate,)
+
+
+def negated(predicate: Predicate) -> Predicate:
+    """NOT predicate with the negation pushed down to the leaves; equal to it also where the answer is null."""
+    match predicate:
+        case Not(operand=operand):
+            return operand
+        case And(operands=operands):
+            return Or(tuple(negated(child) for child in operands))
+        case Or(operands=operands):
+            return And(tuple(negated(child) for child in operands))
+        case Comparison(operator=operator, column=column, value=value) if operator != "<=>":
+            return Comparison(NEGATED[operator], column, value)
+        case ColumnComparison(operator=operator, left=left, right=right) if operator != "<=>":
+            return ColumnComparison(NEGATED[operator], left, right)
+        case Constant(value=value):
+            return Constant(None if value is None else not value)
+        case _:
+            return Not(predicate)

@@ -1,0 +1,78 @@
+"""What a key may be. Checked once, here, before any backend sees it.
+
+A key is relative, `/`-separated and unicode NFC. Refused: empty, `.` and `..` components, components over 255 bytes,
+keys over 1,024 bytes (S3's limit), control characters, lone surrogates, and this package's own temporary names.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from lake_core.errors import InvalidKey
+
+TEMPORARY_PREFIX = ".lake-tmp-"
+"""Components that start with this are half-written files of a backend: never listed, never a key."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f\u0080-\u009f\u2028\u2029]")
+_MAX_COMPONENT = 255
+_MAX_KEY = 1024
+
+
+def check_key(key: str) -> str:
+    """The key in its normal form (NFC). Raises InvalidKey with the reason."""
+    normal = _check_text(key, "key")
+    _check_components(normal, key, "key")
+    return normal
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix of keys in its normal form: as a key, but it may be empty or end within or after a component."""
+    normal = _check_text(prefix, "prefix")
+    folder, slash, _ = normal.rpartition("/")
+    if slash:
+        _check_components(folder, prefix, "prefix")
+    return normal
+
+
+def check_start_after(start_after: str) -> str:
+    """Where a listing goes on: any text, not necessarily a key, and taken as it is (a listed key may be in another normal form)."""
+    _check_text(start_after, "start_after")
+    return start_after
+
+
+def is_key(name: str) -> bool:
+    """Whether a name found in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
+    try:
+        check_key(name)
+    except InvalidKey:
+        return False
+    return len(name.encode()) <= _MAX_KEY
+
+
+def _check_text(text: str, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidKey(f"a {what} is a str, not {type(text).__name__}", key=None)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidKey(f"{what} {text[:80]!r} holds a lone surrogate: it is not unicode text", key=text) from None
+    if _CONTROL.search(text):
+        raise InvalidKey(f"{what} {text[:80]!r} holds a control character", key=text)
+    # The normal form counts: it is what is stored, and it can be longer than the text that was given.
+    normal = unicodedata.normalize("NFC", text)
+    if len(normal.encode()) > _MAX_KEY:
+        raise InvalidKey(f"{what} {text[:80]!r}… is longer than {_MAX_KEY} bytes", key=text)
+    return normal
+
+
+def _check_components(normal: str, given: str, what: str) -> None:
+    for component in normal.split("/"):
+        if component in ("", ".", ".."):
+            raise InvalidKey(
+                f"{what} {given[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and '..'", key=given
+            )
+        if len(component.encode()) > _MAX_COMPONENT:
+            raise InvalidKey(f"{what} {given[:80]!r}… has a component longer than {_MAX_COMPONENT} bytes", key=given)
+        if component.startswith(TEMPORARY_PREFIX):
+            raise InvalidKey(f"{what} {given[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=given)

@@ -1,0 +1,444 @@
+"""Objects as files below one folder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+
+from lake_core.errors import (
+    AccessDenied,
+    AlreadyExists,
+    InvalidKey,
+    InvalidUrl,
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+    UnsafeStore,
+)
+from lake_core.store.key import TEMPORARY_PREFIX, is_key
+from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore, contiguous
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EMLINK)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_SMALLEST_STEP = 1_000
+"""Nanoseconds by which the modification time of an object grows at least when it is overwritten."""
+
+
+class LocalStore(ObjectStore):
+    """An object store on a POSIX file system: each key is a file below `root`, which is created by the first put.
+
+    A put writes a temporary file in the target's folder, syncs it, then links it (`if_absent`) or renames it into place and syncs
+    the folder. Overwriting, `if_match` and deleting in one folder take turns by a lock on that folder: no lock files. A writer that is
+    killed leaves at most a hidden temporary file. Nothing outside the root is reached, through symbolic links either.
+    Empty folders stay: removing them would race with writers.
+
+    `case_insensitive`: whether keys equal but for case are one file here; found out at the first put if not given.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, case_insensitive: bool | None = None) -> None:
+        path = os.fspath(root)
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise InvalidUrl("a local store needs the path of a folder")
+        self._root = os.path.abspath(path)
+        if os.path.exists(self._root) and not os.path.isdir(self._root):
+            raise InvalidUrl(f"{self._root} is a file: a store needs a folder")
+        self._case_insensitive = case_insensitive
+        self._links_work = False
+
+    @property
+    def root(self) -> str:
+        """The absolute path of the store's folder."""
+        return self._root
+
+    def url(self, key: str = "") -> str:
+        return "file://" + (os.path.join(self._root, key) if key else self._root)
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        return {}
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self._root!r})"
+
+    # Reading
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        with _translated(key, reading=True):
+            fd = self._open_object(key)
+            try:
+                meta = _meta(key, os.fstat(fd))
+                begin, stop, _ = slice(start, end).indices(meta.size)
+                return ObjectBytes(_read(fd, begin, stop), meta)
+            finally:
+                os.close(fd)
+
+    def _head(self, key: str) -> ObjectMeta:
+        with _translated(key, reading=True):
+            found = os.stat(self._resolve(key), follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise NotFound(f"no object stands at {key!r}", key=key)
+        return _meta(key, found)
+
+    def _open_object(self, key: str) -> int:
+        # O_NONBLOCK: opening a pipe that someone left here must not hang.
+        fd = os.open(self._resolve(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise NotFound(f"no object stands at {key!r}", key=key)
+        return fd
+
+    # Listing
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        top = prefix[: prefix.rfind("/") + 1]
+        folders = [self._entries(top, prefix, start_after)]
+        while folders:
+            name, entry = next(folders[-1], (None, None))
+            if name is None or entry is None:
+                folders.pop()
+            elif name.endswith("/"):
+                folders.append(self._entries(name, prefix, start_after))
+            elif entry.is_symlink():
+                # It may lead nowhere, or outside.
+                with suppress(NotFound, InvalidKey):
+                    yield self._head(name)
+            else:
+                # It may have been deleted since the folder was read.
+                with _translated(name, reading=True), suppress(FileNotFoundError):
+                    found = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        yield _meta(name, found)
+
+    def _list_folders(self, prefix: str) -> list[str]:
+        return [
+            name[len(prefix) : -1]
+            for name, _ in self._entries(prefix, prefix, "")
+            if name.endswith("/") and next(self._list(name, ""), None) is not None
+        ]
+
+    def _entries(self, folder: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """What stands directly in the folder ("" or ending in "/") and may be wanted, in order: keys, and folders ending in "/"."""
+        found: list[tuple[str, os.DirEntry[str]]] = []
+        with _translated(folder, reading=True), suppress(FileNotFoundError, NotADirectoryError):
+            root = os.path.realpath(self._root)
+            path = os.path.join(root, folder.rstrip("/")) if folder else root
+            # Links to folders are not followed: a listing could come out of the root, or never end.
+            if os.path.realpath(path) != path:
+                return
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = folder + entry.name
+                    # Names that can't be keys, temporary files among them, could not be read either.
+                    if is_key(name):
+                        found.append((name + "/" if entry.is_dir(follow_symlinks=False) else name, entry))
+        # Code points sort as their UTF-8 bytes do, and a folder as its keys do: by its name with "/".
+        found.sort(key=lambda pair: pair[0])
+        for name, entry in found:
+            if name.endswith("/"):
+                wanted = name.startswith(prefix) or prefix.startswith(name)
+                passed = name < start_after and not start_after.startswith(name)
+            else:
+                wanted = name.startswith(prefix)
+                passed = name <= start_after
+            if wanted and not passed:
+                yield name, entry
+
+    # Writing
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        with _translated(key, reading=False):
+            if if_match is not None:
+                # Saves the work, and creates no folders; what counts is the comparison under the lock.
+                self._compare(key, if_match)
+            folder, name, temporary, fd = self._open_temporary(key)
+            placed = False
+            try:
+                _write(fd, contiguous(data))
+                # Set by us: the kernel's own stamp is coarse, and an etag must not come twice if an inode is used again.
+                now = time.time_ns()
+                os.utime(fd, ns=(now, now))
+                os.fsync(fd)
+                if if_absent:
+                    self._probe_links(folder)
+                    _link(folder, temporary, name, key)
+                else:
+                    self._replace(folder, fd, temporary, name, key, if_match)
+                    placed = True
+                written = os.fstat(fd)
+                os.fsync(folder)
+            finally:
+                os.close(fd)
+                if not placed:
+                    with suppress(OSError):
+                        os.unlink(temporary, dir_fd=folder)
+                os.close(folder)
+        return _meta(key, written)
+
+    def _replace(self, folder: int, fd: int, temporary: str, name: str, key: str, if_match: str | None) -> None:
+        with _locked(folder, key):
+            try:
+                old: os.stat_result | None = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                old = None
+            if old is not None and stat.S_ISDIR(old.st_mode):
+                raise InvalidKey(f"{key!r} is a folder here: keys stand below it", key=key)
+            if if_match is not None:
+                _check_match(key, None if old is None else _etag(old), if_match)
+            if old is not None:
+                _outdate(fd, old.st_mtime_ns)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def _compare(self, key: str, if_match: str) -> None:
+        try:
+            etag = self._head(key).etag
+        except NotFound:
+            etag = None
+        _check_match(key, etag, if_match)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        folders: dict[str, list[str]] = {}
+        for key in keys:
+            with _translated(key, reading=True):
+                self._resolve(key)
+            folders.setdefault(key[: key.rfind("/") + 1], []).append(key)
+        for folder, inside in folders.items():
+            self._delete_in(folder, inside)
+
+    def _delete_in(self, folder: str, keys: Sequence[str]) -> None:
+        key = keys[0]
+        # What stands in no folder is absent already.
+        with _translated(key, reading=False), suppress(FileNotFoundError, NotADirectoryError):
+            fd = os.open(os.path.dirname(self._resolve_parent(key)[0]), _FOLDER)
+            try:
+                with _locked(fd, key):
+                    for key in keys:
+                        with _translated(key, reading=False), suppress(FileNotFoundError):
+                            name = key[len(folder) :]
+                            if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                                os.unlink(name, dir_fd=fd)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    # Paths
+
+    def _resolve_parent(self, key: str) -> tuple[str, str]:
+        """(the path of the key, the root), both with the links of their folders resolved. Raises InvalidKey if they lead outside."""
+        root = os.path.realpath(self._root)
+        parent, _, name = key.rpartition("/")
+        real = os.path.realpath(os.path.join(root, parent)) if parent else root
+        if not _inside(real, root):
+            raise InvalidKey(f"key {key!r} leads outside the store through a symbolic link", key=key)
+        return os.path.join(real, name), root
+
+    def _resolve(self, key: str) -> str:
+        """The path of the key with all links resolved. Raises InvalidKey if they lead outside."""
+        path, root = self._resolve_parent(key)
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+            if not _inside(path, root):
+                raise InvalidKey(f"key {key!r} leads outside the store through a symbolic link", key=key)
+        return path
+
+    def _open_temporary(self, key: str) -> tuple[int, str, str, int]:
+        """(descriptor of the key's folder, the file's name in it, a temporary file's name and descriptor). Creates the folder, durably."""
+        temporary = TEMPORARY_PREFIX + uuid.uuid4().hex
+        for _ in range(100):
+            self._make_folder(self._root, key)
+            if self._case_insensitive is None:
+                self._case_insensitive = _ignores_case(self._root)
+            if self._case_insensitive:
+                _check_case(key, self._root)
+            path, name = os.path.split(self._resolve(key))
+            self._make_folder(path, key)
+            try:
+                folder = os.open(path, _FOLDER | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                continue
+            try:
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            except FileNotFoundError:
+                # Somebody tidied up empty folders in between. Once a file stands in it, the folder stays.
+                os.close(folder)
+                continue
+            except BaseException:
+                os.close(folder)
+                raise
+            return folder, name, temporary, fd
+        raise StoreUnavailable(f"the folder of {key!r} is removed by someone as often as it is created", key=key)
+
+    def _make_folder(self, folder: str, key: str) -> None:
+        missing: list[str] = []
+        path = folder
+        while not os.path.isdir(path):
+            if os.path.lexists(path):
+                above = os.path.relpath(path, os.path.realpath(self._root))
+                raise InvalidKey(f"{key!r} cannot stand below the object {above!r} on a file system", key=key)
+            missing.append(path)
+            path = os.path.dirname(path)
+        for path in reversed(missing):
+            with suppress(FileExistsError):
+                os.mkdir(path)
+            _sync_folder(os.path.dirname(path))
+
+    def _probe_links(self, folder: int) -> None:
+        """Raises UnsafeStore unless a second link of one name fails here, which is what makes `if_absent` atomic."""
+        if self._links_work:
+            return
+        first, second = (TEMPORARY_PREFIX + uuid.uuid4().hex for _ in range(2))
+        try:
+            os.close(os.open(first, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder))
+            try:
+                os.link(first, second, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+                reason = os.strerror(error.errno)
+                raise UnsafeStore(f"{self._root} is on a file system without hard links ({reason}): {_UNSAFE}") from None
+            try:
+                os.link(first, second, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            except FileExistsError:
+                self._links_work = True
+            else:
+                raise UnsafeStore(f"{self._root} is on a file system where a link replaces what exists: {_UNSAFE}")
+        finally:
+            for name in (first, second):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+
+
+_UNSAFE = "concurrent writers could lose data, so nothing is written. Use a local disk or an object store"
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _etag(found: os.stat_result) -> str:
+    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+
+def _meta(key: str, found: os.stat_result) -> ObjectMeta:
+    seconds, nanoseconds = divmod(found.st_mtime_ns, 1_000_000_000)
+    modified = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1_000)
+    return ObjectMeta(key, found.st_size, _etag(found), modified)
+
+
+def _check_match(key: str, etag: str | None, if_match: str) -> None:
+    if etag != if_match:
+        state = "no object stands there" if etag is None else f"its etag is {etag}"
+        raise PreconditionFailed(f"the object at {key!r} is not the one to replace: {state}", key=key)
+
+
+def _read(fd: int, begin: int, stop: int) -> bytes:
+    pieces: list[bytes] = []
+    while begin < stop:
+        piece = os.pread(fd, stop - begin, begin)
+        if not piece:
+            raise OSError(errno.EIO, "the file ended before its size")
+        pieces.append(piece)
+        begin += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _write(fd: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _link(folder: int, temporary: str, name: str, key: str) -> None:
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise InvalidKey(f"{key!r} is a folder here: keys stand below it", key=key) from None
+        raise AlreadyExists(f"an object stands at {key!r} already", key=key) from None
+
+
+def _outdate(fd: int, old: int) -> None:
+    """Make the file younger than its predecessor, also where the file system keeps coarse times, so that no etag comes twice."""
+    step = _SMALLEST_STEP
+    while os.fstat(fd).st_mtime_ns <= old:
+        later = max(time.time_ns(), old + step)
+        os.utime(fd, ns=(later, later))
+        step *= 10
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, _FOLDER)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _locked(folder: int, key: str) -> Iterator[None]:
+    """Hold the folder's lock. It belongs to the descriptor: threads exclude one another too, and a killed process lets go."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    except OSError as error:
+        raise UnsafeStore(f"the file system has no locks on folders ({os.strerror(error.errno or 0)}): {_UNSAFE}", key=key) from None
+    try:
+        yield
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)
+
+
+def _ignores_case(root: str) -> bool:
+    name = f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}-case"
+    path = os.path.join(root, name)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    try:
+        return os.path.exists(os.path.join(root, name.upper()))
+    finally:
+        os.unlink(path)
+
+
+def _check_case(key: str, root: str) -> None:
+    """Raises InvalidKey if a name on the key's path exists in other letters' case."""
+    path = root
+    for component in key.split("/"):
+        try:
+            names = os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if component not in names:
+            for name in names:
+                if name.casefold() == component.casefold():
+                    raise InvalidKey(f"{key!r} differs only in case from the existing {name!r}, which is one file here", key=key)
+        path = os.path.join(path, component)
+
+
+@contextmanager
+def _translated(key: str, *, reading: bool) -> Iterator[None]:
+    """Turn the errors of the operating system into ours."""
+    try:
+        yield
+    except OSError as error:
+        found = error
+    else:
+        return
+    number = found.errno or 0
+    reason = f"{os.strerror(number)} (errno {errno.errorcode.get(number, number)})"
+    if number in _ABSENT and reading:
+        raise NotFound(f"no object stands at {key!r}", key=key)
+    if number in (errno.ENAMETOOLONG, errno.ELOOP):
+        raise InvalidKey(f"the file system takes no such name as {key!r}: {reason}", key=key)
+    if number in _DENIED:
+        raise AccessDenied(f"no access to {key!r}: {reason}", key=key)
+    if number in _FULL:
+        raise StoreError(f"could not write {key!r}: {reason}", key=key)
+    raise StoreUnavailable(f"the file system failed at {key!r}: {reason}", key=key)

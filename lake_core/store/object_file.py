@@ -1,0 +1,64 @@
+"""An object as a seekable file, for libraries that read formats such as Parquet. Bytes come through the store's `get`."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import pyarrow as pa
+
+from lake_core.store.object_store import ObjectStore
+
+_WHOLE = 4 << 20
+"""Up to this size one request for the whole object costs less than several for its parts."""
+
+
+class ObjectFile(io.RawIOBase):
+    """Random access to one object by ranged reads. `size` saves a request where the caller knows it."""
+
+    def __init__(self, store: ObjectStore, key: str, size: int | None = None) -> None:
+        self._store, self._key = store, key
+        self._size = store.head(key).size if size is None else size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise OSError(f"seek before the start of {self._key}")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._size, self._position + size)
+        if end <= self._position:
+            return b""
+        data = self._store.get(self._key, self._position, end)
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def open_object(store: ObjectStore, key: str, size: int | None = None) -> pa.NativeFile:
+    """An object as an Arrow input file. Small objects are read at once. Raises NotFound and the store's other errors."""
+    if size is None:
+        size = store.head(key).size
+    if size <= _WHOLE:
+        return pa.BufferReader(store.get(key))
+    return pa.PythonFile(ObjectFile(store, key, size), mode="r")

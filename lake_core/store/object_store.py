@@ -1,0 +1,228 @@
+"""The one abstraction under every format: bytes under sorted keys, with conditional put.
+
+A backend implements the underscored verbs on keys that were already checked; callers use the public ones.
+`lake_core.testing.ObjectStoreSuite` is the contract in executable form: run it against any backend of your own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from lake_core.errors import NotFound
+from lake_core.store.key import check_key, check_prefix, check_start_after
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+"""What `put` takes."""
+
+GetRequest: TypeAlias = "str | tuple[str, int | None, int | None]"
+"""A key, or (key, start, end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """What a store knows of one object besides its bytes."""
+
+    key: str
+    """The key, relative to the store's root."""
+    size: int
+    """Length of the whole object in bytes."""
+    etag: str
+    """Opaque; differs between any two contents that `if_match` must tell apart."""
+    last_modified: datetime
+    """When the object was put, by the store's own clock, in UTC. What `put` returns may be some seconds off what `head` returns."""
+
+
+class ObjectBytes(bytes):
+    """The bytes that `get` returns, with the metadata of the object that they were read from.
+
+    For a range, `size` is still the length of the whole object.
+    """
+
+    meta: ObjectMeta
+
+    def __new__(cls, data: Bytes, meta: ObjectMeta) -> ObjectBytes:
+        self = super().__new__(cls, data)
+        self.meta = meta
+        return self
+
+    def __getnewargs__(self) -> tuple[bytes, ObjectMeta]:  # type: ignore[override]
+        return bytes(self), self.meta
+
+    @property
+    def key(self) -> str:
+        return self.meta.key
+
+    @property
+    def size(self) -> int:
+        return self.meta.size
+
+    @property
+    def etag(self) -> str:
+        return self.meta.etag
+
+    @property
+    def last_modified(self) -> datetime:
+        return self.meta.last_modified
+
+
+class ObjectStore(ABC):
+    """Bytes under sorted keys. Synchronous, small, safe to use from many threads, picklable.
+
+    Keys are `/`-separated, relative, unicode NFC (see `lake_core.store.key`); order is that of their UTF-8 bytes.
+    Every error is a `lake_core.errors.StoreError` that names the key.
+
+    Whatever a caller gives is written under its normal form. Other tools may have left objects under other forms (NFD):
+    a listing shows them as they stand, and `get`, `head`, `list` and `delete` reach them by that very name.
+    """
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> ObjectBytes:
+        """The bytes [start, end) of an object; all of it by default.
+
+        A negative `start` (without `end`) counts from the object's end. A range past the end is cut, as in a slice.
+        Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable; ValueError for a range that is not one.
+        """
+        _check_range(start, end)
+        normal = check_key(key)
+        try:
+            return self._get(normal, start, end)
+        except NotFound:
+            if normal == key:
+                raise
+        return self._get(key, start, end)
+
+    def get_many(self, requests: Iterable[GetRequest]) -> builtins.list[ObjectBytes]:
+        """`get` of each request, in order, side by side where the backend gains from it. The first failure is raised."""
+        if isinstance(requests, str):
+            raise TypeError("get_many takes several requests; put a single key into a list")
+        whole: builtins.list[tuple[str, int | None, int | None]] = []
+        foreign = False
+        for request in requests:
+            key, start, end = (request, None, None) if isinstance(request, str) else request
+            _check_range(start, end)
+            foreign |= check_key(key) != key
+            whole.append((key, start, end))
+        if foreign:
+            return [self.get(*request) for request in whole]
+        return self._get_many(whole)
+
+    def put(self, key: str, data: Bytes, *, if_absent: bool = False, if_match: str | None = None, unique: bool = False) -> ObjectMeta:
+        """Write an object whole: a reader sees all of it or none of it, and it is durable on return.
+
+        `if_absent`: only where nothing stands; among racing writers exactly one wins, the others get AlreadyExists.
+        `if_match`: only over the object with this etag; among racing writers exactly one wins, the others get PreconditionFailed.
+        `unique`: the caller vouches that the name was never used before and never will be (it holds a random id), so a
+        layered store may write it in place at once, and a retry inside the client does no harm.
+
+        Raises InvalidKey, AlreadyExists, PreconditionFailed, AccessDenied, UnsafeStore; StoreUnavailable when the
+        outcome is unknown; ValueError for conditions that exclude one another.
+        """
+        if if_match is not None and (if_absent or unique):
+            raise ValueError("if_match asks for an existing object: it excludes if_absent and unique")
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"put takes bytes, not {type(data).__name__}")
+        return self._put(check_key(key), data, if_absent, if_match, unique)
+
+    def head(self, key: str) -> ObjectMeta:
+        """An object's metadata. Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable."""
+        normal = check_key(key)
+        try:
+            return self._head(normal)
+        except NotFound:
+            if normal == key:
+                raise
+        return self._head(key)
+
+    def exists(self, key: str) -> bool:
+        """Whether an object stands at the key."""
+        try:
+            self.head(key)
+        except NotFound:
+            return False
+        return True
+
+    def list(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
+        """All objects whose key starts with `prefix` (any string, not only a folder) and sorts after `start_after`, in order.
+
+        Lazy: a caller that stops early does not pay for the rest.
+        """
+        normal = check_prefix(prefix)
+        listed = self._list(normal, check_start_after(start_after))
+        if normal == prefix:
+            return listed
+        # Code points sort as their UTF-8 bytes do.
+        return heapq.merge(listed, self._list(prefix, start_after), key=lambda meta: meta.key)
+
+    def list_folders(self, prefix: str = "") -> builtins.list[str]:
+        """The names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in the order of their keys."""
+        if prefix and not prefix.endswith("/"):
+            raise ValueError("list_folders takes '' or a prefix that ends in '/'")
+        normal = check_prefix(prefix)
+        folders = self._list_folders(normal)
+        return folders if normal == prefix else sorted({*folders, *self._list_folders(prefix)}, key=lambda name: name + "/")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete the objects; absent ones are fine. A failure names the first key that could not be deleted."""
+        if isinstance(keys, str):
+            raise TypeError("delete takes several keys; put a single one into a list")
+        self._delete([self._standing(key) for key in keys])
+
+    def _standing(self, key: str) -> str:
+        """The form of the key under which an object is to be deleted: the given one if an object stands at it, else the normal one."""
+        normal = check_key(key)
+        if normal != key:
+            try:
+                return self._head(key).key
+            except NotFound:
+                pass
+        return normal
+
+    @abstractmethod
+    def url(self, key: str = "") -> str:
+        """Where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded. "" is the root."""
+
+    @property
+    @abstractmethod
+    def storage_options(self) -> dict[str, object]:
+        """What fsspec needs besides `url` to read the same bytes. Holds secrets: never log it."""
+
+    @abstractmethod
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes: ...
+
+    def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> builtins.list[ObjectBytes]:
+        return [self._get(*request) for request in requests]
+
+    @abstractmethod
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta: ...
+
+    @abstractmethod
+    def _head(self, key: str) -> ObjectMeta: ...
+
+    @abstractmethod
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]: ...
+
+    @abstractmethod
+    def _list_folders(self, prefix: str) -> builtins.list[str]: ...
+
+    @abstractmethod
+    def _delete(self, keys: Sequence[str]) -> None: ...
+
+
+def contiguous(data: Bytes) -> bytes | memoryview:
+    """The data as plain bytes or as a flat view of them, for backends that write in pieces. Not copied where that can be avoided."""
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data)
+    return view.cast("B") if view.c_contiguous else view.tobytes()
+
+
+def _check_range(start: int | None, end: int | None) -> None:
+    if start is not None and start < 0 and end is not None:
+        raise ValueError("a negative start counts from the end and takes no end")
+    if end is not None and end < (start or 0):
+        raise ValueError(f"range end {end} lies before its start {start or 0}")

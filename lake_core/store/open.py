@@ -1,0 +1,84 @@
+"""From a location to a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from lake_core.errors import InvalidUrl
+from lake_core.store.local import LocalStore
+from lake_core.store.memory import MemoryStore
+from lake_core.store.object_store import ObjectStore
+
+_SCHEMES = ("file", "memory", "s3", "s3a")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+# What pathlib makes of a URL: Path("s3://bucket") is "s3:/bucket".
+_MANGLED = re.compile(r"(memory|s3|s3a):/(?!/)")
+
+
+def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None) -> ObjectStore:
+    """The store at a location.
+
+    - a path (a leading `~` is the home folder), a `pathlib.Path`, `file:///path`: a file system
+    - `memory://name`: memory of this process, shared by all who open the same name
+    - `s3://bucket/prefix`, `s3a://…`: S3 and what speaks its protocol, through s3fs
+
+    URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. `storage_options` are
+    s3fs's; file systems and memory need none. A file system's root need not exist yet. An S3 endpoint other than AWS is asked
+    here whether it honours conditional puts.
+
+    Raises InvalidUrl: unknown scheme, no bucket, credentials inside the URL (the message does not repeat them; pass them in
+    `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied, StoreUnavailable.
+    """
+    text = os.fspath(url)
+    if not isinstance(text, str):
+        raise InvalidUrl(f"a store is opened by a str or a path, not {type(text).__name__}")
+    if isinstance(url, Path):
+        if mangled := _MANGLED.match(text):
+            scheme = mangled.group(1)
+            raise InvalidUrl(f"this pathlib.Path was made from a {scheme}:// URL, which pathlib breaks: pass the URL as str")
+        return _open_path(text)
+    if text.startswith("file:/") and not text.startswith("file://"):
+        return _open_path(text[len("file:") :])
+    match = _URL.fullmatch(text)
+    if match is None:
+        if "://" in text or _MANGLED.match(text):
+            raise InvalidUrl(f"the location is neither a path nor a URL of a kind that is known: {_known()}")
+        return _open_path(text)
+    scheme, rest = match.group(1).lower(), match.group(2)
+    authority = rest.partition("/")[0]
+    if "@" in authority:
+        raise InvalidUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
+    match scheme:
+        case "file":
+            if authority:
+                raise InvalidUrl("a file:// URL holds an absolute path: file:///path")
+            return _open_path(rest)
+        case "memory":
+            return MemoryStore(rest)
+        case "s3" | "s3a":
+            return _open_s3(rest, storage_options or {})
+        case _:
+            raise InvalidUrl(f"unknown scheme {scheme!r}: {_known()}")
+
+
+def _open_path(path: str) -> LocalStore:
+    if not path:
+        raise InvalidUrl("the location is empty")
+    return LocalStore(os.path.expanduser(path) if path == "~" or path.startswith("~/") else path)
+
+
+def _open_s3(location: str, storage_options: Mapping[str, object]) -> ObjectStore:
+    # Importing s3fs takes long, and it is an optional install.
+    from lake_core.store.s3 import S3Store
+
+    bucket, _, prefix = location.partition("/")
+    store = S3Store(bucket, prefix, storage_options=storage_options)
+    store.check_conditional_puts()
+    return store
+
+
+def _known() -> str:
+    return "known are paths and " + ", ".join(f"{scheme}://" for scheme in _SCHEMES)
