@@ -95,7 +95,9 @@ class Checkpoint:
         except NotFound:
             raise CorruptCheckpoint(f"checkpoint file {key} is gone. Older versions may still be readable") from None
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptCheckpoint(f"checkpoint file {key} cannot be read ({error}). Delete it if the commits that it covers exist") from None
+            raise CorruptCheckpoint(
+                f"checkpoint file {key} cannot be read ({error}). Delete it if the commits that it covers exist"
+            ) from None
 
     def _read(self, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
         try:
@@ -186,7 +188,9 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
     if pa.types.is_struct(kind):
         children = [
-            _as_type(pc.struct_field(array, child.name), child.type) if array.type.get_field_index(child.name) >= 0 else pa.nulls(len(array), child.type)
+            _as_type(pc.struct_field(array, child.name), child.type)
+            if array.type.get_field_index(child.name) >= 0
+            else pa.nulls(len(array), child.type)
             for child in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
@@ -270,4 +274,3 @@ def _present(value: Any) -> Any:
     if isinstance(value, (str, int, float, bool)):
         return value
     return float(value)
-

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.log_segment import commit_key
 
@@ -129,7 +129,9 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
         present = column.is_valid()
         struct = column.filter(present)
         columns = {
-            name: partition_map(pc.struct_field(struct, name), partition_keys) if kind == PARTITION_VALUES else pc.struct_field(struct, name)
+            name: partition_map(pc.struct_field(struct, name), partition_keys)
+            if kind == PARTITION_VALUES
+            else pc.struct_field(struct, name)
             for name, kind in fields
         }
         if columns[key].null_count:

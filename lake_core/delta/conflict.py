@@ -47,9 +47,7 @@ class Footprint:
     changes_protocol: bool = False
 
 
-def check_conflicts(
-    footprint: Footprint, winners: Sequence[CommitRun], partition_columns: Sequence[str], schema: pa.Schema
-) -> bool:
+def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], partition_columns: Sequence[str], schema: pa.Schema) -> bool:
     """True if the winners hold this very operation (same marker, same or later version): there is nothing left to do.
 
     Raises the ConcurrentModification that applies; returns False where the operation may go on.
@@ -101,7 +99,9 @@ def _check_files(footprint: Footprint, run: CommitRun, partition_columns: Sequen
         raise ConcurrentAppend(f"commit {version} added {len(read_added)} files to what this operation read; {_AGAIN}", version=version)
     if len(read_removed):
         version = read_removed["commit"][0].as_py()
-        raise ConcurrentDeleteRead(f"commit {version} removed {len(read_removed)} files that this operation read; {_AGAIN}", version=version)
+        raise ConcurrentDeleteRead(
+            f"commit {version} removed {len(read_removed)} files that this operation read; {_AGAIN}", version=version
+        )
     if footprint.removed is not None and len(footprint.removed) and len(removed):
         twice = removed.filter(pc.is_in(file_key(removed), value_set=file_key(footprint.removed)))
         if len(twice):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,11 +21,24 @@ def check_fits(data: pa.Schema, table: pa.Schema) -> None:
     _check_struct(list(data), list(table), "")
 
 
-def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
+def rows_to_write(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
+    """`conform_in`, with the partition value '' as the null that it becomes in the log, so that checks see what readers will."""
+    rows = conform_in(rows, schema, skip_nulls=partition_columns)
+    for name in partition_columns:
+        column = rows[name]
+        if pa.types.is_string(column.type):
+            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+        for chunk in rows[name].chunks:
+            _check_nulls(chunk, rows.schema.field(name), name)
+    return rows
+
+
+def conform_in(batch: pa.Table, schema: pa.Schema, *, skip_nulls: Sequence[str] = ()) -> pa.Table:
     """Data in the table's own schema: columns in its order, types decoded and widened, missing ones null.
 
-    Call `check_fits` first. Raises ConstraintViolation for nulls in NOT NULL columns, SchemaMismatch for a value that a
-    widening cannot hold exactly (nanoseconds, decimals).
+    Call `check_fits` first. Columns in `skip_nulls` are not checked for nulls. Raises ConstraintViolation for nulls in
+    NOT NULL columns, SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds, decimals).
     """
     by_name = {name.lower(): index for index, name in enumerate(batch.column_names)}
     columns = []
@@ -38,7 +53,7 @@ def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
             raise SchemaMismatch(f"column {child.name!r} cannot be written as {child.type}: {error}") from None
         columns.append(pa.chunked_array(chunks, child.type))
     for child, column in zip(schema, columns, strict=True):
-        for chunk in column.chunks:
+        for chunk in () if child.name in skip_nulls else column.chunks:
             _check_nulls(chunk, child, child.name)
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -61,7 +76,9 @@ def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
             try:
                 column = pa.chunked_array([_convert(chunk, child.type) for chunk in column.chunks], child.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-                raise CorruptDataFile(f"column {child.name!r} is {column.type} in a data file and {child.type} in the table: {error}") from None
+                raise CorruptDataFile(
+                    f"column {child.name!r} is {column.type} in a data file and {child.type} in the table: {error}"
+                ) from None
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -72,7 +89,8 @@ def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> Non
     extra = [child.name for child in data if child.name.lower() not in known]
     if extra:
         raise SchemaMismatch(
-            f"the data has columns that the table lacks: {', '.join(path + name for name in extra)}. Drop them, or add them to the table first"
+            f"the data has columns that the table lacks: {', '.join(path + name for name in extra)}. "
+            f"Drop them, or add them to the table first"
         )
     for child in table:
         if not child.nullable and child.name.lower() not in given:
@@ -133,7 +151,9 @@ def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_list(kind) and hasattr(source, "value_field"):
         if not types.is_list(source):
             array = array.cast(pa.list_(source.value_field))
-        values = _convert(array.values.slice(array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()), kind.value_type)
+        values = _convert(
+            array.values.slice(array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()), kind.value_type
+        )
         return pa.ListArray.from_arrays(_rebased(array), values, type=kind, mask=array.is_null() if array.null_count else None)
     if types.is_map(kind) and types.is_map(source):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()

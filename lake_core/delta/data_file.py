@@ -1,7 +1,6 @@
 """Writing data files: Parquet, uniquely named, statistics gathered on the way.
 
-Protocol sections: Data Files, Add File. Used in the driver for Arrow data; Spark's executors have their own copy of the
-same rules in `lake_core.spark`, since they need not have this package.
+Protocol sections: Data Files, Add File.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake_core.delta import partition_value
@@ -23,6 +21,9 @@ from lake_core.store import ObjectStore
 
 TARGET_BYTES = 128 << 20
 """Uncompressed Arrow bytes after which a new file is begun."""
+
+HELD_BYTES = 256 << 20
+"""Uncompressed Arrow bytes that a writer holds back over all partitions before it writes the largest."""
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
@@ -54,42 +55,60 @@ class AddFile:
         }
 
 
-def write_data_files(store: ObjectStore, data: pa.Table, metadata: Metadata, schema: pa.Schema, now: int) -> list[AddFile]:
-    """Write rows that are already in the table's schema; nothing becomes visible by that.
+class DataFileWriter:
+    """Writes rows of one table into data files, holding back each partition's rows until they make a file.
 
-    `now`: milliseconds since the epoch. A failure leaves at most unreferenced files.
+    `store`: at the table's root. `schema`: the table's, in Arrow. `now`: milliseconds since the epoch. Nothing becomes
+    visible by writing; a failure leaves at most unreferenced files. Runs in the driver and, pickled, in Spark's executors.
     """
-    written = []
-    for values, part in _partitions(data, metadata.partition_columns):
-        body = part.drop_columns(list(metadata.partition_columns)) if metadata.partition_columns else part
-        for chunk in _chunks(body):
-            written.append(_write_one(store, chunk, metadata, schema, values, now))
-    return written
 
+    def __init__(self, store: ObjectStore, metadata: Metadata, schema: pa.Schema, now: int) -> None:
+        self._store, self._schema, self._now = store, schema, now
+        self._partition_columns = metadata.partition_columns
+        self._indexed = indexed_columns(metadata.configuration)
+        self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
+        self._bytes: dict[tuple[str | None, ...], int] = {}
+        self._written: list[AddFile] = []
 
-def _write_one(
-    store: ObjectStore, data: pa.Table, metadata: Metadata, schema: pa.Schema, values: tuple[str | None, ...], now: int
-) -> AddFile:
-    statistics = StatisticsCollector(schema, metadata.partition_columns, indexed_columns(metadata.configuration))
-    statistics.update(data)
-    sink = pa.BufferOutputStream()
-    # Field metadata stays in the log: a file would keep comments and rules that the table has changed since.
-    plain = pa.schema([child.remove_metadata() for child in data.schema])
-    pq.write_table(data.cast(plain), sink, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL)
-    name = f"part-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
-    key = partition_folder(metadata.partition_columns, values) + name
-    buffer = sink.getvalue()
-    store.put(key, memoryview(buffer), unique=True)
-    partition_values = dict(zip(metadata.partition_columns, values, strict=True))
-    return AddFile(encode_path(key), partition_values, buffer.size, now, statistics.to_json(), data.num_rows)
+    def add(self, rows: pa.Table) -> None:
+        """Take rows that are in the table's schema."""
+        for values, part in _partitions(rows, self._partition_columns):
+            self._held.setdefault(values, []).append(part)
+            self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
+            if self._bytes[values] >= TARGET_BYTES:
+                self._flush(values)
+        while sum(self._bytes.values()) > HELD_BYTES:
+            self._flush(max(self._bytes, key=self._bytes.__getitem__))
 
+    def finish(self) -> list[AddFile]:
+        """Write what is held back; returns all files written."""
+        for values in list(self._held):
+            self._flush(values)
+        return self._written
 
-def _chunks(data: pa.Table) -> Iterator[pa.Table]:
-    if not data.num_rows:
-        return
-    rows = max(1, int(data.num_rows * TARGET_BYTES / max(data.nbytes, TARGET_BYTES)))
-    for start in range(0, data.num_rows, rows):
-        yield data.slice(start, rows)
+    def _flush(self, values: tuple[str | None, ...]) -> None:
+        rows = pa.concat_tables(self._held.pop(values))
+        size = self._bytes.pop(values)
+        if self._partition_columns:
+            rows = rows.drop_columns(list(self._partition_columns))
+        pieces = max(1, round(size / TARGET_BYTES))
+        step = -(-rows.num_rows // pieces)
+        for start in range(0, rows.num_rows, step):
+            self._written.append(self._write(rows.slice(start, step), values))
+
+    def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
+        statistics = StatisticsCollector(self._schema, self._partition_columns, self._indexed)
+        statistics.update(rows)
+        # Field metadata stays in the log: a file would keep comments and rules that the table has changed since.
+        plain = pa.schema([child.remove_metadata() for child in rows.schema])
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows.cast(plain), sink, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL)
+        buffer = sink.getvalue()
+        name = f"part-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
+        key = partition_folder(self._partition_columns, values) + name
+        self._store.put(key, memoryview(buffer), unique=True)
+        partition_values = dict(zip(self._partition_columns, values, strict=True))
+        return AddFile(encode_path(key), partition_values, buffer.size, self._now, statistics.to_json(), rows.num_rows)
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
@@ -110,13 +129,3 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
         rows = pa.array(order[start:stop])
         yield tuple(text[int(order[start])].as_py() for text in texts), data.take(rows)
-
-
-def empty_strings_to_null(data: pa.Table, partition_columns: Sequence[str]) -> pa.Table:
-    """Partition values '' as null, which is what they become in the log; so that checks see what readers will see."""
-    for name in partition_columns:
-        column = data[name]
-        if pa.types.is_string(column.type):
-            nulled = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-            data = data.set_column(data.schema.get_field_index(name), data.schema.field(name), nulled)
-    return data

@@ -53,7 +53,11 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
         for feature in sorted(protocol.writer_features - WRITABLE_FEATURES):
             _refuse_write(feature)
     elif protocol.min_writer_version > WRITER_VERSION:
-        _refuse_write({3: "checkConstraints", 4: "changeDataFeed", 5: "columnMapping", 6: "identityColumns"}.get(protocol.min_writer_version, f"writerVersion={protocol.min_writer_version}"))
+        _refuse_write(
+            {3: "checkConstraints", 4: "changeDataFeed", 5: "columnMapping", 6: "identityColumns"}.get(
+                protocol.min_writer_version, f"writerVersion={protocol.min_writer_version}"
+            )
+        )
     if metadata.configuration.get("delta.appendOnly", "false").lower() == "true":
         _refuse_write("appendOnly")
     for child in walk(metadata.schema):

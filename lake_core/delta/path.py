@@ -52,7 +52,10 @@ def encode_path(key: str) -> str:
 
 def partition_folder(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
     """The folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its stand-in."""
-    parts = (f"{_hive_escape(name)}={'__HIVE_DEFAULT_PARTITION__' if value is None else _hive_escape(value)}/" for name, value in zip(names, values, strict=True))
+    parts = (
+        f"{_hive_escape(name)}={'__HIVE_DEFAULT_PARTITION__' if value is None else _hive_escape(value)}/"
+        for name, value in zip(names, values, strict=True)
+    )
     return "".join(parts)
 
 

@@ -289,12 +289,12 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
 
 
 def _is_text(data_type: pa.DataType) -> bool:
-    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type))
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:
     t = pa.types
-    return t.is_binary(data_type) or t.is_large_binary(data_type) or t.is_binary_view(data_type) or t.is_fixed_size_binary(data_type)
+    return bool(t.is_binary(data_type) or t.is_large_binary(data_type) or t.is_binary_view(data_type) or t.is_fixed_size_binary(data_type))
 
 
 _LEAF_OF_ARROW: tuple[tuple[str, Any], ...] = (

@@ -9,18 +9,35 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import operator as op
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from lake_core.delta import partition_value
 from lake_core.delta.errors import MalformedAction
-from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate, columns, to_arrow
+from lake_core.expression import (
+    And,
+    Column,
+    ColumnComparison,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    columns,
+    to_arrow,
+)
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""One answer a file."""
 
 _MANY_VALUES = 64
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
@@ -37,13 +54,13 @@ def partition_table(files: pa.Table, partition_columns: Sequence[str], schema: p
     return pa.Table.from_arrays(typed, schema=pa.schema([pa.field(name, schema.field(name).type) for name in partition_columns]))
 
 
-def matching_partitions(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> np.ndarray:
+def matching_partitions(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> Mask:
     """For a predicate over partition columns only: whether it is true for each file. Exact."""
     typed = partition_table(files, partition_columns, schema)
     return _evaluate(typed, predicate)
 
 
-def skip(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> np.ndarray:
+def skip(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> Mask:
     """Whether each file may hold a row for which the predicate is true; reads `partitionValues` and `stats`."""
     named = {column.path[0] for column in columns(predicate)}
     partitions = partition_table(files, [name for name in partition_columns if name in named], schema)
@@ -107,12 +124,12 @@ class _Skipper:
     def __init__(self, partitions: pa.Table, statistics: _Statistics | None, rows: int) -> None:
         self._partitions, self._statistics, self._rows = partitions, statistics, rows
 
-    def may_match(self, predicate: Predicate) -> np.ndarray:
+    def may_match(self, predicate: Predicate) -> Mask:
         match predicate:
             case And(operands=operands):
-                return functools.reduce(op.and_, map(self.may_match, operands))
+                return _all([self.may_match(child) for child in operands])
             case Or(operands=operands):
-                return functools.reduce(op.or_, map(self.may_match, operands))
+                return _any([self.may_match(child) for child in operands])
             case Constant(value=value):
                 return np.full(self._rows, value is True)
         named = [column.path[0] for column in columns(predicate)]
@@ -137,7 +154,7 @@ class _Skipper:
             case _:
                 raise AssertionError(predicate)
 
-    def _compare(self, operator: str, column: Column, value: pa.Scalar) -> np.ndarray:
+    def _compare(self, operator: str, column: Column, value: pa.Scalar) -> Mask:
         assert self._statistics is not None
         keep = self._has_values(column)
         low, high = self._statistics.get("minValues", column), self._statistics.get("maxValues", column)
@@ -156,15 +173,15 @@ class _Skipper:
                     return keep
                 return keep & (self._bound(pc.not_equal, low, value) | self._bound(pc.not_equal, high, value))
 
-    def _in(self, column: Column, values: Sequence[pa.Scalar]) -> np.ndarray:
+    def _in(self, column: Column, values: Sequence[pa.Scalar]) -> Mask:
         if not values:
             return np.full(self._rows, False)
         if len(values) <= _MANY_VALUES:
-            return functools.reduce(op.or_, (self._compare("=", column, value) for value in values))
+            return _any([self._compare("=", column, value) for value in values])
         ordered = sorted(values, key=lambda value: value.as_py())
         return self._compare(">=", column, ordered[0]) & self._compare("<=", column, ordered[-1])
 
-    def _like(self, column: Column, pattern: str) -> np.ndarray:
+    def _like(self, column: Column, pattern: str) -> Mask:
         assert self._statistics is not None
         prefix = _literal_prefix(pattern)
         keep = self._has_values(column)
@@ -174,13 +191,13 @@ class _Skipper:
         start = None if low is None else pc.utf8_slice_codeunits(low, 0, len(prefix))
         return keep & self._bound(pc.less_equal, start, pa.scalar(prefix)) & self._bound(pc.greater_equal, high, pa.scalar(prefix))
 
-    def _has_values(self, column: Column) -> np.ndarray:
+    def _has_values(self, column: Column) -> Mask:
         """Whether a file may hold a value that is not null."""
         assert self._statistics is not None
         nulls, rows = self._statistics.get("nullCount", column), self._statistics.rows(column)
         return self._unless(None if nulls is None or rows is None else pc.less(nulls, rows))
 
-    def _bound(self, compare: Callable[[Any, Any], Any], bound: pa.Array | None, value: pa.Scalar) -> np.ndarray:
+    def _bound(self, compare: Callable[[Any, Any], Any], bound: pa.Array | None, value: pa.Scalar) -> Mask:
         if bound is None:
             return np.full(self._rows, True)
         try:
@@ -188,11 +205,11 @@ class _Skipper:
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             return np.full(self._rows, True)
 
-    def _unless(self, answer: pa.Array | None) -> np.ndarray:
+    def _unless(self, answer: pa.Array | None) -> Mask:
         return np.full(self._rows, True) if answer is None else _true_or_unknown(answer)
 
 
-def _evaluate(table: pa.Table, predicate: Predicate) -> np.ndarray:
+def _evaluate(table: pa.Table, predicate: Predicate) -> Mask:
     number = pa.array(np.arange(len(table)))
     rows = table.append_column(pa.field("\x00row", pa.int64()), number).filter(to_arrow(predicate))["\x00row"].to_numpy()
     answer = np.zeros(len(table), dtype=bool)
@@ -200,8 +217,16 @@ def _evaluate(table: pa.Table, predicate: Predicate) -> np.ndarray:
     return answer
 
 
-def _true_or_unknown(answer: pa.Array) -> np.ndarray:
-    return np.asarray(pc.fill_null(answer, True).to_numpy(zero_copy_only=False))
+def _all(masks: Sequence[Mask]) -> Mask:
+    return np.asarray(np.logical_and.reduce(masks), dtype=np.bool_)
+
+
+def _any(masks: Sequence[Mask]) -> Mask:
+    return np.asarray(np.logical_or.reduce(masks), dtype=np.bool_)
+
+
+def _true_or_unknown(answer: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(answer, True).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def _bound_type(kind: pa.DataType) -> pa.DataType | None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.checkpoint import Checkpoint
-from lake_core.delta.commit_file import CommitRun, parse_run, split_runs
+from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import CorruptCheckpoint, DeltaError, MissingMetadata, MissingProtocol, VersionNotFound
 from lake_core.delta.features import check_deletion_vectors, check_readable
 from lake_core.delta.log_segment import LogSegment, commit_key, find_segments, newer_versions
@@ -88,8 +88,6 @@ class Snapshot:
 
     def tags(self) -> dict[str, dict[str, str | None]]:
         """The tags of the files in force that have any, by path."""
-        from lake_core.delta.commit_file import add_tags
-
         tags = self._recovering(lambda s: s._checkpoint.tags() if s._checkpoint else {})
         for run in self._runs:
             tags |= add_tags(run)
@@ -123,7 +121,11 @@ class Snapshot:
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
         """The commits that lead from an earlier snapshot to this one, however this one was loaded."""
         shared = len(earlier._runs)
-        if self._checkpoint is earlier._checkpoint and all(a is b for a, b in zip(self._runs, earlier._runs, strict=False)) and len(self._runs) >= shared:
+        if (
+            self._checkpoint is earlier._checkpoint
+            and all(a is b for a, b in zip(self._runs, earlier._runs, strict=False))
+            and len(self._runs) >= shared
+        ):
             return self._runs[shared:]
         versions = range(earlier.version + 1, self.version + 1)
         metadata: Metadata | None = earlier.metadata
@@ -180,12 +182,17 @@ def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
     commits = _read_commits(store, segment.commits)
     checkpoint = Checkpoint(store, segment.checkpoint) if segment.checkpoint else None
     base_protocol = checkpoint.protocol() if checkpoint else None
+    if base_protocol is None and not any(found for version, data in commits for found in single_actions(version, data, "protocol")):
+        raise MissingProtocol(
+            f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete table"
+        )
     base_metadata = checkpoint.metadata() if checkpoint else None
     protocol, metadata, runs, domains = _replay_singles(commits, base_protocol, base_metadata)
-    if protocol is None:
-        raise MissingProtocol(f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete table")
     if metadata is None:
-        raise MissingMetadata(f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete table")
+        raise MissingMetadata(
+            f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete table"
+        )
+    assert protocol is not None
     check_readable(protocol, metadata)
     known = [*(checkpoint.domains() if checkpoint else ()), *domains]
     return Snapshot(store, segment.version, protocol, metadata, checkpoint, tuple(runs), _latest_domains(known))

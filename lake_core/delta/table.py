@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from lake_core.delta import data_file, scan
+from lake_core.delta import scan
 from lake_core.delta.action import Metadata, Protocol, SetTransaction
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
 from lake_core.delta.commit_file import PARTITION_VALUES
 from lake_core.delta.conflict import Reads
-from lake_core.delta.conform import check_fits, conform_in
-from lake_core.delta.data_file import AddFile
+from lake_core.delta.conform import check_fits, rows_to_write
+from lake_core.delta.data_file import AddFile, DataFileWriter
 from lake_core.delta.errors import (
     InvalidPredicate,
     InvalidTransaction,
@@ -171,6 +171,11 @@ class DeltaTable:
         """The snapshot that this handle shows."""
         return self._snapshot
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether the table was created and nothing else: the state in which a crash of its first writer leaves it."""
+        return self.version == 0 and not len(self._snapshot.files(["path"]))
+
     def refresh(self) -> DeltaTable:
         """Move to the latest version; returns the handle itself."""
         self._snapshot = self._snapshot.refreshed()
@@ -206,8 +211,7 @@ class DeltaTable:
         """Add rows. Never conflicts with other appends. Raises SchemaMismatch, UnsupportedType, ConstraintViolation,
         InvalidTransaction, UnsupportedWriterFeature, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
         """
-        parameters = {"mode": "Append", "partitionBy": partition_by_text(self._snapshot.partition_columns)}
-        return self._write(arrow, Operation("WRITE", parameters), txn)
+        return self._write(arrow, self.append_operation(), txn)
 
     def overwrite(self, arrow: ArrowData, *, where: str | None = None, txn: Txn | None = None) -> WriteResult:
         """Replace all rows, or those of the partitions for which `where` is true (over partition columns only).
@@ -230,6 +234,10 @@ class DeltaTable:
                     f"so whole files cannot be replaced by it"
                 )
         return predicate
+
+    def append_operation(self) -> Operation:
+        """What an append logs: it removes and reads nothing."""
+        return Operation("WRITE", {"mode": "Append", "partitionBy": partition_by_text(self._snapshot.partition_columns)})
 
     def overwrite_operation(self, where: str | None, predicate: Predicate | None) -> Operation:
         """What an overwrite of this snapshot removes, reads and logs."""
@@ -280,7 +288,15 @@ class DeltaTable:
         if operation.removes is not None:
             metrics["numRemovedFiles"] = len(operation.removes)
         whole = Operation(
-            operation.name, operation.parameters, metrics, adds, operation.removes, operation.reads, marker, operation.protocol, operation.metadata
+            operation.name,
+            operation.parameters,
+            metrics,
+            adds,
+            operation.removes,
+            operation.reads,
+            marker,
+            operation.protocol,
+            operation.metadata,
         )
         done = commit(self._snapshot, whole, now, None)
         self._snapshot = done.snapshot
@@ -300,12 +316,13 @@ class DeltaTable:
         schema = self.schema
         check_fits(reader.schema, schema)
         predicate = None if isinstance(operation.reads, Reads) else operation.reads
-        adds: list[AddFile] = []
-        for rows in _pieces(reader):
-            conformed = data_file.empty_strings_to_null(conform_in(rows, schema), base.partition_columns)
+        writer = DataFileWriter(self.store, base.metadata, schema, now_ms(self._clock))
+        for batch in reader:
+            rows = rows_to_write(pa.Table.from_batches([batch]), schema, base.partition_columns)
             if predicate is not None:
-                _check_inside(conformed, predicate, operation.parameters["predicate"])
-            adds += data_file.write_data_files(self.store, conformed, base.metadata, schema, now_ms(self._clock))
+                _check_inside(rows, predicate, operation.parameters["predicate"])
+            writer.add(rows)
+        adds = writer.finish()
         return self.commit(operation, adds, txn)
 
     def _recorded_result(self, marker: SetTransaction) -> WriteResult:
@@ -411,21 +428,6 @@ def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
     if hasattr(arrow, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(arrow)
     raise SchemaMismatch(f"rows are a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")
-
-
-def _pieces(reader: Iterable[pa.RecordBatch] | pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """The rows in pieces of about one data file, so that a stream of any length needs bounded memory."""
-    batches: list[pa.RecordBatch] = []
-    size = 0
-    for batch in reader:
-        if batch.num_rows:
-            batches.append(batch)
-            size += batch.nbytes
-        if size >= data_file.TARGET_BYTES:
-            yield pa.Table.from_batches(batches)
-            batches, size = [], 0
-    if batches:
-        yield pa.Table.from_batches(batches)
 
 
 def _check_inside(rows: pa.Table, predicate: Predicate, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import sqlglot
@@ -30,7 +30,7 @@ from lake_core.expression.predicate import (
 
 _MAX_TEXT = 1 << 20
 
-_OPERATORS: dict[type[exp.Expression], Operator] = {
+_OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.LT: "<",
@@ -69,7 +69,7 @@ class _Binder:
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self._text, self._schema = text, schema
 
-    def predicate(self, node: exp.Expression) -> Predicate:
+    def predicate(self, node: exp.Expr) -> Predicate:
         match node:
             case exp.Paren(this=inner):
                 return self.predicate(inner)
@@ -101,7 +101,7 @@ class _Binder:
             raise self._refused(node)
         return self._comparison(operator, node.this, node.expression)
 
-    def _comparison(self, operator: Operator, left: exp.Expression, right: exp.Expression) -> Predicate:
+    def _comparison(self, operator: Operator, left: exp.Expr, right: exp.Expr) -> Predicate:
         left, right = left.unnest(), right.unnest()
         if _is_column(left) and _is_column(right):
             pair = self._column(left), self._column(right)
@@ -121,14 +121,14 @@ class _Binder:
             return IsNull(column) if operator == "<=>" else Constant(None)
         return Comparison(operator, column, value)
 
-    def _in(self, left: exp.Expression, items: list[exp.Expression]) -> Predicate:
+    def _in(self, left: exp.Expr, items: list[exp.Expr]) -> Predicate:
         column = self._column(left)
         values = [self._literal(item, column) for item in items]
         found = In(column, tuple(value for value in values if value.is_valid))
         # `x IN (1, NULL)` is never false: true for 1, null for everything else.
         return found if len(found.values) == len(values) else Or((found, Constant(None)))
 
-    def _like(self, left: exp.Expression, pattern: exp.Expression) -> Predicate:
+    def _like(self, left: exp.Expr, pattern: exp.Expr) -> Predicate:
         column = self._column(left)
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self._refused(pattern)
@@ -136,32 +136,31 @@ class _Binder:
             raise InvalidExpression(f"predicate {_short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}")
         return Like(column, pattern.this)
 
-    def _boolean(self, node: exp.Expression) -> Column:
+    def _boolean(self, node: exp.Expr) -> Column:
         column = self._column(node)
         if not pa.types.is_boolean(column.type):
             raise InvalidExpression(f"predicate {_short(self._text)}: {'.'.join(column.path)} is {column.type}, not boolean")
         return column
 
-    def _column(self, node: exp.Expression) -> Column:
+    def _column(self, node: exp.Expr) -> Column:
         node = node.unnest()
         if not _is_column(node):
             raise self._refused(node)
-        names = [part.name for part in node.parts]
-        fields = list(self._schema)
+        names = [part.name for part in node.parts]  # type: ignore[attr-defined]
         path: list[str] = []
-        for depth, name in enumerate(names):
-            found = next((f for f in fields if f.name == name), None) or next((f for f in fields if f.name.lower() == name.lower()), None)
+        kind = pa.struct(list(self._schema))
+        for name in names:
+            if path and not pa.types.is_struct(kind):
+                raise InvalidExpression(f"predicate {_short(self._text)}: {'.'.join(path)} is {kind}: it has no fields")
+            found = _field(list(kind), name)
             if found is None:
-                known = ", ".join(f.name for f in fields[:20])
+                known = ", ".join(child.name for child in list(self._schema)[:20])
                 raise InvalidExpression(f"predicate {_short(self._text)}: no column {'.'.join(names)!r}; there are {known}")
             path.append(found.name)
-            if depth + 1 < len(names):
-                if not pa.types.is_struct(found.type):
-                    raise InvalidExpression(f"predicate {_short(self._text)}: {'.'.join(path)} is {found.type}: it has no fields")
-                fields = list(found.type)
-        return Column(tuple(path), found.type)
+            kind = found.type
+        return Column(tuple(path), kind)
 
-    def _literal(self, node: exp.Expression, column: Column) -> pa.Scalar:
+    def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar:
         node = node.unnest()
         if isinstance(node, exp.Null):
             return pa.scalar(None, column.type)
@@ -180,7 +179,7 @@ class _Binder:
                 f"predicate {_short(self._text)}: {node.sql(dialect='spark')} is no value of {'.'.join(column.path)} ({column.type})"
             ) from None
 
-    def _value(self, node: exp.Expression) -> object:
+    def _value(self, node: exp.Expr) -> object:
         match node:
             case exp.Literal(this=text) if node.is_string:
                 return text
@@ -196,7 +195,7 @@ class _Binder:
                 return self._cast(inner.unnest(), target)
         raise self._refused(node)
 
-    def _cast(self, inner: exp.Expression, target: exp.DataType) -> object:
+    def _cast(self, inner: exp.Expr, target: exp.DataType) -> object:
         value = self._value(inner)
         kinds = exp.DataType.Type
         try:
@@ -212,16 +211,23 @@ class _Binder:
                 return value
         except (ValueError, ArithmeticError):
             pass
-        raise InvalidExpression(f"predicate {_short(self._text)}: CAST({inner.sql(dialect='spark')} AS {target.sql(dialect='spark')}) is no literal")
+        raise InvalidExpression(
+            f"predicate {_short(self._text)}: CAST({inner.sql(dialect='spark')} AS {target.sql(dialect='spark')}) is no literal"
+        )
 
-    def _refused(self, node: exp.Expression) -> InvalidExpression:
+    def _refused(self, node: exp.Expr) -> InvalidExpression:
         return InvalidExpression(
             f"predicate {_short(self._text)}: {node.sql(dialect='spark')[:80]!r} ({type(node).__name__}) is not evaluated here. "
             f"Compare columns with literals; filter the rest on the data itself"
         )
 
 
-def _is_column(node: exp.Expression) -> bool:
+def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
+    exact = next((child for child in fields if child.name == name), None)
+    return exact or next((child for child in fields if child.name.lower() == name.lower()), None)
+
+
+def _is_column(node: exp.Expr) -> bool:
     return isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts))
 
 

@@ -31,6 +31,8 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EMLINK)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_TIDIED_UP = 100
+"""How often at most a folder is created again that somebody removed before a file stood in it."""
 _SMALLEST_STEP = 1_000
 """Nanoseconds by which the modification time of an object grows at least when it is overwritten."""
 
@@ -178,11 +180,7 @@ class LocalStore(ObjectStore):
                 written = os.fstat(fd)
                 os.fsync(folder)
             finally:
-                os.close(fd)
-                if not placed:
-                    with suppress(OSError):
-                        os.unlink(temporary, dir_fd=folder)
-                os.close(folder)
+                _discard(folder, fd, None if placed else temporary)
         return _meta(key, written)
 
     def _replace(self, folder: int, fd: int, temporary: str, name: str, key: str, if_match: str | None) -> None:
@@ -254,43 +252,50 @@ class LocalStore(ObjectStore):
     def _open_temporary(self, key: str) -> tuple[int, str, str, int]:
         """(descriptor of the key's folder, the file's name in it, a temporary file's name and descriptor). Creates the folder, durably."""
         temporary = TEMPORARY_PREFIX + uuid.uuid4().hex
-        for _ in range(100):
-            self._make_folder(self._root, key)
-            if self._case_insensitive is None:
-                self._case_insensitive = _ignores_case(self._root)
-            if self._case_insensitive:
-                _check_case(key, self._root)
-            path, name = os.path.split(self._resolve(key))
-            self._make_folder(path, key)
-            try:
+        for _ in range(_TIDIED_UP):
+            # Somebody may tidy up empty folders meanwhile. Once a file stands in it, the folder stays.
+            with suppress(FileNotFoundError):
+                grown = self._make_folder(self._root, key)
+                if self._case_insensitive is None:
+                    self._case_insensitive = _ignores_case(self._root)
+                if self._case_insensitive:
+                    _check_case(key, self._root)
+                path, name = os.path.split(self._resolve(key))
+                grown += self._make_folder(path, key)
                 folder = os.open(path, _FOLDER | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                continue
-            try:
-                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
-            except FileNotFoundError:
-                # Somebody tidied up empty folders in between. Once a file stands in it, the folder stays.
-                os.close(folder)
-                continue
-            except BaseException:
-                os.close(folder)
-                raise
-            return folder, name, temporary, fd
+                try:
+                    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+                except BaseException:
+                    os.close(folder)
+                    raise
+                try:
+                    for above in grown:
+                        _sync_folder(above)
+                except BaseException:
+                    _discard(folder, fd, temporary)
+                    raise
+                return folder, name, temporary, fd
         raise StoreUnavailable(f"the folder of {key!r} is removed by someone as often as it is created", key=key)
 
-    def _make_folder(self, folder: str, key: str) -> None:
+    def _make_folder(self, folder: str, key: str) -> list[str]:
+        """The folders that got a new folder, and are still to be synced."""
         missing: list[str] = []
         path = folder
-        while not os.path.isdir(path):
-            if os.path.lexists(path):
-                above = os.path.relpath(path, os.path.realpath(self._root))
-                raise InvalidKey(f"{key!r} cannot stand below the object {above!r} on a file system", key=key)
-            missing.append(path)
-            path = os.path.dirname(path)
+        while True:
+            try:
+                mode = os.stat(path).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                missing.append(path)
+                path = os.path.dirname(path)
+                continue
+            if stat.S_ISDIR(mode):
+                break
+            above = os.path.relpath(path, os.path.realpath(self._root))
+            raise InvalidKey(f"{key!r} cannot stand below the object {above!r} on a file system", key=key)
         for path in reversed(missing):
             with suppress(FileExistsError):
                 os.mkdir(path)
-            _sync_folder(os.path.dirname(path))
+        return [os.path.dirname(path) for path in missing]
 
     def _probe_links(self, folder: int) -> None:
         """Raises UnsafeStore unless a second link of one name fails here, which is what makes `if_absent` atomic."""
@@ -356,6 +361,14 @@ def _write(fd: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def _discard(folder: int, fd: int, temporary: str | None) -> None:
+    os.close(fd)
+    if temporary is not None:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+    os.close(folder)
 
 
 def _link(folder: int, temporary: str, name: str, key: str) -> None:

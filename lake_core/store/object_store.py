@@ -155,8 +155,7 @@ class ObjectStore(ABC):
         listed = self._list(normal, check_start_after(start_after))
         if normal == prefix:
             return listed
-        # Code points sort as their UTF-8 bytes do.
-        return heapq.merge(listed, self._list(prefix, start_after), key=lambda meta: meta.key)
+        return _merged(listed, self._list(prefix, start_after))
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
         """The names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in the order of their keys."""
@@ -219,6 +218,16 @@ def contiguous(data: Bytes) -> bytes | memoryview:
         return data
     view = memoryview(data)
     return view.cast("B") if view.c_contiguous else view.tobytes()
+
+
+def _merged(first: Iterator[ObjectMeta], second: Iterator[ObjectMeta]) -> Iterator[ObjectMeta]:
+    last = None
+    # Code points sort as their UTF-8 bytes do.
+    for meta in heapq.merge(first, second, key=lambda meta: meta.key):
+        # A store that lies on another one may find the same objects by both forms.
+        if meta.key != last:
+            yield meta
+        last = meta.key
 
 
 def _check_range(start: int | None, end: int | None) -> None:

@@ -1,0 +1,17 @@
+"""The errors of the Spark layer. One meaning each; every one is a LakeError."""
+
+from __future__ import annotations
+
+from lake_core.errors import LakeError
+
+
+class NoJava(LakeError):
+    """Spark needs Java, and none was found."""
+
+
+class JavaTooOld(LakeError):
+    """Spark needs a newer Java than the one found."""
+
+
+class SparkJobFailed(LakeError):
+    """A Spark job of a read or write failed in its executors. Nothing of it is visible. The cause is Spark's own error."""

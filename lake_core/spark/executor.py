@@ -1,0 +1,58 @@
+"""Code that travels to Spark's executors by value: they need pyarrow and fsspec, not this package."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+
+import lake_core
+from lake_core.delta import errors as delta_errors
+from lake_core.errors import LakeError
+from lake_core.spark.errors import SparkJobFailed
+
+_PICKLING = threading.Lock()
+_RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)
+
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def by_value(thing: object) -> bytes:
+    """A function or other object as bytes that unpickle where this package is not installed."""
+    with _PICKLING:
+        cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
+        try:
+            return bytes(cloudpickle.dumps(thing))  # type: ignore[no-untyped-call]
+        finally:
+            cloudpickle.unregister_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
+
+
+def batch_function(function: BatchFunction) -> BatchFunction:
+    """A function for `mapInArrow` that carries `function` by value."""
+    payload = by_value(function)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+
+        yield from pickle.loads(payload)(batches)
+
+    # Where the package is installed, Spark would pickle `run` as a name to import: make it travel whole.
+    run.__module__ = "__main__"
+    return run
+
+
+def lake_error(error: PySparkException) -> LakeError:
+    """The error of ours that a job failed with in an executor, or SparkJobFailed. Chain it to Spark's own."""
+    found = _RAISED.findall(str(error))
+    if found:
+        name, message = found[-1]
+        kind = getattr(delta_errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
+            return kind(message)
+        return SparkJobFailed(f"{name}: {message}")
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return SparkJobFailed(f"a Spark job failed: {first[:300]}")

@@ -1,0 +1,59 @@
+"""A Spark session that works here: found if one is active, else built on local threads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from lake_core.spark.java import check_java
+
+_CORES = max(2, os.cpu_count() or 2)
+
+RUNTIME_CONF: Mapping[str, str] = {
+    # The default lists paths with a task each.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * _CORES),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
+"""Settings of a session that is built here; they can be changed while it runs."""
+
+START_CONF: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(2 * _CORES),
+}
+"""Settings that a JVM started here begins with."""
+
+
+def session(*, app_name: str = "lake", master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """The active Spark session if there is one, else a new one: `master` (default: local threads, failed tasks tried thrice),
+    UTC, executors on this very Python. `config` is set on top.
+
+    Where the environment names a Spark Connect server (SPARK_REMOTE), the session is one of that server's.
+    Raises NoJava or JavaTooOld where a JVM would have to be started and cannot.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        for key, value in (config or {}).items():
+            if active.conf.isModifiable(key):
+                active.conf.set(key, value)
+        return active
+    # Workers run `python3` from PATH otherwise, which may lack pyarrow.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    if "SPARK_REMOTE" in os.environ and master is None:
+        settings = {**RUNTIME_CONF, **(config or {})}
+    else:
+        check_java()
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.master(master or f"local[{_CORES},3]")
+        settings = {**START_CONF, **RUNTIME_CONF, **(config or {})}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

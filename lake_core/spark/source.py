@@ -1,0 +1,73 @@
+"""A Python data source for files that Spark's JVM cannot reach, such as S3 without Hadoop's jars.
+
+Executors open the files with fsspec and the options that travel, pickled, with the source's class; they never stand in
+Spark's configuration or in a query plan.
+"""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.spark.executor import by_value
+
+_FILES_PER_TASK = 32
+_BYTES_PER_TASK = 128 << 20
+
+
+def read_with_source(spark: SparkSession, scan: Scan, keys: Sequence[str], schema: T.StructType) -> DataFrame:
+    """The rows of a scan's files, read by Arrow in the executors; `schema` is that of `scan.read_schema`."""
+    tasks = _tasks(scan.files["size"].to_pylist())
+    payloads = [by_value(open_data_files(scan, rows)) for rows in tasks]
+    source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
+    spark.dataSource.register(source)
+    return spark.read.format(source.name()).load()
+
+
+def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) -> type[DataSource]:
+    relaxed = T.StructType([T.StructField(child.name, child.dataType, True, child.metadata) for child in schema_])
+
+    class FilesReader(DataSourceReader):
+        def partitions(self) -> Sequence[InputPartition]:
+            return [InputPartition(payload) for payload in payloads]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            files: DataFiles = pickle.loads(partition.value)
+            for rows in files:
+                yield from rows.to_batches()
+
+    class FilesSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name_
+
+        def schema(self) -> T.StructType:
+            return relaxed
+
+        def reader(self, schema: T.StructType) -> DataSourceReader:
+            return FilesReader()
+
+    for kind in (FilesReader, FilesSource):
+        kind.__module__ = "__main__"  # so that they travel by value
+    return FilesSource
+
+
+def _tasks(sizes: Sequence[int | None]) -> list[list[int]]:
+    """Row numbers of the files, packed into tasks of bounded size."""
+    tasks: list[list[int]] = []
+    current: list[int] = []
+    size = 0
+    for row, bytes_ in enumerate(sizes):
+        if current and (len(current) >= _FILES_PER_TASK or size + (bytes_ or 0) > _BYTES_PER_TASK):
+            tasks.append(current)
+            current, size = [], 0
+        current.append(row)
+        size += bytes_ or 0
+    return [*tasks, current] if current else tasks

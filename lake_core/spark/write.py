@@ -1,0 +1,135 @@
+"""Writing a DataFrame into a Delta table: executors write the files, the driver commits them once.
+
+A task that failed or ran twice leaves at most unreferenced files: only the rows that reach the driver name files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta.action import Metadata
+from lake_core.delta.clock import now_ms, system_clock
+from lake_core.delta.commit_file import PARTITION_VALUES
+from lake_core.delta.conform import check_fits, rows_to_write
+from lake_core.delta.data_file import AddFile, DataFileWriter
+from lake_core.delta.errors import RowsOutsidePredicate, SchemaMismatch, TableAlreadyExists
+from lake_core.delta.schema import schema_from_json
+from lake_core.delta.skipping import matching_partitions
+from lake_core.delta.table import Txn
+from lake_core.spark.executor import batch_function, lake_error
+from lake_core.store import ObjectStore
+
+Mode: TypeAlias = Literal["append", "overwrite", "error"]
+
+_ADD_ROWS = "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint"
+
+
+def write_delta(
+    df: DataFrame,
+    table: DeltaTable | str,
+    *,
+    mode: Mode = "append",
+    where: str | None = None,
+    partition_by: Sequence[str] = (),
+    txn: Txn | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> WriteResult:
+    """Write a DataFrame's rows in one commit; the DataFrame is evaluated once.
+
+    `mode`: `append`; `overwrite` (all rows, or with `where` those of the matching partitions); `error` (the table must
+    never have been written to, unless `txn` says that this very write did it). A table named by URL is created if absent, partitioned by
+    `partition_by`. With `txn`, a version that was recorded before makes the call a no-op, and Spark is not asked at all.
+    Raises what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
+    """
+    if mode not in ("append", "overwrite", "error"):
+        raise ValueError(f"mode is 'append', 'overwrite' or 'error', not {mode!r}")
+    if where is not None and mode != "overwrite":
+        raise ValueError("where says what an overwrite replaces: it goes with mode='overwrite'")
+    schema = arrow_schema(df)
+    target = _target(table, schema, partition_by, storage_options)
+    earlier = target.recorded(txn)
+    if earlier is not None:
+        return earlier
+    if mode == "error" and not target.is_blank:
+        raise TableAlreadyExists(f"a table stands at {target.store.url()}. Use mode 'append' or 'overwrite' to write into it")
+    return write_into(df, target, overwrite=mode == "overwrite", where=where, txn=txn)
+
+
+def write_into(df: DataFrame, target: DeltaTable, *, overwrite: bool, where: str | None, txn: Txn | None) -> WriteResult:
+    """Append to, or overwrite, a table as its handle shows it. The marker was looked up before."""
+    check_fits(arrow_schema(df), target.schema)
+    predicate = target.partition_predicate(where) if where is not None else None
+    operation = target.overwrite_operation(where, predicate) if overwrite else target.append_operation()
+    adds = _write_files(df, target.store, target.metadata, target.schema)
+    if predicate is not None and adds:
+        values = pa.table({"partitionValues": pa.array([list(add.partition_values.items()) for add in adds], PARTITION_VALUES)})
+        inside = matching_partitions(values, predicate, target.metadata.partition_columns, target.schema)
+        outside = [add for add, ok in zip(adds, inside, strict=True) if not ok]
+        if outside:
+            raise RowsOutsidePredicate(
+                f"{sum(add.rows for add in outside)} of {sum(add.rows for add in adds)} rows lie outside {where!r}, e.g. in partition "
+                f"{outside[0].partition_values}: this overwrite would add rows where it removes none. Filter the rows, or widen `where`"
+            )
+    return target.commit(operation, adds, txn)
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """A DataFrame's schema in Arrow, with nullability and field metadata. Raises UnsupportedType."""
+    return schema_from_json(json.loads(df.schema.json())).to_arrow()
+
+
+def _target(
+    table: DeltaTable | str, schema: pa.Schema, partition_by: Sequence[str], storage_options: Mapping[str, Any] | None
+) -> DeltaTable:
+    if isinstance(table, DeltaTable):
+        target = table
+    elif DeltaTable.exists(table, storage_options=storage_options):
+        target = DeltaTable.open(table, storage_options=storage_options)
+    else:
+        target = DeltaTable.create(table, schema, partition_by=partition_by, storage_options=storage_options, exist_ok=True)
+    if partition_by and tuple(partition_by) != target.metadata.partition_columns:
+        raise SchemaMismatch(
+            f"the table at {target.store.url()} is partitioned by {list(target.metadata.partition_columns)}, not by {list(partition_by)}"
+        )
+    return target
+
+
+def _write_files(df: DataFrame, store: ObjectStore, metadata: Metadata, schema: pa.Schema) -> list[AddFile]:
+    now = now_ms(system_clock)
+    result = df.mapInArrow(batch_function(_writer(store, metadata, schema, now)), _ADD_ROWS)
+    try:
+        rows = result.toArrow()
+    except PySparkException as error:
+        raise lake_error(error) from error
+    return [
+        AddFile(row["path"], dict(row["partitionValues"]), row["size"], row["modificationTime"], row["stats"], row["rows"])
+        for row in rows.to_pylist()
+    ]
+
+
+def _writer(store: ObjectStore, metadata: Metadata, schema: pa.Schema, now: int) -> Any:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writer = DataFileWriter(store, metadata, schema, now)
+        for batch in batches:
+            writer.add(rows_to_write(pa.Table.from_batches([batch]), schema, metadata.partition_columns))
+        written = writer.finish()
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([add.path for add in written], pa.string()),
+                pa.array([list(add.partition_values.items()) for add in written], PARTITION_VALUES),
+                pa.array([add.size for add in written], pa.int64()),
+                pa.array([add.modification_time for add in written], pa.int64()),
+                pa.array([add.stats for add in written], pa.string()),
+                pa.array([add.rows for add in written], pa.int64()),
+            ],
+            names=["path", "partitionValues", "size", "modificationTime", "stats", "rows"],
+        )
+
+    return write
