@@ -72,8 +72,8 @@ class Checkpoint:
         for file in [*self._top_files(), *self._sidecar_files()]:
             if any(leaf.startswith("add.tags.") and not _all_null(file, leaf) for leaf in _leaves(file)):
                 struct = self._read(file, ["add.path", "add.tags"])["add"].combine_chunks()
-                chosen = struct.filter(pc.greater(pc.fill_null(pc.list_value_length(pc.struct_field(struct, "tags")), 0), 0))
-                tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist()}
+                chosen = struct.filter(pc.struct_field(struct, "tags").is_valid())
+                tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
         return tags
 
     def _top_files(self) -> list[pq.ParquetFile]:
@@ -91,7 +91,7 @@ class Checkpoint:
         try:
             if key.endswith(".json"):
                 return _parquet_of_json(self._store.get(key))
-            return pq.ParquetFile(open_object(self._store, key), pre_buffer=True)
+            return pq.ParquetFile(open_object(self._store, key), pre_buffer=True, page_checksum_verification=True)
         except NotFound:
             raise CorruptCheckpoint(f"checkpoint file {key} is gone. Older versions may still be readable") from None
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -101,8 +101,10 @@ class Checkpoint:
 
     def _read(self, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
         try:
-            return file.read(columns=list(columns))
-        except (pa.ArrowException, OSError) as error:
+            table = file.read(columns=list(columns))
+            table.validate(full=True)
+            return table
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
 
     def _singles(self, action: str) -> list[dict[str, Any]]:
@@ -113,7 +115,7 @@ class Checkpoint:
             if groups:
                 try:
                     column = file.read_row_groups(groups, columns=leaves)[action].combine_chunks()
-                except (pa.ArrowException, OSError) as error:
+                except (pa.ArrowException, OSError, ValueError) as error:
                     raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
                 found += [_plain(row, column.type) for row in column.drop_null().to_pylist()]
         return found

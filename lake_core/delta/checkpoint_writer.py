@@ -48,7 +48,7 @@ def write_checkpoint(snapshot: Snapshot, now: int) -> None:
     """
     sink = pa.BufferOutputStream()
     table, adds = _state(snapshot, now)
-    pq.write_table(table, sink, compression="snappy")
+    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
     body = sink.getvalue()
     snapshot.store.put(checkpoint_key(snapshot.version), memoryview(body))
     hint = read_last_checkpoint(snapshot.store)

@@ -102,7 +102,7 @@ class DataFileWriter:
         # Field metadata stays in the log: a file would keep comments and rules that the table has changed since.
         plain = pa.schema([child.remove_metadata() for child in rows.schema])
         sink = pa.BufferOutputStream()
-        pq.write_table(rows.cast(plain), sink, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL)
+        pq.write_table(rows.cast(plain), sink, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, write_page_checksum=True)
         buffer = sink.getvalue()
         name = f"part-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
         key = partition_folder(self._partition_columns, values) + name

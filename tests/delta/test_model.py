@@ -15,7 +15,9 @@ Step = tuple[str, int, int]
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["append", "append", "append", "overwrite", "partition", "clear", "marked", "checkpoint", "lose_hint", "break_checkpoint"]),
+        st.sampled_from(
+            ["append", "append", "append", "overwrite", "partition", "clear", "marked", "checkpoint", "lose_hint", "break_checkpoint"]
+        ),
         st.integers(0, 3),
         st.integers(0, 2),
     ),

@@ -1,0 +1,283 @@
+"""The log as others leave it: hints that lie, damaged checkpoints, gaps, hostile paths, unknown actions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import (
+    CorruptCheckpoint,
+    CorruptCommit,
+    DataFileMissing,
+    DeltaError,
+    LogGap,
+    MalformedMetadata,
+    MalformedProtocol,
+    PathOutsideTable,
+    UnsupportedReaderFeature,
+    UnsupportedWriterFeature,
+)
+from lake_core.delta.log_segment import checkpoint_key, commit_key
+from lake_core.delta.path import data_key, encode_path, partition_folder
+from lake_core.delta.snapshot import DamagedCheckpointWarning
+from lake_core.store import LocalStore, MemoryStore
+from tests.delta.tables import SCHEMA, ids, rows
+
+HINT = "_delta_log/_last_checkpoint"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """Versions 0 to 12, checkpoints at 5 and 10."""
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA, properties={"delta.checkpointInterval": "5"})
+    for number in range(12):
+        table.append(rows(number, number + 1))
+    return store
+
+
+def _edit(store: MemoryStore, version: int, **changes: Any) -> None:
+    lines = [json.loads(line) for line in store.get(commit_key(version)).splitlines()]
+    for line in lines:
+        for action, fields in changes.items():
+            if action in line:
+                line[action] |= fields
+    store.put(commit_key(version), "\n".join(map(json.dumps, lines)).encode())
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"x"',
+        b'{"version":"5"}',
+        b'{"version":5}',
+        b'{"version":7}',
+        b'{"version":99}',
+        b'{"version":-1}',
+        b"\xff" * 10,
+        b"[" * 100000,
+    ],
+)
+def test_a_hint_is_only_a_hint(store: MemoryStore, hint: bytes) -> None:
+    store.put(HINT, hint)
+    assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
+    assert ids(DeltaTable.open(store, version=6).to_arrow()) == list(range(6))
+
+
+def test_a_hint_never_points_back(store: MemoryStore) -> None:
+    DeltaTable.open(store, version=7).checkpoint()
+    assert json.loads(store.get(HINT))["version"] == 10
+    assert store.exists(checkpoint_key(7))
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1", b"garbage" * 50])
+def test_a_damaged_checkpoint_is_told_and_replaced_by_older_files(store: MemoryStore, damage: bytes) -> None:
+    store.put(checkpoint_key(10), damage)
+    with pytest.warns(DamagedCheckpointWarning, match="00000000000000000010.checkpoint.parquet"):
+        table = DeltaTable.open(store)
+    assert ids(table.to_arrow()) == list(range(12))
+    store.delete([commit_key(3)])
+    with pytest.warns(DamagedCheckpointWarning):
+        assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
+    store.put(checkpoint_key(5), damage)
+    with pytest.raises(CorruptCheckpoint, match=r"10\.checkpoint\.parquet"):
+        DeltaTable.open(store)
+
+
+def test_a_checkpoint_damaged_inside_is_found_when_it_is_read(store: MemoryStore) -> None:
+    good = bytes(store.get(checkpoint_key(10)))
+    seen = {"right": 0, "error": 0}
+    import warnings
+
+    for at in range(4, len(good) - 8, 97):
+        bad = bytearray(good)
+        bad[at] ^= 0xFF
+        store.put(checkpoint_key(10), bytes(bad))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found = ids(DeltaTable.open(store).to_arrow())
+            except DeltaError:
+                seen["error"] += 1
+                continue
+        assert found == list(range(12)), f"byte {at}"
+        seen["right"] += 1
+    assert seen["right"] > 10
+
+
+def test_gaps_are_named(store: MemoryStore) -> None:
+    store.delete([commit_key(11)])
+    with pytest.raises(LogGap, match="commit 11 is missing"):
+        DeltaTable.open(store)
+    assert ids(DeltaTable.open(store, version=10).to_arrow()) == list(range(10))
+    store.delete([commit_key(number) for number in range(5)])
+    assert ids(DeltaTable.open(store, version=8).to_arrow()) == list(range(8))
+    with pytest.raises(LogGap, match="commit 0 is missing"):
+        DeltaTable.open(store, version=4)
+
+
+@pytest.mark.parametrize(
+    "tail", [b'{"add":{"path":"x"', b"nonsense\n", b"[1]\n", b'{"add":{"path":1}}\n', b'{"add":{"size":1}}\n', b'{"txn":{"version":1}}\n']
+)
+def test_a_commit_that_is_none_is_an_error(store: MemoryStore, tail: bytes) -> None:
+    store.put(commit_key(12), bytes(store.get(commit_key(12))) + tail)
+    with pytest.raises(DeltaError, match="12"):
+        DeltaTable.open(store)
+
+
+def test_a_cut_commit_names_its_file(store: MemoryStore) -> None:
+    store.put(commit_key(11), bytes(store.get(commit_key(11)))[:-20])
+    with pytest.raises(CorruptCommit, match="00000000000000000011.json"):
+        DeltaTable.open(store)
+
+
+def test_unknown_actions_fields_and_files_are_ignored(store: MemoryStore) -> None:
+    extra = b'{"somethingNew":{"path":["deep",{"er":1}]}}\n\n  \n{"add":null,"remove":null}\r\n'
+    _edit(store, 12, add={"newField": {"a": [1]}, "tags": None})
+    store.put(commit_key(12), bytes(store.get(commit_key(12))) + b"\n" + extra)
+    for name in (
+        "00000000000000000013.crc",
+        ".00000000000000000013.json.crc",
+        "00000000000000000013.json.tmp",
+        "x",
+        "_changes/1.json",
+        "13.json",
+    ):
+        store.put(f"_delta_log/{name}", b"?")
+    assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
+
+
+def test_tags_are_carried_into_checkpoints(store: MemoryStore) -> None:
+    _edit(store, 12, add={"tags": {"INSERTION_TIME": "1", "none": None}})
+    table = DeltaTable.open(store)
+    table.checkpoint()
+    for version in range(13):
+        store.delete([commit_key(version)])
+    reopened = DeltaTable.open(store)
+    assert list(reopened.snapshot.tags().values()) == [{"INSERTION_TIME": "1", "none": None}]
+    reopened.checkpoint()
+    assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "error"),
+    [
+        ({"minReaderVersion": 3, "minWriterVersion": 7}, MalformedProtocol),
+        ({"minReaderVersion": 1, "minWriterVersion": 7}, MalformedProtocol),
+        ({"minReaderVersion": 3, "minWriterVersion": 2, "readerFeatures": []}, MalformedProtocol),
+        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": []}, MalformedProtocol),
+        ({"minReaderVersion": 4, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}, UnsupportedReaderFeature),
+        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}, UnsupportedReaderFeature),
+    ],
+)
+def test_protocols_that_cannot_be_read(protocol: dict[str, Any], error: type[DeltaError]) -> None:
+    store = MemoryStore()
+    DeltaTable.create(store, SCHEMA)
+    _edit(store, 0, protocol=protocol)
+    with pytest.raises(error):
+        DeltaTable.open(store)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "feature"),
+    [
+        ({"minWriterVersion": 3}, {}, "checkConstraints"),
+        ({"minWriterVersion": 4}, {}, "changeDataFeed"),
+        ({"minWriterVersion": 7, "writerFeatures": ["someday"]}, {}, "someday"),
+        ({}, {"delta.appendOnly": "true"}, "appendOnly"),
+    ],
+)
+def test_tables_that_are_read_but_not_written(protocol: dict[str, Any], configuration: dict[str, str], feature: str) -> None:
+    store = MemoryStore()
+    DeltaTable.create(store, SCHEMA).append(rows(0, 2))
+    _edit(store, 0, protocol=protocol, metaData={"configuration": configuration})
+    table = DeltaTable.open(store)
+    assert ids(table.to_arrow()) == [0, 1]
+    for write in (lambda: table.append(rows(2, 3)), lambda: table.overwrite(rows(2, 3)), table.checkpoint):
+        with pytest.raises(UnsupportedWriterFeature) as caught:
+            write()
+        assert caught.value.feature == feature
+    assert len(list(store.list("_delta_log/"))) == 2
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"schemaString": None},
+        {"schemaString": "nonsense"},
+        {"schemaString": '"long"'},
+        {"schemaString": '{"type":"struct","fields":[{"name":"a"}]}'},
+        {"schemaString": '{"type":"struct","fields":[{"name":1,"type":"long"}]}'},
+        {"schemaString": '{"type":"array","elementType":' * 500 + '"long"' + ',"containsNull":true}' * 500},
+        {"schemaString": "[" * 100000},
+        {"partitionColumns": ["nope"]},
+        {"format": {"provider": "csv"}},
+    ],
+)
+def test_metadata_that_makes_no_sense(metadata: dict[str, Any]) -> None:
+    store = MemoryStore()
+    DeltaTable.create(store, SCHEMA)
+    _edit(store, 0, metaData=metadata)
+    with pytest.raises(MalformedMetadata):
+        DeltaTable.open(store)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../x.parquet",
+        "a/../../x",
+        "%2E%2E/x",
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "file:/etc/passwd",
+        "s3://other/x",
+        "hdfs://n/x",
+        "a//b",
+        "",
+        "a%00b",
+        "a\nb",
+    ],
+)
+def test_paths_outside_the_table_are_refused(tmp_path: Path, path: str) -> None:
+    store = LocalStore(tmp_path / "t")
+    table = DeltaTable.create(store, SCHEMA)
+    table.append(rows(0, 1))
+    text = store.get(commit_key(1)).decode()
+    own = json.loads(text.splitlines()[-1])["add"]["path"]
+    store.put(commit_key(1), text.replace(json.dumps(own), json.dumps(path)).encode())
+    with pytest.raises(PathOutsideTable):
+        DeltaTable.open(store).to_arrow()
+
+
+@pytest.mark.parametrize("spell", ["file://{}", "file:{}", "{}"])
+def test_absolute_paths_inside_the_table_are_fine(tmp_path: Path, spell: str) -> None:
+    store = LocalStore(tmp_path / "t %41")
+    DeltaTable.create(store, SCHEMA).append(rows(0, 1))
+    text = store.get(commit_key(1)).decode()
+    own = json.loads(text.splitlines()[-1])["add"]["path"]
+    absolute = spell.format(encode_path(store.url(own).removeprefix("file://")))
+    store.put(commit_key(1), text.replace(own, absolute).encode())
+    assert ids(DeltaTable.open(store).to_arrow()) == [0]
+
+
+def test_paths_are_decoded_exactly_once() -> None:
+    store = MemoryStore()
+    key = partition_folder(("p", "q"), ("50% a/b", None)) + "x+y.parquet"
+    assert key == "p=50%25 a%2Fb/q=__HIVE_DEFAULT_PARTITION__/x+y.parquet"
+    assert encode_path(key) == "p=50%2525%20a%252Fb/q=__HIVE_DEFAULT_PARTITION__/x+y.parquet"
+    assert data_key(encode_path(key), store) == key
+
+
+def test_a_vacuumed_file_says_so(store: MemoryStore) -> None:
+    table = DeltaTable.open(store)
+    store.delete([table.files()["path"][0].as_py()])
+    with pytest.raises(DataFileMissing, match="vacuumed"):
+        table.to_arrow()
