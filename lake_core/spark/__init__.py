@@ -5,9 +5,9 @@ Reads are planned from the log in the driver; writes run in the executors and ar
 
 from __future__ import annotations
 
-from lake_core.spark.errors import JavaTooOld, NoJava, SparkJobFailed
+from lake_core.spark.errors import JavaTooOld, NoJava, SparkJobFailed, UnreachableStore
 from lake_core.spark.read import read_delta
 from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
 
-__all__ = ["JavaTooOld", "NoJava", "SparkJobFailed", "read_delta", "session", "write_delta"]
+__all__ = ["JavaTooOld", "NoJava", "SparkJobFailed", "UnreachableStore", "read_delta", "session", "write_delta"]

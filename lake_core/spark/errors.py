@@ -13,5 +13,9 @@ class JavaTooOld(LakeError):
     """Spark needs a newer Java than the one found."""
 
 
+class UnreachableStore(LakeError):
+    """Spark's executors cannot reach the table's store, because it lives in this process alone."""
+
+
 class SparkJobFailed(LakeError):
     """A Spark job of a read or write failed in its executors. Nothing of it is visible. The cause is Spark's own error."""

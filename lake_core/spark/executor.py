@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pyspark.errors import PySparkException
 import lake_core
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
-from lake_core.spark.errors import SparkJobFailed
+from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
 _PICKLING = threading.Lock()
 _RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)
@@ -22,11 +23,18 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def by_value(thing: object) -> bytes:
-    """A function or other object as bytes that unpickle where this package is not installed."""
+    """A function or other object as bytes that unpickle where this package is not installed.
+
+    Raises UnreachableStore for one that holds a store which cannot leave this process.
+    """
     with _PICKLING:
         cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
         try:
             return bytes(cloudpickle.dumps(thing))  # type: ignore[no-untyped-call]
+        except (TypeError, pickle.PicklingError) as error:
+            raise UnreachableStore(
+                f"the table's store cannot be sent to Spark's executors ({error}). Keep tables for Spark in files or in S3"
+            ) from None
         finally:
             cloudpickle.unregister_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
 

@@ -134,7 +134,7 @@ def test_a_commit_that_is_none_is_an_error(store: MemoryStore, tail: bytes) -> N
 
 def test_a_cut_commit_names_its_file(store: MemoryStore) -> None:
     store.put(commit_key(11), bytes(store.get(commit_key(11)))[:-20])
-    with pytest.raises(CorruptCommit, match="00000000000000000011.json"):
+    with pytest.raises(CorruptCommit, match=r"00000000000000000011\.json"):
         DeltaTable.open(store)
 
 

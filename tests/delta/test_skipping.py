@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -174,7 +174,7 @@ def test_only_files_that_may_match_are_opened(where: str, opened: int) -> None:
         table.append(pa.table(data, schema=schema))
 
     class Counting(FaultStore):
-        opened: set[str] = set()
+        opened: ClassVar[set[str]] = set()
 
         def _get(self, key: str, start: int | None, end: int | None) -> Any:
             self.opened.add(key)
