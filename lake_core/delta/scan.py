@@ -84,7 +84,12 @@ class DataFiles:
     def _read_parquet(self, index: int, wanted: set[str]) -> tuple[pa.Table, int]:
         key = self.keys[index]
         try:
-            file = pq.ParquetFile(open_object(self.store, key, self.sizes[index]), coerce_int96_timestamp_unit="us", pre_buffer=True, page_checksum_verification=True)
+            file = pq.ParquetFile(
+                open_object(self.store, key, self.sizes[index]),
+                coerce_int96_timestamp_unit="us",
+                pre_buffer=True,
+                page_checksum_verification=True,
+            )
             count = file.metadata.num_rows
             rows = file.read(columns=[name for name in file.schema_arrow.names if name.lower() in wanted], use_threads=False)
         except NotFound:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -25,7 +27,9 @@ _BYTES_PER_TASK = 128 << 20
 def read_with_source(spark: SparkSession, scan: Scan, keys: Sequence[str], schema: T.StructType) -> DataFrame:
     """The rows of a scan's files, read by Arrow in the executors; `schema` is that of `scan.read_schema`."""
     tasks = _tasks(scan.files["size"].to_pylist())
-    payloads = [by_value(open_data_files(scan, rows)) for rows in tasks]
+    # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
+    relaxed = pa.schema([pa.field(child.name, child.type) for child in scan.read_schema])
+    payloads = [by_value(replace(open_data_files(scan, rows), schema=relaxed)) for rows in tasks]
     source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
     spark.dataSource.register(source)
     return spark.read.format(source.name()).load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import re
@@ -36,6 +37,7 @@ from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectS
 
 try:
     import s3fs
+    from aiobotocore.httpsession import AIOHTTPSession
 
     from lake_core.store.s3_failure import Failure, Kind, failure_of, failure_of_code, redact, secrets_of
 except ImportError:
@@ -45,12 +47,26 @@ _LARGEST_PUT = 5 * 2**30
 _LARGEST_KEY = 1024
 _DELETE_BATCH = 1000
 _SIDE_BY_SIDE = 16
+_SLOWEST_UPLOAD = 64 * 1024
+"""Bytes a second."""
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{1,254}")
 _PUT_ID = "lake-put"
 """Metadata of an object: the id of the conditional put that wrote it, by which a put that was sent twice knows its own work."""
 
+
+class _SendOnce(AIOHTTPSession):  # type: ignore[misc]
+    """aiohttp sends a PUT again by itself when the connection is lost: the second is refused for what the first did, and nobody knows."""
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
+        # No public name for it; tests would show that it stopped working.
+        session._retry_connection = False
+        return session
+
+
 _CONFIG = {
+    "http_session_cls": _SendOnce,
     # Retrying is done here, where an unknown outcome is known to be one.
     "retries": {"total_max_attempts": 1, "mode": "standard"},
     "connect_timeout": 10,
@@ -378,10 +394,29 @@ class S3Store(ObjectStore):
         file_system = self._file_system()
         # Returned rather than raised: no error of ours then drags along one that holds headers.
         try:
-            answer: dict[str, Any] = sync(file_system.loop, _call, file_system, operation, {"Bucket": self._bucket, **arguments})
+            answer: dict[str, Any] = sync(
+                file_system.loop,
+                _call,
+                file_system,
+                operation,
+                {"Bucket": self._bucket, **arguments},
+                self._time_limit(arguments.get("Body")),
+            )
         except Exception as error:
             return failure_of(error, self._secrets())
         return answer
+
+    def _time_limit(self, body: object) -> float | None:
+        """Seconds until a request is given up. aiohttp loses its own time-out when "100 Continue" comes at the wrong moment."""
+        config = self._config()
+        connect, read = config["connect_timeout"], config["read_timeout"]
+        if not isinstance(connect, (int, float)) or not isinstance(read, (int, float)):
+            return None
+        return connect + read + (len(body) / _SLOWEST_UPLOAD if isinstance(body, bytes) else 0)
+
+    def _config(self) -> dict[str, object]:
+        given = self._options.get("config_kwargs")
+        return {**_CONFIG, **(given if isinstance(given, Mapping) else {})}
 
     def _client(self) -> Any:
         """The botocore client, which knows what endpoint the options and the environment lead to."""
@@ -396,10 +431,9 @@ class S3Store(ObjectStore):
         file_system = self._file_systems.get(process)
         if file_system is not None:
             return file_system
-        given = self._options.get("config_kwargs")
         options = {
             **self._options,
-            "config_kwargs": {**_CONFIG, **(given if isinstance(given, Mapping) else {})},
+            "config_kwargs": self._config(),
             "use_listings_cache": False,
             "skip_instance_cache": True,
             "asynchronous": False,
@@ -444,8 +478,11 @@ class S3Store(ObjectStore):
                 raise StoreError(f"S3 refused a request for {shown}: {failure.reason}", key=key)
 
 
-async def _call(file_system: Any, operation: str, arguments: Mapping[str, object]) -> dict[str, Any]:
-    answer: dict[str, Any] = await file_system._call_s3(operation, **arguments)
+async def _call(file_system: Any, operation: str, arguments: Mapping[str, object], seconds: float | None) -> dict[str, Any]:
+    # Not limited: it may look for credentials.
+    await file_system.set_session()
+    async with asyncio.timeout(seconds):
+        answer: dict[str, Any] = await file_system._call_s3(operation, **arguments)
     body = answer.get("Body")
     if body is None:
         return answer

@@ -97,8 +97,8 @@ def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
     # aiohttp's errors come through while a body is read.
     if isinstance(error, unreachable) or type(error).__module__.startswith("aiohttp"):
         return Failure(Kind.UNKNOWN_OUTCOME, name, f"the connection failed ({name})")
-    # Their own words only where they can't hold the request's headers.
-    words = redact(str(error), secrets) if isinstance(error, BotoCoreError) else ""
+    # Their own words only where they can't hold the request's headers: parameters and options.
+    words = redact(str(error), secrets) if isinstance(error, (BotoCoreError, TypeError, ValueError, KeyError)) else ""
     return Failure(Kind.OTHER, name, f"{name}: {words}" if words else name)
 
 

@@ -38,8 +38,8 @@ class FaultStore(ObjectStore):
     def __init__(self, inner: ObjectStore, at: int, mode: Mode = "before", *, error: LakeError | None = None, delay: float = 1.0) -> None:
         if mode not in ("before", "after", "exit", "delay"):
             raise ValueError(f"unknown mode {mode!r}: before, after, exit or delay")
-        if at < 1:
-            raise ValueError(f"operations count from 1, so at={at} never comes")
+        if at < 0:
+            raise ValueError(f"operations count from 1 (0: none fails), so at={at} makes no sense")
         if error is not None and mode not in ("before", "after"):
             raise ValueError(f"mode {mode!r} raises no error")
         self._inner = inner
@@ -59,7 +59,7 @@ class FaultStore(ObjectStore):
     @property
     def fired(self) -> bool:
         """Whether the chosen operation has come."""
-        return self._operations >= self._at
+        return 0 < self._at <= self._operations
 
     @property
     def inner(self) -> ObjectStore:

@@ -1,0 +1,80 @@
+"""Run the benchmarks: `python -m benchmarks [--files 1000000] [--rounds 5] [NAME …]`."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from benchmarks.large_table import make_table, unpack
+from benchmarks.measure import Program, compare
+
+LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
+
+OURS = "from lake_core.delta import DeltaTable"
+THEIRS = "import deltalake"
+
+COMMIT_SETUP = """
+import pyarrow as pa, tempfile
+folder = tempfile.mkdtemp(dir={folder!r})
+data = pa.table({{"id": pa.array([1, 2, 3], pa.int64())}})
+"""
+
+
+def open_and_list(name: str, url: str, rounds: int) -> None:
+    """Open the latest version and list the path of every file."""
+    ours = Program(OURS, f"t = DeltaTable.open({url!r}); result = [t.version, len(t.files(['path'])['path'].to_pylist())]")
+    theirs = Program(THEIRS, f"t = deltalake.DeltaTable({url!r}); result = [t.version(), len(t.file_uris())]")
+    compare(name, ours, theirs, rounds=rounds)
+
+
+def plan_partition(url: str, rounds: int) -> None:
+    """Open the latest version and list the files of one partition."""
+    ours = Program(
+        f"{OURS}\nfrom lake_core.delta.scan import plan_scan",
+        f"t = DeltaTable.open({url!r}); result = len(plan_scan(t.snapshot, ['id'], \"day = '2020-0500'\").files)",
+    )
+    theirs = Program(THEIRS, f"t = deltalake.DeltaTable({url!r}); result = len(t.file_uris([('day', '=', '2020-0500')]))")
+    compare("open + files of one partition, 1M files", ours, theirs, rounds=rounds)
+
+
+def commits(folder: str, rounds: int, count: int = 200) -> None:
+    """Appends of three rows to a new table, one after another, by a single writer with default settings."""
+    setup = COMMIT_SETUP.format(folder=folder)
+    ours = Program(
+        f"{OURS}\n{setup}\nt = DeltaTable.create(folder, data.schema)",
+        f"for _ in range({count}): t.append(data)\nresult = t.version",
+    )
+    theirs = Program(
+        f"{THEIRS}\n{setup}\nt = deltalake.DeltaTable.create(folder, data.schema)",
+        f"for _ in range({count}): deltalake.write_deltalake(t, data, mode='append')\nresult = deltalake.DeltaTable(folder).version()",
+    )
+    compare(f"{count} commits, one writer", ours, theirs, rounds=rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("names", nargs="*", choices=["open", "plan", "large", "commits", []], help="which (default: all)")
+    options = parser.parse_args()
+    chosen = set(options.names) or {"open", "plan", "large", "commits"}
+    with tempfile.TemporaryDirectory() as folder:
+        if chosen & {"open", "plan"}:
+            table = Path(folder) / "table"
+            make_table(table, options.files, commits=100)
+            if "open" in chosen:
+                open_and_list(f"open + list paths, {options.files} files, 100 commits", str(table), options.rounds)
+            if "plan" in chosen:
+                plan_partition(str(table), options.rounds)
+        if "large" in chosen:
+            if LARGE.exists():
+                open_and_list("open + list paths, 300k files of 100 columns", str(unpack(LARGE, Path(folder) / "large")), options.rounds)
+            else:
+                print(f"not measured: {LARGE} is absent")
+        if "commits" in chosen:
+            commits(folder, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Logs of large tables, without their data files: what opening and planning are measured on."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import zstandard
+
+from lake_core.delta.commit_file import PARTITION_VALUES, partition_map
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "value", "type": "double", "nullable": True, "metadata": {}},
+        {"name": "day", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
+PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
+METADATA = {
+    "id": str(uuid.UUID(int=1)),
+    "format": {"provider": "parquet", "options": {}},
+    "schemaString": json.dumps(SCHEMA),
+    "partitionColumns": ["day"],
+    "configuration": {},
+    "createdTime": 0,
+}
+
+
+def make_table(folder: Path, files: int, commits: int) -> None:
+    """A log with one checkpoint of `files` adds over 1,000 partitions at version 10, and `commits` commits of 10 adds and 2 removes."""
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    days = np.char.mod("2020-%04d", np.arange(files) % 1000)
+    paths = _text(
+        np.char.add(np.char.add(np.char.add("day=", days), np.char.mod("/part-%08d-", np.arange(files))), f"{uuid.UUID(int=2)}.parquet")
+    )
+    stats = _text(np.char.mod('{"numRecords":1000,"minValues":{"id":%d,"value":0.5},"maxValues":{"id":', np.arange(files) * 1000))
+    ends = _text(np.char.mod('%d,"value":99.5},"nullCount":{"id":0,"value":0}}', np.arange(files) * 1000 + 999))
+    stats = pc.binary_join_element_wise(stats, ends, "")
+    add = pa.StructArray.from_arrays(
+        [
+            paths,
+            partition_map(pa.StructArray.from_arrays([_text(days)], ["day"]), ["day"]),
+            pa.array(np.full(files, 1 << 20)),
+            pa.array(np.full(files, 1_600_000_000_000)),
+            pa.array(np.zeros(files, dtype=bool)),
+            stats,
+        ],
+        ["path", "partitionValues", "size", "modificationTime", "dataChange", "stats"],
+    )
+    metadata = {**METADATA, "format": {"provider": "parquet", "options": []}, "configuration": []}
+    kinds = pa.struct(
+        [
+            ("id", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", pa.list_(pa.string())),
+            ("configuration", PARTITION_VALUES),
+            ("createdTime", pa.int64()),
+        ]
+    )
+    protocol = pa.array([PROTOCOL], pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]))
+    meta = pa.array([metadata], kinds)
+    table = pa.table(
+        {
+            "protocol": pa.chunked_array([protocol, pa.nulls(files + 1, protocol.type)]),
+            "metaData": pa.chunked_array([pa.nulls(1, meta.type), meta, pa.nulls(files, meta.type)]),
+            "add": pa.chunked_array([pa.nulls(2, add.type), add]),
+        }
+    )
+    pq.write_table(table, log / f"{10:020d}.checkpoint.parquet")
+    (log / "_last_checkpoint").write_text(json.dumps({"version": 10, "size": files + 2}))
+    for commit in range(commits):
+        lines = [{"commitInfo": {"timestamp": 0, "operation": "WRITE"}}]
+        for number in range(10):
+            path = f"day=2020-{number:04d}/new-{commit}-{number}.parquet"
+            lines.append(
+                {
+                    "add": {
+                        "path": path,
+                        "partitionValues": {"day": f"2020-{number:04d}"},
+                        "size": 1 << 20,
+                        "modificationTime": 0,
+                        "dataChange": True,
+                        "stats": '{"numRecords":1000,"minValues":{"id":1},"maxValues":{"id":9},"nullCount":{"id":0}}',
+                    }
+                }
+            )
+        for number in range(2):
+            removed = paths[commit * 2 + number].as_py()
+            lines.append({"remove": {"path": removed, "deletionTimestamp": 0, "dataChange": True}})
+        (log / f"{11 + commit:020d}.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def _text(values: Any) -> pa.Array:
+    array = pa.array(values, pa.string())
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpack a table that is a tar packed with zstd; returns the table's root."""
+    with (
+        archive.open("rb") as packed,
+        zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+        tarfile.open(fileobj=stream, mode="r|") as tar,
+    ):
+        tar.extractall(folder, filter="data")
+    return next(path.parent for path in folder.rglob("_delta_log"))

@@ -1,0 +1,57 @@
+"""Two programs in turn, each in a process of its own: wall seconds and peak memory, and their ratios pair by pair."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+
+_FRAME = """
+import json, resource, sys, time
+{setup}
+begin = time.perf_counter()
+{body}
+seconds = time.perf_counter() - begin
+print(json.dumps({{"seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "result": result}}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Python text: `setup` is not timed, `body` is and leaves `result`, which both programs must agree on."""
+
+    setup: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    seconds: float
+    peak: float
+    """Megabytes."""
+    result: object
+
+
+def run(program: Program) -> Run:
+    source = _FRAME.format(setup=program.setup, body=program.body)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    told = json.loads(done.stdout.splitlines()[-1])
+    return Run(told["seconds"], told["peak"], told["result"])
+
+
+def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake") -> None:
+    """Run both `rounds` times in turn after one warm-up of each, and print medians and ratios. Raises if results differ."""
+    pairs = [(run(ours), run(theirs)) for _ in range(rounds + 1)][1:]
+    for mine, other in pairs:
+        if mine.result != other.result:
+            raise AssertionError(f"{name}: results differ: {mine.result} and {other.result}")
+    for unit, field in (("s", "seconds"), ("MB", "peak")):
+        mine = [getattr(pair[0], field) for pair in pairs]
+        other = [getattr(pair[1], field) for pair in pairs]
+        ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))
+        middle, theirs_middle = statistics.median(mine), statistics.median(other)
+        print(f"{name:<48} {middle:9.3f} {unit:<2}  {peer} {theirs_middle:9.3f} {unit:<2}  ratio {ratio:5.2f}", flush=True)

@@ -1,0 +1,122 @@
+"""What every test shares: one Spark session, the case collection, the order of the suite, and the rule on skips."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+from tests.s3 import s3_endpoint, s3_options, s3_url  # noqa: F401
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+IN_CI = os.environ.get("CI") == "true"
+
+NO_CASES = "the case collection (shared/cases) does not stand beside this checkout"
+ALLOWED_SKIPS = (NO_CASES,)
+"""In CI a skip passes only if its reason starts with one of these: a suite that skips what it cannot do proves nothing."""
+
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if IN_CI else "local")
+
+_forbidden_skips: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects by these markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs Java, and run what is quick first."""
+    for item in items:
+        if {"spark", "demo"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+    items.sort(key=lambda item: 2 if item.get_closest_marker("browser") else 1 if item.get_closest_marker("spark") else 0)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _judge_skip(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _judge_skip(report)
+
+
+def _judge_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS):
+        _forbidden_skips.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if IN_CI and _forbidden_skips and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if IN_CI and _forbidden_skips:
+        terminalreporter.section("skips that fail this run", red=True)
+        for line in _forbidden_skips:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of reference tables; where it is absent, tests that need it are skipped (even in CI, and said so)."""
+    folder = ROOT.parent / "shared" / "cases"
+    if not folder.is_dir():
+        pytest.skip(NO_CASES)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of the whole run: two cores, tasks retried, cheap to start."""
+    from lake_core.spark import session
+
+    spark = session(
+        app_name="tests",
+        master="local[2,3]",  # 3: a task may fail twice, else no retry is ever tested
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    yield spark
+    spark.stop()
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What `make demo` left: its exit code, what it printed, and where its tables and runs are."""
+
+    exit_code: int
+    output: str
+    environment: dict[str, str]
+
+    @property
+    def lake(self) -> str:
+        return self.environment["LAKE_ROOT"]
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The demo, run once in a process of its own, with a lake and a Dagster instance of its own."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "home").mkdir()
+    shutil.copy(ROOT / ".dagster" / "dagster.yaml", folder / "home")
+    environment = {**os.environ, "LAKE_ROOT": str(folder / "lake"), "DAGSTER_HOME": str(folder / "home")}
+    command = [sys.executable, "-m", "example_pipelines.flights.demo"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280)
+    return Demo(done.returncode, done.stdout, environment)

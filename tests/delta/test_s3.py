@@ -1,0 +1,41 @@
+"""Tables in S3 over HTTP: the same promises where answers get lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import deltalake
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from tests.delta.tables import SCHEMA, ids, rows
+
+
+def _append(url: str, options: dict[str, object], worker: int) -> None:
+    table = DeltaTable.open(url, storage_options=options)
+    for number in range(5):
+        start = (worker * 5 + number) * 2
+        table.append(rows(start, start + 2), txn=(f"worker-{worker}", number))
+
+
+def test_processes_race_on_one_table(s3_url: str, s3_options: dict[str, object]) -> None:
+    DeltaTable.create(s3_url, SCHEMA, partition_by=["p"], storage_options=s3_options)
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_append, args=(s3_url, s3_options, worker)) for worker in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    table = DeltaTable.open(s3_url, storage_options=s3_options)
+    assert (table.version, ids(table.to_arrow())) == (20, list(range(40)))
+    theirs = {
+        "AWS_ACCESS_KEY_ID": str(s3_options["key"]),
+        "AWS_SECRET_ACCESS_KEY": str(s3_options["secret"]),
+        "AWS_ENDPOINT_URL": str(s3_options["endpoint_url"]),
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    other = deltalake.DeltaTable(s3_url, storage_options=theirs)
+    found = deltalake.QueryBuilder().register("t", other).execute("select id from t").read_all()
+    assert sorted(pa.table(found)["id"].to_pylist()) == list(range(40))

@@ -1,0 +1,153 @@
+"""From a location to a store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lake_core.errors import InvalidUrl, LakeError
+from lake_core.store import LocalStore, MemoryStore, open_store
+
+
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    locations: dict[str | Path, Path] = {
+        str(tmp_path / "a"): tmp_path / "a",
+        tmp_path / "a": tmp_path / "a",
+        "relative/b/": tmp_path / "relative/b",
+        ".": tmp_path,
+        "~/a": tmp_path / "home/a",
+        f"file://{tmp_path}/a": tmp_path / "a",
+        f"FILE://{tmp_path}/a/": tmp_path / "a",
+        f"file:{tmp_path}/a": tmp_path / "a",
+        f"file://{tmp_path}/a%20b+c?d#e": tmp_path / "a%20b+c?d#e",
+        "name@host:x": tmp_path / "name@host:x",
+    }
+    for location, root in locations.items():
+        store = open_store(location)
+        assert isinstance(store, LocalStore)
+        assert store.root == str(root), location
+        assert open_store(store.url()).url() == store.url() == f"file://{root}"
+        assert store.storage_options == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory() -> None:
+    store = open_store("memory://a/b")
+    assert isinstance(store, MemoryStore)
+    assert store.url("c") == "memory://a/b/c"
+    with pytest.raises(InvalidUrl):
+        open_store("memory://")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "https", "hdfs", "S4", "abfss"])
+def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
+    with pytest.raises(InvalidUrl) as caught:
+        open_store(f"{scheme}://somewhere/x")
+    for known in ("file://", "memory://", "s3://", "s3a://", repr(scheme.lower())):
+        assert known in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://AKIAID:hunter2@bucket/prefix",
+        "s3a://hunter2@bucket",
+        "s3://AKIAID:hunter2/with/slash@bucket/prefix",
+        "s3://AKIAID:hunter2",
+        "https://user:hunter2@host/x",
+        "gs://user:hunter2@host/x",
+        "file://user:hunter2@host/x",
+        "memory://user:hunter2@name",
+        "simplecache::s3://AKIAID:hunter2@bucket/prefix",
+        Path("s3://AKIAID:hunter2@bucket/prefix"),
+        "s3:/AKIAID:hunter2@bucket",
+    ],
+)
+def test_credentials_in_a_url_are_refused_and_not_repeated(url: str | os.PathLike[str]) -> None:
+    with pytest.raises(InvalidUrl) as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
+    assert "AKIAID" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_credentials_in_an_endpoint_are_refused_and_not_repeated() -> None:
+    for options in ({"endpoint_url": "http://me:hunter2@host"}, {"client_kwargs": {"endpoint_url": "http://me:hunter2@host"}}):
+        with pytest.raises(InvalidUrl) as caught:
+            open_store("s3://bucket", storage_options=options)
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "s3://",
+        "s3:///x",
+        "s3://b",
+        "s3://bucket//x",
+        "s3://bucket/a/../b",
+        "s3://bu cket/x",
+        "file://relative",
+        "s3://fast--eun1-az1--x-s3",
+        "a/s3://b",
+        Path("s3://bucket/x"),
+        Path("memory://x"),
+        b"bytes",
+    ],
+)
+def test_what_is_no_location(url: str) -> None:
+    with pytest.raises(InvalidUrl):
+        open_store(url)
+
+
+def test_s3_urls_without_a_network() -> None:
+    """AWS is known to be good: it is not asked at opening."""
+    for url, shown in {
+        "s3://bucket": "s3://bucket",
+        "s3a://bucket/a/b c/": "s3://bucket/a/b c",
+        "S3://bucket/%41": "s3://bucket/%41",
+    }.items():
+        store = open_store(url, storage_options={"key": "KEY-1", "secret": "SECRET-1"})
+        assert store.url() == shown
+        assert store.url("x/y") == f"{shown}/x/y"
+        assert repr(store) == f"S3Store({shown!r})"
+        assert store.storage_options == {"key": "KEY-1", "secret": "SECRET-1"}
+
+
+def _python(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+def test_s3fs_is_imported_only_for_s3() -> None:
+    program = """
+import sys
+import lake_core.store
+lake_core.store.open_store("memory://a"), lake_core.store.open_store("/tmp")
+print([name for name in ("s3fs", "aiobotocore", "botocore", "aiohttp") if name in sys.modules])
+lake_core.store.S3Store
+print("s3fs" in sys.modules)
+"""
+    assert _python(program) == "[]\nTrue\n"
+
+
+def test_missing_s3fs_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["s3fs"] = None
+from lake_core.errors import LakeError
+from lake_core.store import open_store
+try:
+    open_store("s3://bucket")
+except LakeError as error:
+    print(error)
+"""
+    assert "lake-orch[s3]" in _python(program)
+    assert issubclass(InvalidUrl, LakeError)
