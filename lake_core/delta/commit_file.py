@@ -21,6 +21,7 @@ from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.log_segment import commit_key
 
 _MARKER = "lake-orch:version"
+_PARALLEL_BLOCK = 8 << 20
 
 DELETION_VECTOR = pa.struct(
     [
@@ -199,10 +200,18 @@ def _json_schema(partition_keys: Sequence[str]) -> pa.Schema:
 
 
 def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
+    if len(body) > _PARALLEL_BLOCK:
+        try:
+            return _read_blocks(body, schema, _PARALLEL_BLOCK)
+        except pa.ArrowInvalid:
+            pass  # a line may be longer than a block
+    return _read_blocks(body, schema, max(len(body) + 1, 1 << 16))
+
+
+def _read_blocks(body: bytes, schema: pa.Schema, block_size: int) -> pa.Table:
     return pa_json.read_json(
         pa.BufferReader(body),
-        # One block: a line may be as long as it likes, and blocks are parsed one after another anyway.
-        read_options=pa_json.ReadOptions(use_threads=False, block_size=max(len(body) + 1, 1 << 16)),
+        read_options=pa_json.ReadOptions(block_size=block_size),
         parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
 

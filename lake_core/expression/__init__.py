@@ -20,7 +20,6 @@ from lake_core.expression.predicate import (
     Or,
     Predicate,
     columns,
-    conjuncts,
     negated,
 )
 from lake_core.expression.spark_sql import quote_identifier, to_spark_sql
@@ -39,7 +38,6 @@ __all__ = [
     "Or",
     "Predicate",
     "columns",
-    "conjuncts",
     "negated",
     "parse_predicate",
     "quote_identifier",

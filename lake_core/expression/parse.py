@@ -30,6 +30,11 @@ from lake_core.expression.predicate import (
 
 _MAX_TEXT = 1 << 20
 
+_UNDERSTOOD = frozenset(
+    {"this", "expression", "expressions", "low", "high", "query", "unnest", "negate", "quoted", "table", "db", "catalog", "to"}
+)
+"""Arguments of the parser's nodes that the binder looks at, or refuses in a place of its own."""
+
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
@@ -70,6 +75,14 @@ class _Binder:
         self._text, self._schema = text, schema
 
     def predicate(self, node: exp.Expr) -> Predicate:
+        unknown = [name for name, value in node.args.items() if value and name not in _UNDERSTOOD]
+        if unknown:
+            # The parser knows more variants of a node than this binder: one that is overlooked would give wrong rows.
+            raise self._refused(node)
+        found = self._positive(node)
+        return negated(found) if node.args.get("negate") else found
+
+    def _positive(self, node: exp.Expr) -> Predicate:
         match node:
             case exp.Paren(this=inner):
                 return self.predicate(inner)
@@ -92,7 +105,7 @@ class _Binder:
                 return self._like(left, pattern)
             case exp.Boolean(this=flag):
                 return Constant(bool(flag))
-            case exp.Null():
+            case exp.Null() | exp.Cast(this=exp.Null()):
                 return Constant(None)
             case exp.Column() | exp.Dot():
                 return Comparison("=", self._boolean(node), pa.scalar(True))
@@ -185,8 +198,8 @@ class _Binder:
                 return text
             case exp.Literal(this=text):
                 return decimal.Decimal(text)
-            case exp.Neg(this=exp.Literal() as inner) if not inner.is_string:
-                return -decimal.Decimal(inner.this)
+            case exp.Neg(this=inner) if isinstance(number := self._value(inner.unnest()), decimal.Decimal):
+                return -number
             case exp.Boolean(this=flag):
                 return bool(flag)
             case exp.HexString(this=digits):

@@ -103,13 +103,6 @@ def columns(predicate: Predicate) -> Iterator[Column]:
             pass
 
 
-def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
-    """The parts of which all must hold."""
-    if isinstance(predicate, And):
-        return tuple(part for child in predicate.operands for part in conjuncts(child))
-    return (predicate,)
-
-
 def negated(predicate: Predicate) -> Predicate:
     """NOT predicate with the negation pushed down to the leaves; equal to it also where the answer is null."""
     match predicate:
