@@ -32,6 +32,7 @@ class Checkpoint:
         self._files = files
         self._top: list[pq.ParquetFile] | None = None
         self._sidecars: list[pq.ParquetFile] | None = None
+        self._transactions: pa.Table | None = None
 
     @property
     def version(self) -> int:
@@ -50,7 +51,9 @@ class Checkpoint:
 
     def transactions(self) -> pa.Table:
         """The txn markers: appId, version, lastUpdated."""
-        return self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
+        if self._transactions is None:  # asked for by every marked write
+            self._transactions = self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
+        return self._transactions
 
     def adds(self, columns: Sequence[str]) -> pa.Table:
         """The add actions with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""

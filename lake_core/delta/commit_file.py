@@ -211,7 +211,8 @@ def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
 def _read_blocks(body: bytes, schema: pa.Schema, block_size: int) -> pa.Table:
     return pa_json.read_json(
         pa.BufferReader(body),
-        read_options=pa_json.ReadOptions(block_size=block_size),
+        # Starting threads costs more than parsing one block.
+        read_options=pa_json.ReadOptions(use_threads=len(body) > block_size, block_size=block_size),
         parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
 

@@ -19,7 +19,7 @@ from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import CorruptCheckpoint, DeltaError, MissingMetadata, MissingProtocol, VersionNotFound
 from lake_core.delta.features import check_deletion_vectors, check_readable
-from lake_core.delta.log_segment import LogSegment, commit_key, find_segments, newer_versions
+from lake_core.delta.log_segment import CheckpointFiles, LogSegment, checkpoint_key, commit_key, find_segments, newer_versions
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -82,7 +82,8 @@ class Snapshot:
                 return int(found["version"][-1].as_py())
         if self._checkpoint is None:
             return None
-        recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, ()))
+        # The own runs were just looked through; those of a snapshot rebuilt without the checkpoint were not.
+        recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s._runs))
         found = recorded.filter(pc.equal(recorded["appId"], app_id))
         return int(found["version"][0].as_py()) if len(found) else None
 
@@ -117,6 +118,10 @@ class Snapshot:
             _runs=(*self._runs, *runs),
             _domains=_latest_domains([*self._domains, *domains]),
         )
+
+    def on_checkpoint(self) -> Snapshot:
+        """This snapshot, read from the checkpoint of its version, which was just written, instead of from many commits."""
+        return replace(self, _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))), _runs=())
 
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
         """The commits that lead from an earlier snapshot to this one, however this one was loaded."""

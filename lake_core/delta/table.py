@@ -338,6 +338,7 @@ class DeltaTable:
         if done.version and done.version % checkpoint_interval(self.metadata.configuration) == 0:
             try:
                 write_checkpoint(done.snapshot, now_ms(self._clock))
+                self._snapshot = done.snapshot.on_checkpoint()
             except LakeError as error:
                 # The commit stands; a checkpoint only spares readers time.
                 warnings.warn(f"version {done.version} is committed, but its checkpoint failed: {error}", CheckpointWarning, stacklevel=4)
