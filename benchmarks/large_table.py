@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import zstandard
 
-from lake_core.delta.commit_file import PARTITION_VALUES, partition_map
+from lake_core.delta.action_fields import METADATA, PROTOCOL
+from lake_core.delta.commit_file import partition_map
 
 SCHEMA = {
     "type": "struct",
@@ -24,8 +25,8 @@ SCHEMA = {
         {"name": "day", "type": "string", "nullable": True, "metadata": {}},
     ],
 }
-PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
-METADATA = {
+PROTOCOL_BODY = {"minReaderVersion": 1, "minWriterVersion": 2}
+METADATA_BODY = {
     "id": str(uuid.UUID(int=1)),
     "format": {"provider": "parquet", "options": {}},
     "schemaString": json.dumps(SCHEMA),
@@ -57,19 +58,9 @@ def make_table(folder: Path, files: int, commits: int) -> None:
         ],
         ["path", "partitionValues", "size", "modificationTime", "dataChange", "stats"],
     )
-    metadata = {**METADATA, "format": {"provider": "parquet", "options": []}, "configuration": []}
-    kinds = pa.struct(
-        [
-            ("id", pa.string()),
-            ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
-            ("schemaString", pa.string()),
-            ("partitionColumns", pa.list_(pa.string())),
-            ("configuration", PARTITION_VALUES),
-            ("createdTime", pa.int64()),
-        ]
-    )
-    protocol = pa.array([PROTOCOL], pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]))
-    meta = pa.array([metadata], kinds)
+    metadata = {**METADATA_BODY, "format": {"provider": "parquet", "options": []}, "configuration": []}
+    protocol = pa.array([PROTOCOL_BODY], PROTOCOL)
+    meta = pa.array([metadata], METADATA)
     table = pa.table(
         {
             "protocol": pa.chunked_array([protocol, pa.nulls(files + 1, protocol.type)]),

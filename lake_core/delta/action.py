@@ -1,4 +1,4 @@
-"""The single actions of a commit as values. File actions (add, remove) are bulk: they live in Arrow tables, see `file_action`.
+"""The single actions of a commit as values. File actions (add, remove) are bulk: they live in Arrow tables, see `action_fields`.
 
 Protocol sections: Change Metadata, Protocol Evolution, Transaction Identifiers, Domain Metadata.
 """

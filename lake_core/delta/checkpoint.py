@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
-from lake_core.delta.commit_file import ADD_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCheckpoint
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.errors import NotFound
@@ -229,27 +229,9 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
         "remove": pa.struct(list(REMOVE_FIELDS)),
         "txn": pa.struct(list(TRANSACTION_FIELDS)),
         "sidecar": pa.struct([("path", pa.string())]),
-        "domainMetadata": pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
-        "protocol": pa.struct(
-            [
-                ("minReaderVersion", pa.int32()),
-                ("minWriterVersion", pa.int32()),
-                ("readerFeatures", pa.list_(pa.string())),
-                ("writerFeatures", pa.list_(pa.string())),
-            ]
-        ),
-        "metaData": pa.struct(
-            [
-                ("id", pa.string()),
-                ("name", pa.string()),
-                ("description", pa.string()),
-                ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
-                ("schemaString", pa.string()),
-                ("partitionColumns", pa.list_(pa.string())),
-                ("configuration", PARTITION_VALUES),
-                ("createdTime", pa.int64()),
-            ]
-        ),
+        "domainMetadata": DOMAIN_METADATA,
+        "protocol": PROTOCOL,
+        "metaData": METADATA,
     }
     total = sum(len(bodies) for action, bodies in rows.items() if action in kinds)
     columns, before = {}, 0

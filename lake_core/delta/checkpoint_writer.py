@@ -13,32 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake_core.delta.commit_file import ADD_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, read_last_checkpoint
 from lake_core.delta.properties import deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot
-
-_METADATA = pa.struct(
-    [
-        ("id", pa.string()),
-        ("name", pa.string()),
-        ("description", pa.string()),
-        ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
-        ("schemaString", pa.string()),
-        ("partitionColumns", pa.list_(pa.string())),
-        ("configuration", PARTITION_VALUES),
-        ("createdTime", pa.int64()),
-    ]
-)
-_PROTOCOL = pa.struct(
-    [
-        ("minReaderVersion", pa.int32()),
-        ("minWriterVersion", pa.int32()),
-        ("readerFeatures", pa.list_(pa.string())),
-        ("writerFeatures", pa.list_(pa.string())),
-    ]
-)
-_DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
 
 
 def write_checkpoint(snapshot: Snapshot, now: int) -> None:
@@ -70,9 +48,9 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
     removes = removes.filter(pc.invert(expired))
     removes = removes.set_column(removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes)))
     columns: list[tuple[str, pa.StructArray]] = [
-        ("protocol", _rows([snapshot.protocol.to_json()], _PROTOCOL)),
-        ("metaData", _rows([_pairs(snapshot.metadata.to_json())], _METADATA)),
-        ("domainMetadata", _rows([domain.to_json() for domain in snapshot.domains], _DOMAIN)),
+        ("protocol", _rows([snapshot.protocol.to_json()], PROTOCOL)),
+        ("metaData", _rows([_pairs(snapshot.metadata.to_json())], METADATA)),
+        ("domainMetadata", _rows([domain.to_json() for domain in snapshot.domains], DOMAIN_METADATA)),
         ("txn", _struct(snapshot.transactions().select([name for name, _ in TRANSACTION_FIELDS]))),
         ("remove", _struct(_without_empty(removes, REMOVE_FIELDS))),
         ("add", _struct(_without_empty(adds, ADD_FIELDS))),

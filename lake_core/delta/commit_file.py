@@ -17,55 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
+from lake_core.delta.action_fields import ADD_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.log_segment import commit_key
 
 _MARKER = "lake-orch:version"
 _PARALLEL_BLOCK = 8 << 20
-
-DELETION_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
-PARTITION_VALUES = pa.map_(pa.string(), pa.string())
-
-ADD_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
-    ("path", pa.string()),
-    ("partitionValues", PARTITION_VALUES),
-    ("size", pa.int64()),
-    ("modificationTime", pa.int64()),
-    ("dataChange", pa.bool_()),
-    ("stats", pa.string()),
-    ("deletionVector", DELETION_VECTOR),
-    ("baseRowId", pa.int64()),
-    ("defaultRowCommitVersion", pa.int64()),
-    ("clusteringProvider", pa.string()),
-)
-"""Columns of add actions in bulk, in the protocol's own names."""
-
-REMOVE_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
-    ("path", pa.string()),
-    ("deletionTimestamp", pa.int64()),
-    ("dataChange", pa.bool_()),
-    ("extendedFileMetadata", pa.bool_()),
-    ("partitionValues", PARTITION_VALUES),
-    ("size", pa.int64()),
-    ("deletionVector", DELETION_VECTOR),
-    ("baseRowId", pa.int64()),
-    ("defaultRowCommitVersion", pa.int64()),
-)
-"""Columns of remove actions in bulk."""
-
-TRANSACTION_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
-    ("appId", pa.string()),
-    ("version", pa.int64()),
-    ("lastUpdated", pa.int64()),
-)
 
 
 @dataclass(frozen=True, slots=True)

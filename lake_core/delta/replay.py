@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
-from lake_core.delta.commit_file import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS, CommitRun
+from lake_core.delta.commit_file import CommitRun
 
 
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:

@@ -55,7 +55,7 @@ class Snapshot:
         return tuple(domain for domain in self._domains if not domain.removed)
 
     def files(self, columns: Sequence[str]) -> pa.Table:
-        """The add actions in force with these of their fields (names of `commit_file.ADD_FIELDS`).
+        """The add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`).
 
         Raises UnsupportedReaderFeature where a file has a deletion vector.
         """
@@ -67,7 +67,7 @@ class Snapshot:
         return table.select([name for name in table.column_names if name in columns])
 
     def tombstones(self) -> pa.Table:
-        """The remove actions in force, expired ones included (fields of `commit_file.REMOVE_FIELDS`)."""
+        """The remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""
         return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))
 
     def transactions(self) -> pa.Table:

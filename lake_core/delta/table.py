@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from lake_core.delta import scan
 from lake_core.delta.action import Metadata, Protocol, SetTransaction
+from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
-from lake_core.delta.commit_file import PARTITION_VALUES
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import check_fits, rows_to_write
 from lake_core.delta.data_file import AddFile, DataFileWriter

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.delta.action import Metadata
+from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.clock import now_ms, system_clock
-from lake_core.delta.commit_file import PARTITION_VALUES
 from lake_core.delta.conform import check_fits, rows_to_write
 from lake_core.delta.data_file import AddFile, DataFileWriter
 from lake_core.delta.errors import RowsOutsidePredicate, SchemaMismatch, TableAlreadyExists

@@ -1,0 +1,71 @@
+"""The fields of each action as Arrow types, in the protocol's own names. Protocol section: Actions, Checkpoint Schema."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+DELETION_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+PARTITION_VALUES = pa.map_(pa.string(), pa.string())
+
+ADD_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("path", pa.string()),
+    ("partitionValues", PARTITION_VALUES),
+    ("size", pa.int64()),
+    ("modificationTime", pa.int64()),
+    ("dataChange", pa.bool_()),
+    ("stats", pa.string()),
+    ("deletionVector", DELETION_VECTOR),
+    ("baseRowId", pa.int64()),
+    ("defaultRowCommitVersion", pa.int64()),
+    ("clusteringProvider", pa.string()),
+)
+"""Columns of add actions in bulk, in the protocol's own names."""
+
+REMOVE_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("path", pa.string()),
+    ("deletionTimestamp", pa.int64()),
+    ("dataChange", pa.bool_()),
+    ("extendedFileMetadata", pa.bool_()),
+    ("partitionValues", PARTITION_VALUES),
+    ("size", pa.int64()),
+    ("deletionVector", DELETION_VECTOR),
+    ("baseRowId", pa.int64()),
+    ("defaultRowCommitVersion", pa.int64()),
+)
+"""Columns of remove actions in bulk."""
+
+TRANSACTION_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("appId", pa.string()),
+    ("version", pa.int64()),
+    ("lastUpdated", pa.int64()),
+)
+
+METADATA = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", PARTITION_VALUES)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("configuration", PARTITION_VALUES),
+        ("createdTime", pa.int64()),
+    ]
+)
+PROTOCOL = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", pa.list_(pa.string())),
+        ("writerFeatures", pa.list_(pa.string())),
+    ]
+)
+DOMAIN_METADATA = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
