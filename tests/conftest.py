@@ -1,4 +1,4 @@
-"""What every test shares: one Spark session, the case collection, the order of the suite, and the rule on skips."""
+"""What every test shares: one Spark session, one run of the demo, the case collection and the order of the suite."""
 
 from __future__ import annotations
 
@@ -19,18 +19,13 @@ from tests.s3 import s3_endpoint, s3_options, s3_url  # noqa: F401
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parent.parent
-IN_CI = os.environ.get("CI") == "true"
+pytest_plugins = ["tests.skip_rule"]
 
-NO_CASES = "the case collection (shared/cases) does not stand beside this checkout"
-ALLOWED_SKIPS = (NO_CASES,)
-"""In CI a skip passes only if its reason starts with one of these: a suite that skips what it cannot do proves nothing."""
+ROOT = Path(__file__).parent.parent
 
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("ci" if IN_CI else "local")
-
-_forbidden_skips: list[str] = []
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects by these markers
@@ -42,41 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: 2 if item.get_closest_marker("browser") else 1 if item.get_closest_marker("spark") else 0)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _judge_skip(report)
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    _judge_skip(report)
-
-
-def _judge_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    if not report.skipped or hasattr(report, "wasxfail"):
-        return
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    if not reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS):
-        _forbidden_skips.append(f"{report.nodeid}: {reason}")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if IN_CI and _forbidden_skips and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if IN_CI and _forbidden_skips:
-        terminalreporter.section("skips that fail this run", red=True)
-        for line in _forbidden_skips:
-            terminalreporter.write_line(line)
-
-
 @pytest.fixture(scope="session")
 def cases() -> Path:
     """The folder of reference tables; where it is absent, tests that need it are skipped (even in CI, and said so)."""
-    folder = ROOT.parent / "shared" / "cases"
-    if not folder.is_dir():
+    from tests.skip_rule import CASES, NO_CASES
+
+    if not CASES.is_dir():
         pytest.skip(NO_CASES)
-    return folder
+    return CASES
 
 
 @pytest.fixture(scope="session")

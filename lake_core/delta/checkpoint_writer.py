@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.action_fields import (
+    ADD_FIELDS,
+    DOMAIN_METADATA,
+    METADATA,
+    PARTITION_VALUES,
+    PROTOCOL,
+    REMOVE_FIELDS,
+    TRANSACTION_FIELDS,
+)
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, read_last_checkpoint
 from lake_core.delta.properties import deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot
