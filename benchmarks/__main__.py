@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
+from benchmarks.reference_tables import CASES, count
 
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -56,9 +57,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("names", nargs="*", choices=["open", "plan", "large", "commits", []], help="which (default: all)")
+    parser.add_argument("names", nargs="*", choices=["cases", "open", "plan", "large", "commits", []], help="which (default: all)")
     options = parser.parse_args()
-    chosen = set(options.names) or {"open", "plan", "large", "commits"}
+    chosen = set(options.names) or {"cases", "open", "plan", "large", "commits"}
+    if "cases" in chosen:
+        count() if CASES.exists() else print(f"not measured: {CASES} is absent")
     with tempfile.TemporaryDirectory() as folder:
         if chosen & {"open", "plan"}:
             table = Path(folder) / "table"

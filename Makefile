@@ -1,0 +1,63 @@
+# Two commands do everything, set-up included: `make demo` and `make test`. Each keeps its environment in .venv.
+SHELL := bash
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo ui test test-unit stress bench lint .venv java
+
+PY := .venv/bin/python
+INSTALLED := .venv/.installed
+# Never somebody's own instance: the runs of the demo stay in the clone.
+export DAGSTER_HOME := $(CURDIR)/.dagster
+export LAKE_ROOT ?= $(CURDIR)/.lake
+export DAGSTER_DISABLE_TELEMETRY := 1
+
+help: ## show this list
+	@awk -F ' ?:[^#]*## ' '/^[.a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: java ## run the flights pipeline, kill a step half-way, show that nothing doubled
+	@$(MAKE) .venv
+	@exec $(PY) -m example_pipelines.flights.demo
+
+ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3000 (PORT=... for another)
+	@$(MAKE) .venv
+	@exec $(PY) -m dagster dev -w workspace.yaml -h 127.0.0.1 -p $(or $(PORT),3000)
+
+test: java ## run all tests but the long ones
+	@$(MAKE) .venv
+	@exec $(PY) -m pytest $(ARGS)
+
+test-unit: .venv ## run the tests that need neither Java nor a browser
+	@exec $(PY) -m pytest -m "not spark and not browser and not stress" $(ARGS)
+
+stress: java ## run the long versions of races and sweeps
+	@$(MAKE) .venv
+	@exec $(PY) -m pytest -m stress $(ARGS)
+
+bench: .venv ## measure against deltalake
+	@exec $(PY) -m benchmarks $(ARGS)
+
+lint: .venv ## check style and types
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+.venv: $(INSTALLED) ## make only the environment
+
+# The lock is complete, so pip resolves nothing. The stamp comes last: an interrupted installation is resumed, not trusted.
+$(INSTALLED): requirements.lock pyproject.toml
+	@python=$$(for p in python3.13 python3.12 python3.11 python3; do \
+	    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
+	if [ -z "$$python" ]; then echo "No Python 3.11 or newer was found on PATH: install one, for example with 'apt-get install python3 python3-venv'." >&2; exit 1; fi; \
+	if ! $(PY) -m pip --version >/dev/null 2>&1; then \
+	    echo "Making .venv with $$python ..."; \
+	    $$python -m venv --clear .venv || { echo "$$python cannot make environments: install its venv module (Debian: python3-venv)." >&2; exit 1; }; fi
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Before the environment is built: minutes of installation are no place to learn that Java is missing.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	if [ -z "$$version" ]; then echo "Spark needs Java 17 or newer, and '$$java' is not a working Java: install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME." >&2; exit 1; fi; \
+	if [ "$$version" -lt 17 ]; then echo "Spark needs Java 17 or newer, and '$$java' is older (its version starts with $$version): install a newer one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME." >&2; exit 1; fi

@@ -1,0 +1,61 @@
+"""How many of the reference tables each reader reads right: latest version, row for row by the collection's own hash."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+
+CASES = Path(__file__).parents[2] / "shared" / "cases" / "delta"
+
+Reader = Callable[[str], pa.Table]
+
+
+def _ours(url: str) -> pa.Table:
+    return DeltaTable.open(url).to_arrow()
+
+
+def _deltalake_arrow(url: str) -> pa.Table:
+    return deltalake.DeltaTable(url).to_pyarrow_table()
+
+
+def _deltalake_query(url: str) -> pa.Table:
+    return pa.table(deltalake.QueryBuilder().register("t", deltalake.DeltaTable(url)).execute("select * from t").read_all())
+
+
+READERS: dict[str, Reader] = {
+    "lake-orch DeltaTable.to_arrow": _ours,
+    "deltalake to_pyarrow_table": _deltalake_arrow,
+    "deltalake QueryBuilder": _deltalake_query,
+}
+
+
+def count() -> None:
+    """Print, for each reader: tables right, refused with an error although readable, and read wrong without any error."""
+    sys.path.insert(0, str(CASES))
+    import rowhash
+
+    warnings.simplefilter("ignore")
+    readable = {}
+    for path in sorted(CASES.glob("*.expected.json")):
+        expected = json.loads(path.read_text())
+        if "sha256_sorted_rows" in expected:
+            readable[path.name.removesuffix(".expected.json")] = expected["sha256_sorted_rows"]
+    for name, read in READERS.items():
+        seen: Counter[str] = Counter()
+        for table, wanted in readable.items():
+            try:
+                seen["right" if rowhash.row_hash(read(str(CASES / table))) == wanted else "wrong"] += 1
+            except Exception:  # whatever a peer raises
+                seen["refused"] += 1
+        print(
+            f"{name:<32} right {seen['right']:>3}  refused {seen['refused']:>3}  wrong without an error {seen['wrong']:>3}  of {len(readable)}"
+        )

@@ -1,0 +1,1 @@
+"""Dagster code locations to start from."""

@@ -1,0 +1,178 @@
+"""The tables: raw ones by month or whole, and what Spark makes of them."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import time
+from datetime import date
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from example_pipelines.flights import source
+from lake_orch import LakeResource, SparkResource
+
+MONTHS = dg.MonthlyPartitionsDefinition(start_date=f"{source.YEAR}-01-01", end_date=f"{source.YEAR + 1}-01-01")
+OWNERS = ["team:flights"]
+ORIGINS = ("EWR", "JFK", "LGA")
+
+MAX_WIND_MPH = 200.0
+"""The source holds one impossible wind speed (1 048 mph, Newark in February): anything above this is taken as missing."""
+
+
+@dg.asset(
+    partitions_def=MONTHS,
+    metadata={"partition_expr": "month"},
+    kinds={"deltalake", "pyspark"},
+    group_name="raw",
+    owners=OWNERS,
+)
+def flights(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
+    """Every flight that was to leave New York City, by month of departure (local time)."""
+    months = [source.flights_of_month(date.fromisoformat(key).month) for key in context.partition_keys]
+    table = pa.concat_tables(months)
+    table = table.set_column(table.schema.get_field_index("month"), "month", source.first_of_month(table))
+    raw = spark.session.createDataFrame(table)
+    return raw.select(
+        "month",
+        "date",
+        _described("time_hour", "scheduled hour of departure"),
+        "carrier",
+        F.col("flight").cast("int"),
+        "tailnum",
+        "origin",
+        "dest",
+        F.col("hour").cast("int"),
+        _described("dep_delay", "minutes, negative if early; null if the flight was cancelled", "int"),
+        _described("arr_delay", "minutes, negative if early; null if cancelled or diverted", "int"),
+        _described("air_time", "minutes", "int"),
+        _described("distance", "miles", "int"),
+    )
+
+
+@dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
+def weather() -> pa.Table:
+    """Hourly weather at the three airports."""
+    return source.weather()
+
+
+@dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
+def planes() -> pa.Table:
+    """The planes by tail number."""
+    return source.planes()
+
+
+@dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
+def airlines() -> pa.Table:
+    """Carrier codes and names."""
+    return source.airlines()
+
+
+@dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
+def airports() -> pa.Table:
+    """Airports of the United States by FAA code."""
+    return source.airports()
+
+
+@dg.asset(
+    partitions_def=MONTHS,
+    metadata={"partition_expr": "month"},
+    ins={"weather": dg.AssetIn(metadata={"columns": ["origin", "time_hour", "wind_speed", "precip", "visib"]})},
+    kinds={"deltalake", "pyspark"},
+    group_name="delays",
+    owners=OWNERS,
+)
+def delays_by_hour(flights: DataFrame, weather: DataFrame) -> DataFrame:
+    """Delays and cancellations by airport, hour of the day and weather."""
+    wind = F.when(F.col("wind_speed") <= MAX_WIND_MPH, F.col("wind_speed"))
+    conditions = (
+        F.when(F.col("visib").isNull(), "unknown")
+        .when(F.col("precip") > 0, "rain or snow")
+        .when(F.col("visib") < 3, "low visibility")
+        .when(wind >= 20, "strong wind")
+        .otherwise("fair")
+    )
+    return (
+        flights.join(weather, ["origin", "time_hour"], "left")
+        .withColumn("conditions", conditions)
+        .groupBy("month", "origin", "hour", "conditions")
+        .agg(*_delay_columns())
+    )
+
+
+@dg.asset(kinds={"deltalake", "pyspark"}, group_name="delays", owners=OWNERS)
+def carrier_airport_summary(flights: DataFrame, airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> DataFrame:
+    """The year by carrier and destination, with their names and the seats on offer."""
+    names = airlines.withColumnRenamed("name", "carrier_name")
+    destinations = airports.select(F.col("faa").alias("dest"), F.col("name").alias("dest_name"))
+    return (
+        flights.join(planes.select("tailnum", "seats"), "tailnum", "left")
+        .groupBy("carrier", "dest")
+        .agg(*_delay_columns(), F.sum("seats").alias("known_seats"), F.avg("distance").alias("distance"))
+        .join(names, "carrier", "left")
+        .join(destinations, "dest", "left")
+        .select(
+            "carrier",
+            "carrier_name",
+            "dest",
+            "dest_name",
+            "flights",
+            "cancelled",
+            "mean_dep_delay",
+            "share_late",
+            "known_seats",
+            "distance",
+        )
+    )
+
+
+class DepartureLogConfig(dg.Config):
+    """How the log is written."""
+
+    pause: float = 0.0
+    """Seconds to wait after each batch, so that one can watch the table grow (or kill the step in between)."""
+
+
+@dg.asset(
+    partitions_def=MONTHS,
+    metadata={"partition_expr": "month"},
+    ins={"flights": dg.AssetIn(metadata={"columns": ["month", "date", "time_hour", "carrier", "flight", "origin", "dest", "dep_delay"]})},
+    kinds={"deltalake", "arrow"},
+    group_name="delays",
+    owners=OWNERS,
+)
+def departure_log(
+    context: dg.AssetExecutionContext, config: DepartureLogConfig, flights: pa.Table, lake: LakeResource
+) -> dg.MaterializeResult:
+    """The flights that left, written airport by airport by the asset's own code.
+
+    Each write is a batch of this step. The first replaces the month, the others add to it; if the step dies in between,
+    its next attempt skips what was committed and goes on.
+    """
+    log = lake.table(context, partition_by=["month"])
+    departed = flights.filter(pc.field("dep_delay").is_valid())
+    for origin in ORIGINS:
+        batch = departed.filter(pc.field("origin") == origin)
+        if origin == ORIGINS[0]:
+            months = ", ".join(f"DATE '{key}'" for key in context.partition_keys)
+            log.overwrite(batch, where=f"month IN ({months})")
+        else:
+            log.append(batch)
+        time.sleep(config.pause)
+    return dg.MaterializeResult(metadata=log.metadata())
+
+
+def _described(name: str, comment: str, data_type: str | None = None) -> Column:
+    column = F.col(name) if data_type is None else F.col(name).cast(data_type)
+    return column.alias(name, metadata={"comment": comment})
+
+
+def _delay_columns() -> list[Column]:
+    return [
+        F.count("*").alias("flights"),
+        F.count_if(F.col("dep_delay").isNull()).alias("cancelled"),
+        F.avg("dep_delay").alias("mean_dep_delay"),
+        F.avg(F.when(F.col("dep_delay").isNotNull(), (F.col("dep_delay") > 15).cast("int"))).alias("share_late"),
+    ]

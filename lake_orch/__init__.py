@@ -1,0 +1,31 @@
+"""Dagster over Delta tables with exactly-once writes: resources and an IO manager.
+
+Start at `DeltaIOManager`; `LakeResource.table` is for assets that write by themselves.
+"""
+
+from lake_orch.errors import (
+    BatchFailed,
+    InvalidDefinition,
+    LakeOrchError,
+    PartitionSliceError,
+    TableNotEmpty,
+    UnsupportedData,
+)
+from lake_orch.io_manager import DeltaIOManager
+from lake_orch.partition_slice import slice_where
+from lake_orch.resources import LakeResource, SparkResource
+from lake_orch.table_handle import LakeTable
+
+__all__ = [
+    "DeltaIOManager",
+    "LakeResource",
+    "LakeTable",
+    "SparkResource",
+    "slice_where",
+    "LakeOrchError",
+    "BatchFailed",
+    "InvalidDefinition",
+    "PartitionSliceError",
+    "TableNotEmpty",
+    "UnsupportedData",
+]

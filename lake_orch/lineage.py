@@ -1,0 +1,111 @@
+"""Which run's work a step continues: the identity under which its writes happen exactly once.
+
+Dagster starts a step again in three ways: a step retry (same run), a re-execution from failure (a new run that continues
+the old one), and a re-execution of all steps (a new run that starts over). The first two must not write again what was
+committed already; the third must. The lineage tells them apart: it is the id of the first run in the chain that this
+step continues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagster import DagsterEventType
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, DagsterRun
+    from dagster._core.snap import ExecutionPlanSnapshot
+
+MAX_ANCESTORS = 64
+"""How far up a chain of re-executions is walked: a bound against chains that are damaged, far above any real one."""
+
+# The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
+RESUME_RETRY_TAG = "dagster/is_resume_retry"
+ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
+
+
+def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
+    """The run id under which this step's writes are marked.
+
+    The run's own id; or its parent's lineage, when the run re-executes the parent from failure and the parent has no
+    success of this very step.
+    """
+    current = run
+    seen = {run.run_id}
+    while len(seen) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in seen:
+        parent = instance.get_run_by_id(current.parent_run_id)
+        if parent is None or not continues(instance, current, parent) or _succeeded(instance, parent, step_key):
+            break
+        seen.add(parent.run_id)
+        current = parent
+    return current.run_id
+
+
+def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Whether `run` re-executes `parent` from failure, rather than starting over.
+
+    The Python API sets no tags, but its plan was made from the parent's state. A plan that is a strict part of the parent's
+    says the same. In the other direction, Dagster copies the tag of an asset retry into later re-executions of *all* steps:
+    such a leaked tag is not believed.
+    """
+    if run.tags.get(RESUME_RETRY_TAG) == "true":
+        return True
+    if run.tags.get(ASSET_RESUME_RETRY_TAG) == "true":
+        return not _tag_is_leaked(instance, run, parent)
+    if _plan_follows(instance, run, parent):
+        return True
+    return bool(run.step_keys_to_execute) and _is_strict_part(set(run.step_keys_to_execute or ()), _planned_steps(instance, parent))
+
+
+def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Whether the run's plan was made from what the parent had done.
+
+    Comparing the plans' steps is not enough: where nothing of the parent succeeded, as in every job of one step, a
+    re-execution from failure has the same steps as one of all steps.
+    """
+    plan = _plan(instance, run)
+    past = plan.initial_known_state.parent_state if plan and plan.initial_known_state else None
+    return past is not None and past.run_id == parent.run_id
+
+
+def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
+    """Certain only: taking a real retry for a fresh start would write twice.
+
+    A retry of failed assets leaves out the steps that succeeded, unless a blocking check failed on their asset.
+    """
+    if parent.tags.get(ASSET_RESUME_RETRY_TAG) != "true":
+        return False
+    succeeded = _successful_steps(instance, parent)
+    return bool(succeeded & _planned_steps(instance, run)) and not _a_check_failed(instance, parent)
+
+
+def _is_strict_part(steps: set[str], of: set[str]) -> bool:
+    """Whether the steps leave out something of the other plan and add nothing.
+
+    A plan holds mapped steps as `step[?]`; a re-execution names them one by one, as `step[key]`.
+    """
+    known = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
+    return set(known.values()) < of
+
+
+def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
+    plan = _plan(instance, run)
+    return set(plan.step_keys_to_execute) if plan else set()
+
+
+def _plan(instance: DagsterInstance, run: DagsterRun) -> ExecutionPlanSnapshot | None:
+    return instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id) if run.execution_plan_snapshot_id else None
+
+
+def _succeeded(instance: DagsterInstance, run: DagsterRun, step_key: str) -> bool:
+    return step_key in _successful_steps(instance, run)
+
+
+def _successful_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_SUCCESS)
+    return {entry.step_key for entry in entries if entry.step_key}
+
+
+def _a_check_failed(instance: DagsterInstance, run: DagsterRun) -> bool:
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
+    return any(not entry.dagster_event.asset_check_evaluation_data.passed for entry in entries if entry.dagster_event)

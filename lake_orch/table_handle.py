@@ -1,0 +1,96 @@
+"""A table in the hands of an asset's own code: several writes in one step, each exactly once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable, WriteResult
+from lake_orch.data import check_writable
+from lake_orch.errors import BatchFailed
+from lake_orch.marker import SINGLE_BATCH
+from lake_orch.metadata import write_metadata
+from lake_orch.table_writer import Data, Mode, TableWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lake_orch.resources import SparkResource
+
+
+class Log(Protocol):
+    """What a handle needs of `context.log`."""
+
+    def info(self, msg: object) -> None: ...
+
+
+class LakeTable:
+    """A table of the lake, as `LakeResource.table` gives it to a step.
+
+    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches
+    again; those that were committed before are skipped, and their results and the log say so. This asks one thing of the
+    step: the same writes in the same order for the same partitions. What a batch holds is not compared.
+    """
+
+    def __init__(self, writer: TableWriter, path: str, app_id: str, log: Log, *, one_partition: bool = False) -> None:
+        self.path = path
+        """The table's path, relative to the lake's root."""
+        self.url = writer.url
+        self._writer = writer
+        self._app_id = app_id
+        self._log = log
+        self._one_partition = one_partition
+        self._results: list[WriteResult] = []
+        self._failed = False
+
+    def __repr__(self) -> str:
+        return f"LakeTable({self.url!r}, {len(self._results)} batches)"
+
+    def append(self, data: Data) -> WriteResult:
+        """Add the rows, unless this batch was committed before. The table is created if absent."""
+        return self._write(data, "append", None)
+
+    def overwrite(self, data: Data, *, where: str | None = None) -> WriteResult:
+        """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
+
+        Rows of `data` outside `where` fail the write before anything is visible.
+        """
+        return self._write(data, "overwrite", where)
+
+    def open(self) -> DeltaTable:
+        """The table itself, at its latest version. Raises TableNotFound before the first write."""
+        return self._writer.open()
+
+    def to_arrow(self, *, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows at the latest version. Raises TableNotFound before the first write."""
+        return self.open().to_arrow(columns=columns, where=where)
+
+    def read(self, spark: SparkResource, *, columns: list[str] | None = None, where: str | None = None) -> DataFrame:
+        """The rows at the latest version as a Spark DataFrame. Raises TableNotFound before the first write."""
+        from lake_core.spark import read_delta
+
+        return read_delta(spark.session, self.open(), columns=columns, where=where)
+
+    def metadata(self) -> dict[str, Any]:
+        """The output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
+        return write_metadata(self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition)
+
+    def _write(self, data: Data, mode: Mode, where: str | None) -> WriteResult:
+        if self._failed:
+            raise BatchFailed(
+                f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step fail, so that a "
+                f"retry makes the same batches again"
+            )
+        batch = len(self._results) + SINGLE_BATCH
+        # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
+        self._failed = True
+        check_writable(data, f"batch {batch} for {self.url}")
+        result = self._writer.write(data, mode=mode, where=where, txn=(self._app_id, batch))
+        self._failed = False
+        self._results.append(result)
+        if result.skipped:
+            self._log.info(f"batch {batch} was committed to {self.url} by an earlier attempt, in version {result.version}: nothing written")
+        else:
+            self._log.info(f"batch {batch}: {result.rows} rows to {self.url}, version {result.version}")
+        return result

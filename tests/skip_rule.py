@@ -1,0 +1,47 @@
+"""In CI, a skip outside a short list fails the run: a suite that skips what it cannot do proves nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parents[2] / "shared" / "cases"
+NO_CASES = "the case collection (shared/cases) does not stand beside this checkout"
+
+# Without the collection, tests that are made from its folders have no parameters.
+ALLOWED_SKIPS = (NO_CASES,) if CASES.is_dir() else (NO_CASES, "got empty parameter set")
+"""How the reasons of allowed skips begin."""
+
+IN_CI = os.environ.get("CI") == "true"
+
+_forbidden: list[str] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _judge(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _judge(report)
+
+
+def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS):
+        _forbidden.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if IN_CI and _forbidden and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if IN_CI and _forbidden:
+        terminalreporter.section("skips that fail this run", red=True)
+        for line in _forbidden:
+            terminalreporter.write_line(line)

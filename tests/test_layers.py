@@ -1,0 +1,115 @@
+"""Every folder imports only what stands above it: the list is the architecture."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+_FOUNDATION = ("lake_core.errors", "lake_core.dataset", "lake_core.store")
+_TREE = ("lake_core.journal", "lake_core.graveler")
+_FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
+_ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.spark")
+
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "lake_core": (),  # the package itself: importing it costs nothing
+    "lake_core.errors": (),
+    "lake_core.dataset": ("lake_core.errors",),
+    "lake_core.store": ("lake_core.errors", "lake_core.dataset"),
+    "lake_core.testing": ("lake_core.errors", "lake_core.store"),
+    "lake_core.expression": _FOUNDATION,
+    "lake_core.journal": _FOUNDATION,
+    "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),
+    "lake_core.lake": (*_FOUNDATION, *_TREE),
+    # formats know neither lakes nor one another
+    "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
+    "lake_core.icechunk": _FOUNDATION,
+    "lake_core.pool": (*_FOUNDATION, "lake_core.journal"),
+    "lake_core.spark": (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
+    "lake_orch": _ALL_OF_CORE,
+    "example_pipelines": (*_ALL_OF_CORE, "lake_orch"),
+}
+"""What each layer may import of ours, besides itself. Listed whether or not the folder exists yet."""
+
+THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
+    "pyspark": ("lake_core.spark", "lake_orch", "example_pipelines"),
+    "dagster": ("lake_orch", "example_pipelines"),
+}
+"""Heavy libraries, and the only layers that may import them."""
+
+_OURS = ("lake_core", "lake_orch", "example_pipelines")
+
+
+def modules() -> list[Path]:
+    return sorted(path for package in _OURS for path in (ROOT / package).rglob("*.py"))
+
+
+def layer_of(module: str) -> str:
+    """The layer of a dotted name: two parts inside lake_core, one elsewhere."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "lake_core" else parts[0]
+
+
+def imports(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Every imported name with its line: lazy ones, relative ones and those for type checkers included."""
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            # `from lake_core import delta` names a layer only together with the alias
+            yield from ((node.lineno, f"{base}.{alias.name}" if base == "lake_core" else base) for alias in node.names)
+
+
+def violations(path: Path) -> Iterator[str]:
+    relative = path.relative_to(ROOT).with_suffix("")
+    is_package = relative.name == "__init__"
+    module = ".".join(relative.parts[:-1] if is_package else relative.parts)
+    layer = layer_of(module)
+    if layer not in MAY_IMPORT:
+        yield f"{relative}: {layer} is no layer; give it its place in MAY_IMPORT"
+        return
+    for line, name in imports(path.read_text("utf-8"), module, is_package=is_package):
+        top = name.split(".")[0]
+        if top in _OURS:
+            target = layer_of(name)
+            if target not in (layer, *MAY_IMPORT[layer], "lake_core"):
+                yield f"{relative}.py:{line}: {layer} imports {target}, which does not stand above it"
+        elif top in THIRD_PARTY_OF and layer not in THIRD_PARTY_OF[top]:
+            yield f"{relative}.py:{line}: {layer} imports {top}"
+
+
+def test_every_import_points_upwards() -> None:
+    assert len(modules()) > 10
+    assert [line for path in modules() for line in violations(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import lake_core.delta.table", "lake_core.delta.table"),
+        ("def f():\n    from lake_core import delta", "lake_core.delta"),
+        ("from ..delta import DeltaTable", "lake_core.delta"),
+        ("from .. import delta", "lake_core.delta"),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import lake_core.delta", "lake_core.delta"),
+    ],
+)
+def test_no_way_of_importing_is_overlooked(source: str, expected: str) -> None:
+    assert expected in [name for _, name in imports(source, "lake_core.store.local", is_package=False)]
+
+
+def test_layers_have_no_cycle() -> None:
+    settled: set[str] = set()
+    remaining = dict(MAY_IMPORT)
+    while remaining:
+        free = [layer for layer, above in remaining.items() if settled.issuperset(above)]
+        assert free, f"a cycle among {sorted(remaining)}"
+        settled.update(free)
+        for layer in free:
+            del remaining[layer]

@@ -1,0 +1,87 @@
+"""The promises of the Makefile and of the rule on skips."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.skip_rule import ALLOWED_SKIPS
+
+
+def make(target: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "JAVA_HOME"))}
+    return subprocess.run(["make", target], cwd=ROOT, env={**inherited, **environment}, capture_output=True, text=True, timeout=60)
+
+
+def java(folder: Path, said: str) -> str:
+    """A JAVA_HOME whose java says this."""
+    path = folder / "bin" / "java"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    path.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "ui"])
+def test_without_java_the_commands_stop_at_once(target: str, tmp_path: Path) -> None:
+    done = make(target, JAVA_HOME=str(tmp_path))
+    assert done.returncode != 0
+    assert "Spark needs Java 17 or newer" in done.stderr and "is not a working Java: install one" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("said", ['java version "1.8.0_202"', 'openjdk version "11.0.2" 2019-01-15', 'openjdk version "16-ea" 2021-03-16'])
+def test_with_an_old_java_the_commands_stop_at_once(said: str, tmp_path: Path) -> None:
+    done = make("demo", JAVA_HOME=java(tmp_path, said))
+    assert done.returncode != 0
+    assert "is older" in done.stderr and "install a newer one" in done.stderr
+
+
+@pytest.mark.parametrize("said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19 LTS', 'openjdk version "25-ea"'])
+def test_newer_javas_are_fine(said: str, tmp_path: Path) -> None:
+    assert make("java", JAVA_HOME=java(tmp_path, said)).returncode == 0
+
+
+def test_help_names_every_command() -> None:
+    done = make("help")
+    for command in ("demo", "ui", "test", "test-unit", "stress", "bench", "lint", ".venv"):
+        assert f"make {command} " in done.stdout
+
+
+def test_importing_the_packages_imports_no_spark() -> None:
+    """Sensors, the command line and Arrow-only code locations start quickly, and without it being installed."""
+    code = "import lake_core.delta, lake_orch, sys; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+SKIPPING = """
+import pytest
+
+def test_allowed():
+    pytest.skip({allowed!r})
+
+@pytest.mark.skipif(True, reason="no time today")
+def test_other():
+    pass
+
+@pytest.mark.xfail
+def test_expected_failure():
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(("ci", "selected", "passes"), [("true", "", False), ("true", "not other", True), ("", "", True)])
+def test_a_skip_outside_the_list_fails_ci(tmp_path: Path, ci: str, selected: str, passes: bool) -> None:
+    shutil.copy(ROOT / "tests" / "skip_rule.py", tmp_path)
+    (tmp_path / "test_skips.py").write_text(SKIPPING.format(allowed=ALLOWED_SKIPS[0]))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "skip_rule", "-p", "no:cacheprovider", "-k", selected]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode == 0) is passes, done.stdout
+    assert ("skips that fail this run" in done.stdout) is not passes
+    assert done.stdout.splitlines()[-1].startswith(("1 skipped", "2 skipped")), "pytest's own line comes last"
