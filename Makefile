@@ -42,6 +42,7 @@ lint: .venv ## check style and types
 	@.venv/bin/mypy
 
 .venv: $(INSTALLED) ## make only the environment
+	@:
 
 # The lock is complete, so pip resolves nothing. The stamp comes last: an interrupted installation is resumed, not trusted.
 $(INSTALLED): requirements.lock pyproject.toml

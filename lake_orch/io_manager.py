@@ -6,7 +6,7 @@ from typing import Any, cast
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 
 from lake_orch.data import check_writable, load
-from lake_orch.errors import InvalidDefinition
+from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.lineage import step_lineage
 from lake_orch.location import table_path
 from lake_orch.marker import SINGLE_BATCH, app_id
@@ -130,7 +130,12 @@ def _mode(context: OutputContext) -> Mode:
 
 
 def _partition_keys(context: OutputContext) -> Sequence[str]:
-    return [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else ()
+    if context.has_asset_partitions:
+        return [str(key) for key in context.asset_partition_keys]
+    if context.has_asset_key and context.asset_spec.partitions_def is not None:
+        # Dagster runs this as if the asset were not partitioned, and the whole table would be replaced.
+        raise PartitionSliceError(f"{_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition")
+    return ()
 
 
 def _partition_expr(context: OutputContext) -> Any:

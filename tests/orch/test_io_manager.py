@@ -203,6 +203,18 @@ def test_a_slice_that_cannot_be_told_writes_nothing(root: str, resources: dict[s
     assert not DeltaTable.exists(f"{root}/tables/monthly")
 
 
+def test_a_run_for_no_partition_leaves_the_table_alone(root: str, resources: dict[str, Any]) -> None:
+    @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
+    def monthly() -> pa.Table:
+        return of_months(1)
+
+    dg.materialize([monthly], partition_key="2024-01-01", resources=resources)
+    before = table(root, "monthly").version
+    with pytest.raises(PartitionSliceError, match="launch it with a partition"):
+        dg.materialize([monthly], resources=resources)
+    assert table(root, "monthly").version == before
+
+
 def test_inputs_are_exactly_the_mapped_partitions(resources: dict[str, Any]) -> None:
     seen: dict[str, set[int]] = {}
 
