@@ -56,6 +56,5 @@ def count() -> None:
                 seen["right" if rowhash.row_hash(read(str(CASES / table))) == wanted else "wrong"] += 1
             except Exception:  # whatever a peer raises
                 seen["refused"] += 1
-        print(
-            f"{name:<32} right {seen['right']:>3}  refused {seen['refused']:>3}  wrong without an error {seen['wrong']:>3}  of {len(readable)}"
-        )
+        counts = "  ".join(f"{kind} {seen[kind]:>3}" for kind in ("right", "refused", "wrong"))
+        print(f"{name:<32} {counts}  of {len(readable)}", flush=True)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindow, TimeWindowPartitionsDefinition
 
-from lake_core.expression.spark_sql import quote_identifier, quote_text
+from lake_core.expression import quote_identifier, quote_text
 from lake_orch.errors import PartitionSliceError
 from lake_orch.type_name import spark_type_name
 

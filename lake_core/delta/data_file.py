@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
 from lake_core.delta.path import encode_path, partition_folder
-from lake_core.delta.statistics import StatisticsCollector, indexed_columns
+from lake_core.delta.statistics import StatisticsCollector, indexed_columns, leaf_columns, leaf_values
 from lake_core.store import ObjectStore
 
 TARGET_BYTES = 128 << 20
@@ -102,13 +103,30 @@ class DataFileWriter:
         # Field metadata stays in the log: a file would keep comments and rules that the table has changed since.
         plain = pa.schema([child.remove_metadata() for child in rows.schema])
         sink = pa.BufferOutputStream()
-        pq.write_table(rows.cast(plain), sink, compression=COMPRESSION, compression_level=COMPRESSION_LEVEL, write_page_checksum=True)
+        statistics_of = without_nan(rows)
+        pq.write_table(
+            rows.cast(plain),
+            sink,
+            compression=COMPRESSION,
+            compression_level=COMPRESSION_LEVEL,
+            write_page_checksum=True,
+            write_statistics=statistics_of,
+        )
         buffer = sink.getvalue()
         name = f"part-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
         key = partition_folder(self._partition_columns, values) + name
         self._store.put(key, memoryview(buffer), unique=True)
         partition_values = dict(zip(self._partition_columns, values, strict=True))
         return AddFile(encode_path(key), partition_values, buffer.size, self._now, statistics.to_json(), rows.num_rows)
+
+
+def without_nan(rows: pa.Table) -> bool | list[str]:
+    """The Parquet columns that get statistics: all, but those that hold a NaN, of which the bounds in a Parquet footer do not
+    tell: Spark, for which NaN is above every number, would skip row groups that have matching rows.
+    """
+    leaves = leaf_columns(list(rows.schema))
+    holding = [path for path, kind in leaves if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()]
+    return [".".join(path) for path, kind in leaves if path not in holding and not pa.types.is_nested(kind)] if holding else True
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:

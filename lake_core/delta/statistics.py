@@ -39,7 +39,7 @@ class StatisticsCollector:
     def __init__(self, schema: pa.Schema, partition_columns: Sequence[str], limit: int) -> None:
         data = [child for child in schema if child.name not in partition_columns]
         self._rows = 0
-        self._leaves = [_Leaf(path, kind) for path, kind in _leaf_columns(data, ())]
+        self._leaves = [_Leaf(path, kind) for path, kind in leaf_columns(data)]
         if limit >= 0:
             self._leaves = self._leaves[:limit]
 
@@ -77,9 +77,7 @@ class _Leaf:
         self._nan = False
 
     def update(self, batch: pa.Table) -> None:
-        column: Any = batch[self.path[0]]
-        for name in self.path[1:]:
-            column = pc.struct_field(column, name)
+        column = leaf_values(batch, self.path)
         self.nulls += column.null_count
         if self._unbounded or column.null_count == len(column):
             return
@@ -103,11 +101,20 @@ class _Leaf:
         return _lower(self._low), None if self._nan else _upper(self._high)
 
 
-def _leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...]) -> list[tuple[tuple[str, ...], pa.DataType]]:
+def leaf_values(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+    """The values of a column, or of a field inside structs."""
+    column = rows[path[0]]
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
+def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], pa.DataType]]:
+    """The columns that are no structs, at any depth of structs, with their types."""
     leaves: list[tuple[tuple[str, ...], pa.DataType]] = []
     for child in fields:
         if pa.types.is_struct(child.type):
-            leaves += _leaf_columns(list(child.type), (*path, child.name))
+            leaves += leaf_columns(list(child.type), (*path, child.name))
         else:
             leaves.append(((*path, child.name), child.type))
     return leaves

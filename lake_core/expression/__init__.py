@@ -1,4 +1,4 @@
-"""Predicates in Spark SQL text: parsed once against a schema, then rendered to Arrow, to Spark, or to file skipping.
+"""Predicates in Spark SQL text: parsed once against a schema, then rendered to Arrow, to Spark columns, or to file skipping.
 
 Only what is on this package's list is accepted, so text from a stranger cannot do anything but compare columns.
 """
@@ -22,7 +22,7 @@ from lake_core.expression.predicate import (
     columns,
     negated,
 )
-from lake_core.expression.spark_sql import quote_identifier, to_spark_sql
+from lake_core.expression.spark_sql import quote_identifier, quote_text
 
 __all__ = [
     "And",
@@ -41,6 +41,6 @@ __all__ = [
     "negated",
     "parse_predicate",
     "quote_identifier",
+    "quote_text",
     "to_arrow",
-    "to_spark_sql",
 ]

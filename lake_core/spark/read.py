@@ -22,7 +22,8 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.path import data_keys
 from lake_core.delta.scan import Scan, plan_scan
 from lake_core.delta.skipping import partition_table
-from lake_core.expression import quote_identifier, to_spark_sql
+from lake_core.expression import quote_identifier
+from lake_core.spark.predicate import to_column
 from lake_core.spark.source import read_with_source
 
 _MANY_PARTITIONS = 16
@@ -55,7 +56,7 @@ def read_delta(
     scan = plan_scan(opened.snapshot, columns, where)
     frame = _read_files(spark, scan)
     if scan.predicate is not None:
-        frame = frame.where(to_spark_sql(scan.predicate))
+        frame = frame.where(to_column(scan.predicate))
     return frame.select(*map(quote_identifier, scan.schema.names))
 
 
@@ -67,7 +68,9 @@ def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
     if not keys:
         return spark.createDataFrame([], schema)
     urls = [store.url(key) for key in keys]
-    if not all(url.startswith("file://") for url in urls) or any(_UNREADABLE.search(key) for key in keys):
+    hadoop_reads = all(url.startswith("file://") for url in urls) and not any(_UNREADABLE.search(key) for key in keys)
+    # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back null.
+    if not hadoop_reads or "${" in schema.json():
         return read_with_source(spark, scan, keys, schema)
     return _native(spark, scan, [url.removeprefix("file://") for url in urls], schema)
 

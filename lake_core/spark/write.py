@@ -103,7 +103,9 @@ def _target(
 
 def _write_files(df: DataFrame, store: ObjectStore, metadata: Metadata, schema: pa.Schema) -> list[AddFile]:
     now = now_ms(system_clock)
-    result = df.mapInArrow(batch_function(_writer(store, metadata, schema, now)), _ADD_ROWS)
+    # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
+    plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
+    result = plain.mapInArrow(batch_function(_writer(store, metadata, schema, df.columns, now)), _ADD_ROWS)
     try:
         rows = result.toArrow()
     except PySparkException as error:
@@ -114,11 +116,11 @@ def _write_files(df: DataFrame, store: ObjectStore, metadata: Metadata, schema: 
     ]
 
 
-def _writer(store: ObjectStore, metadata: Metadata, schema: pa.Schema, now: int) -> Any:
+def _writer(store: ObjectStore, metadata: Metadata, schema: pa.Schema, names: Sequence[str], now: int) -> Any:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = DataFileWriter(store, metadata, schema, now)
         for batch in batches:
-            writer.add(rows_to_write(pa.Table.from_batches([batch]), schema, metadata.partition_columns))
+            writer.add(rows_to_write(pa.Table.from_batches([batch]).rename_columns(list(names)), schema, metadata.partition_columns))
         written = writer.finish()
         yield pa.RecordBatch.from_arrays(
             [
