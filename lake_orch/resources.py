@@ -1,10 +1,11 @@
 """Dagster resources: a Spark session, and a lake's root with its credentials."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from dagster import AssetExecutionContext, ConfigurableResource, OpExecutionContext
+from dagster import AssetExecutionContext, ConfigurableResource, EnvVar, OpExecutionContext
 from pydantic import Field
 
 from lake_core.store import open_store
@@ -66,7 +67,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     """
 
     root: str = Field(description="URL or local path of the lake's root folder.")
-    storage_options: dict[str, str] = Field(
+    storage_options: dict[str, Any] = Field(
         default_factory=dict,
         description="fsspec's options for the root. Give secrets as EnvVar: Dagster shows other values in its UI.",
         repr=False,
@@ -76,9 +77,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """The URL of a path below the root."""
         return f"{self.root.rstrip('/')}/{checked_path(path)}"
 
+    def options(self) -> dict[str, Any]:
+        """`storage_options` with the values of its environment variables, at any depth. Raises InvalidDefinition if one is not set."""
+        return dict(_from_environment(self.storage_options))
+
     def writer(self, path: str, *, partition_by: Sequence[str] = ()) -> TableWriter:
         """What writes to the table at a path below the root."""
-        return TableWriter(self.url(path), dict(self.storage_options) or None, tuple(partition_by))
+        return TableWriter(self.url(path), self.options() or None, tuple(partition_by))
 
     def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> LakeTable:
         """The table for the code of one step to write and read by itself.
@@ -108,6 +113,20 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 # A step may reach one table through several resources on the same root. If each counted its batches from one, the second
 # to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
+
+
+def _from_environment(value: Any) -> Any:
+    """Options with each EnvVar in them, at any depth, replaced by its value. Dagster itself does so only for flat text."""
+    if isinstance(value, EnvVar):
+        value = {"env": value.env_var_name}
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"env"}:
+        return {key: _from_environment(child) for key, child in value.items()}
+    name = value["env"]
+    if name not in os.environ:
+        raise InvalidDefinition(f"storage_options take a value from the environment variable {name}, which is not set")
+    return os.environ[name]
 
 
 def _own_path(context: StepContext) -> str:

@@ -385,7 +385,7 @@ def test_secrets_appear_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
     @dg.asset
     def good(lake: LakeResource) -> pa.Table:
-        assert lake.storage_options["token"] == "hunter2-and-more"
+        assert lake.options()["token"] == "hunter2-and-more"
         shown.extend([repr(lake), str(lake), repr(lake.writer("tables/x"))])
         return pa.table({"n": [1]})
 
