@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
+from lake_core.delta.column_mapping import MODE_PROPERTY, ColumnMapping
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
 from lake_core.delta.schema import StructType, schema_from_json
 
@@ -73,6 +76,22 @@ class Metadata:
     """Milliseconds since the epoch."""
     format_provider: str = "parquet"
     format_options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The table's columns in Arrow, under their own names."""
+        return self.schema.to_arrow()
+
+    @property
+    def column_mapping(self) -> ColumnMapping:
+        """How data files and the log name the columns."""
+        return ColumnMapping(self.configuration.get(MODE_PROPERTY, "none"), self.schema)
+
+    @property
+    def partition_keys(self) -> dict[str, str]:
+        """The partition columns, with the name under which `partitionValues` holds each."""
+        mapping = self.column_mapping
+        return {name: mapping.physical_path((name,))[0] for name in self.partition_columns}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Metadata:

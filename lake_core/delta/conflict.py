@@ -12,7 +12,7 @@ from enum import Enum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action import SetTransaction
+from lake_core.delta.action import Metadata, SetTransaction
 from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.errors import (
     ConcurrentAppend,
@@ -47,7 +47,7 @@ class Footprint:
     changes_protocol: bool = False
 
 
-def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], partition_columns: Sequence[str], schema: pa.Schema) -> bool:
+def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata) -> bool:
     """True if the winners hold this very operation (same marker, same or later version): there is nothing left to do.
 
     Raises the ConcurrentModification that applies; returns False where the operation may go on.
@@ -61,7 +61,7 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], partitio
         if footprint.transaction is not None and _recorded(footprint.transaction, run):
             return True
     for run in winners:
-        _check_files(footprint, run, partition_columns, schema)
+        _check_files(footprint, run, metadata)
     return False
 
 
@@ -83,7 +83,7 @@ def _recorded(transaction: SetTransaction, run: CommitRun) -> bool:
     )
 
 
-def _check_files(footprint: Footprint, run: CommitRun, partition_columns: Sequence[str], schema: pa.Schema) -> None:
+def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> None:
     added, removed = run.adds, run.removes
     match footprint.reads:
         case Reads.NOTHING:
@@ -91,7 +91,7 @@ def _check_files(footprint: Footprint, run: CommitRun, partition_columns: Sequen
         case Reads.WHOLE_TABLE:
             read_added, read_removed = added, removed
         case predicate:
-            read_added = added.filter(pa.array(matching_partitions(added, predicate, partition_columns, schema)))
+            read_added = added.filter(pa.array(matching_partitions(added, predicate, metadata)))
             # Removes need not carry partition values: what this operation read is what it removes.
             read_removed = removed.slice(0, 0)
     if len(read_added):

@@ -131,7 +131,17 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
     return False
 
 
-def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows under the names of another schema of the same shape, at every level."""
+    if rows.schema.equals(schema):
+        return rows
+    columns = []
+    for column, child in zip(rows.columns, schema, strict=True):
+        columns.append(pa.chunked_array([_convert(chunk, child.type, by_position=True) for chunk in column.chunks], child.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -> pa.Array:
     if array.type == kind:
         return array
     types = pa.types
@@ -141,35 +151,47 @@ def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_run_end_encoded(source):
         return _convert(pc.run_end_decode(array), kind)
     if types.is_struct(kind) and types.is_struct(source):
-        names = {child.name.lower(): child.name for child in source}
-        exact = {child.name for child in source}
         children = []
-        for child in kind:
-            name = child.name if child.name in exact else names.get(child.name.lower())
-            children.append(pa.nulls(len(array), child.type) if name is None else _convert(pc.struct_field(array, name), child.type))
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+        for index, own in enumerate(_matching_fields(source, kind, by_position)):
+            child = kind.field(index)
+            part = pa.nulls(len(array), child.type) if own is None else pc.struct_field(array, [own])
+            children.append(part if own is None else _convert(part, child.type, by_position=by_position))
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null()) if children else _empty_structs(array, kind)
     if types.is_list(kind) and hasattr(source, "value_field"):
         if not types.is_list(source):
-            array = array.cast(pa.list_(source.value_field))
-        values = _convert(
-            array.values.slice(array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()), kind.value_type
-        )
-        return pa.ListArray.from_arrays(_rebased(array), values, type=kind, mask=array.is_null() if array.null_count else None)
+            array = pa.concat_arrays([array.cast(pa.list_(source.value_field))])
+        offsets, first, last = _rebased(array)
+        values = _convert(array.values.slice(first, last - first), kind.value_type, by_position=by_position)
+        return pa.ListArray.from_arrays(offsets, values, type=kind, mask=array.is_null() if array.null_count else None)
     if types.is_map(kind) and types.is_map(source):
-        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        keys = _convert(array.keys.slice(first, last - first), kind.key_type)
-        items = _convert(array.items.slice(first, last - first), kind.item_type)
-        return pa.MapArray.from_arrays(_rebased(array), keys, items, type=kind, mask=array.is_null() if array.null_count else None)
+        offsets, first, last = _rebased(array)
+        keys = _convert(array.keys.slice(first, last - first), kind.key_type, by_position=by_position)
+        items = _convert(array.items.slice(first, last - first), kind.item_type, by_position=by_position)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=array.is_null() if array.null_count else None)
     if types.is_timestamp(kind) and types.is_timestamp(source):
         # The zone is a label on an instant: only the unit is converted, and it must be exact.
         return array.cast(pa.timestamp(kind.unit, source.tz)).cast(kind)
     return array.cast(kind)
 
 
-def _rebased(array: pa.Array) -> pa.Array:
-    offsets = array.offsets
-    first = offsets[0]
-    return offsets if not first.as_py() else pc.subtract(offsets, first)
+def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
+    """For each field of `kind` the number of the source's field: of that name, else of that name but for case."""
+    if by_position:
+        return list(range(kind.num_fields))
+    exact = {child.name: index for index, child in enumerate(source)}
+    folded = {child.name.lower(): index for index, child in enumerate(source)}
+    return [exact.get(child.name, folded.get(child.name.lower())) for child in kind]
+
+
+def _empty_structs(array: pa.Array, kind: pa.StructType) -> pa.Array:
+    return pa.array([None if missing else {} for missing in array.is_null().to_pylist()], kind)
+
+
+def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
+    """Offsets from 0 in an array of their own, and which of the child values they span."""
+    offsets = array.offsets.to_numpy()
+    first, last = int(offsets[0]), int(offsets[-1])
+    return pa.array(offsets - first), first, last
 
 
 def _check_nulls(array: pa.Array, child: pa.Field, path: str) -> None:

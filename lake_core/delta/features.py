@@ -13,7 +13,7 @@ from lake_core.delta.schema import walk
 READER_VERSION = 1
 WRITER_VERSION = 2
 
-READABLE_FEATURES = frozenset({"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
+READABLE_FEATURES = frozenset({"columnMapping", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
 """Reader features that are implemented, or that ask nothing of readers."""
 
 WRITABLE_FEATURES = frozenset[str]()
@@ -31,11 +31,11 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):
-        if feature in READABLE_FEATURES or feature in ("columnMapping", "deletionVectors"):
+        if feature in READABLE_FEATURES or feature == "deletionVectors":
             continue
         _refuse_read(feature)
-    if protocol.min_reader_version >= 2 and metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
-        _refuse_read("columnMapping")
+    if metadata.column_mapping.mode not in ("none", "name", "id"):
+        _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
 
 
 def check_deletion_vectors(used: bool) -> None:

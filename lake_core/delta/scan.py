@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake_core.delta.conform import conform_out
+from lake_core.delta.column_mapping import renamed_field
+from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.errors import CorruptDataFile, DataFileMissing, SchemaMismatch
 from lake_core.delta.path import data_keys
 from lake_core.delta.skipping import partition_table, skip
@@ -38,13 +39,13 @@ class Scan:
 
 def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | None) -> Scan:
     """Choose files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
-    whole = snapshot.metadata.schema.to_arrow()
+    whole = snapshot.metadata.arrow_schema
     schema = whole if columns_ is None else pa.schema([_field(whole, name) for name in columns_])
     predicate = None if where is None else parse_predicate(where, whole)
     files = snapshot.files(["path", "partitionValues", "size", "stats"] if predicate is not None else ["path", "partitionValues", "size"])
     read = schema
     if predicate is not None:
-        files = files.filter(pa.array(skip(files, predicate, snapshot.partition_columns, whole)))
+        files = files.filter(pa.array(skip(files, predicate, snapshot.metadata)))
         named = {column.path[0] for column in columns(predicate)}
         read = pa.schema([*schema, *(child for child in whole if child.name in named and child.name not in schema.names)])
     return Scan(snapshot, schema, predicate, files, read)
@@ -62,6 +63,11 @@ class DataFiles:
     partitions: pa.Table
     """The files' partition values, one row a file."""
     schema: pa.Schema
+    """Of the rows returned, partition columns included."""
+    physical: pa.Schema
+    """The same columns under the names that data files have for them."""
+    names_by_id: Mapping[int, str] = field(default_factory=dict)
+    """Physical names by field id, where files are read by id."""
     predicate: Predicate | None = None
     """Keep only the rows for which it is true."""
 
@@ -71,9 +77,10 @@ class DataFiles:
     def read(self, index: int) -> pa.Table:
         """The rows of one file. Raises DataFileMissing, CorruptDataFile and the store's errors."""
         partition_values = {name: self.partitions[name][index] for name in self.partitions.column_names}
-        data = pa.schema([child for child in self.schema if child.name not in partition_values])
-        rows, count = self._read_parquet(index, {name.lower() for name in data.names})
-        conformed = conform_out(rows, data)
+        chosen = [number for number, child in enumerate(self.schema) if child.name not in partition_values]
+        data, physical = (pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical))
+        rows, count = self._read_parquet(index, physical)
+        conformed = relabelled(conform_out(rows, physical), data)
         columns_ = [
             pa.chunked_array([pa.repeat(partition_values[child.name], count)]) if child.name in partition_values else conformed[child.name]
             for child in self.schema
@@ -81,7 +88,7 @@ class DataFiles:
         table = pa.Table.from_arrays(columns_, schema=self.schema)
         return table if self.predicate is None else table.filter(to_arrow(self.predicate))
 
-    def _read_parquet(self, index: int, wanted: set[str]) -> tuple[pa.Table, int]:
+    def _read_parquet(self, index: int, wanted: pa.Schema) -> tuple[pa.Table, int]:
         key = self.keys[index]
         try:
             file = pq.ParquetFile(
@@ -91,7 +98,11 @@ class DataFiles:
                 page_checksum_verification=True,
             )
             count = file.metadata.num_rows
-            rows = file.read(columns=[name for name in file.schema_arrow.names if name.lower() in wanted], use_threads=False)
+            own = file.schema_arrow
+            named = pa.schema([renamed_field(child, self.names_by_id) for child in own]) if self.names_by_id else own
+            folded = {child.name.lower() for child in wanted}
+            names = [old.name for old, new in zip(own, named, strict=True) if new.name.lower() in folded]
+            rows = file.read(columns=names, use_threads=False)
         except NotFound:
             raise DataFileMissing(
                 f"data file {key} of version {self.version} is gone: it was vacuumed while this reader held an old version, "
@@ -99,8 +110,10 @@ class DataFiles:
             ) from None
         except (pa.ArrowException, OSError) as error:
             raise CorruptDataFile(f"data file {key} cannot be read as Parquet: {error}. Restore it from a backup") from None
-        # A file may lack every wanted column: its rows count all the same.
-        return (rows if rows.num_columns else pa.table({"\x00rows": pa.nulls(count)})), count
+        if not rows.num_columns:
+            # A file may lack every wanted column: its rows count all the same.
+            return pa.table({"\x00rows": pa.nulls(count)}), count
+        return relabelled(rows, pa.schema([named.field(own.get_field_index(name)) for name in rows.column_names])), count
 
 
 def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Predicate | None = None) -> DataFiles:
@@ -108,9 +121,20 @@ def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Pr
     files = scan.files if rows is None else scan.files.take(pa.array(rows, pa.int64()))
     store = scan.snapshot.store
     partition_columns = [name for name in scan.snapshot.partition_columns if name in scan.read_schema.names]
-    partitions = partition_table(files, partition_columns, scan.read_schema)
-    keys = data_keys(files["path"], store).to_pylist()
-    return DataFiles(store, scan.snapshot.version, keys, files["size"].to_pylist(), partitions, scan.read_schema, predicate)
+    metadata = scan.snapshot.metadata
+    partitions = partition_table(files, metadata, partition_columns)
+    mapping = metadata.column_mapping
+    return DataFiles(
+        store,
+        scan.snapshot.version,
+        data_keys(files["path"], store).to_pylist(),
+        files["size"].to_pylist(),
+        partitions,
+        scan.read_schema,
+        mapping.physical_schema(scan.read_schema.names).to_arrow(),
+        mapping.names_by_id(),
+        predicate,
+    )
 
 
 def read_rows(scan: Scan) -> pa.Table:

@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from lake_core.delta import partition_value
+from lake_core.delta.action import Metadata
+from lake_core.delta.column_mapping import ColumnMapping
 from lake_core.delta.errors import MalformedAction
 from lake_core.expression import (
     And,
@@ -43,33 +45,35 @@ _MANY_VALUES = 64
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
 
-def partition_table(files: pa.Table, partition_columns: Sequence[str], schema: pa.Schema) -> pa.Table:
+def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str] | None = None) -> pa.Table:
     """The files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
+    chosen = metadata.partition_columns if columns_ is None else columns_
+    keys, schema = metadata.partition_keys, metadata.arrow_schema
     values = files["partitionValues"].combine_chunks()
     typed = []
-    for name in partition_columns:
-        kind = schema.field(name).type
-        text = pc.map_lookup(values, pa.scalar(name), "first") if len(values) else pa.array([], pa.string())
-        typed.append(partition_value.parse(text, kind, name))
-    return pa.Table.from_arrays(typed, schema=pa.schema([pa.field(name, schema.field(name).type) for name in partition_columns]))
+    for name in chosen:
+        text = pc.map_lookup(values, pa.scalar(keys[name]), "first") if len(values) else pa.array([], pa.string())
+        typed.append(partition_value.parse(text, schema.field(name).type, name))
+    return pa.Table.from_arrays(typed, schema=pa.schema([pa.field(name, schema.field(name).type) for name in chosen]))
 
 
-def matching_partitions(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> Mask:
+def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
     """For a predicate over partition columns only: whether it is true for each file. Exact."""
-    typed = partition_table(files, partition_columns, schema)
-    return _evaluate(typed, predicate)
+    return _evaluate(partition_table(files, metadata), predicate)
 
 
-def skip(files: pa.Table, predicate: Predicate, partition_columns: Sequence[str], schema: pa.Schema) -> Mask:
+def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
     """Whether each file may hold a row for which the predicate is true; reads `partitionValues` and `stats`."""
     named = {column.path[0] for column in columns(predicate)}
-    partitions = partition_table(files, [name for name in partition_columns if name in named], schema)
+    partition_columns = metadata.partition_columns
+    partitions = partition_table(files, metadata, [name for name in partition_columns if name in named])
     keep = _Skipper(partitions, None, len(files)).may_match(predicate)
     if named <= set(partition_columns) or not keep.any():
         return keep
     # Statistics are parsed only for the files that the partition values leave.
     chosen = pa.array(np.flatnonzero(keep))
-    statistics = _Statistics(files["stats"].take(chosen), [c for c in columns(predicate) if c.path[0] not in partition_columns])
+    wanted = [column for column in columns(predicate) if column.path[0] not in partition_columns]
+    statistics = _Statistics(files["stats"].take(chosen), wanted, metadata.column_mapping)
     keep[chosen.to_numpy()] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
     return keep
 
@@ -83,8 +87,9 @@ def num_records(stats: pa.ChunkedArray) -> pa.Array:
 class _Statistics:
     """Statistics of the columns that a predicate names, parsed from their JSON in one go."""
 
-    def __init__(self, texts: pa.ChunkedArray, wanted: Sequence[Column]) -> None:
+    def __init__(self, texts: pa.ChunkedArray, wanted: Sequence[Column], mapping: ColumnMapping) -> None:
         self._rows = len(texts)
+        self._mapping = mapping
         self._parsed: dict[tuple[str, ...], pa.Table | None] = {}
         body = _json_lines(texts)
         for column in wanted:
@@ -92,9 +97,9 @@ class _Statistics:
                 self._parsed[column.path] = self._parse(body, column)
 
     def _parse(self, body: bytes, column: Column) -> pa.Table | None:
-        bound = _bound_type(column.type)
-        leaf = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(column.path), bound or pa.string())
-        nulls = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(column.path), pa.int64())
+        bound, path = _bound_type(column.type), self._mapping.physical_path(column.path)
+        leaf = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(path), bound or pa.string())
+        nulls = functools.reduce(lambda kind, name: pa.struct([(name, kind)]), reversed(path), pa.int64())
         fields: list[tuple[str, pa.DataType]] = [("numRecords", pa.int64()), ("nullCount", nulls)]
         if bound is not None:
             fields += [("minValues", leaf), ("maxValues", leaf)]
@@ -106,7 +111,7 @@ class _Statistics:
         if table is None or kind not in table.column_names:
             return None
         value: Any = table[kind].combine_chunks()
-        for name in column.path:
+        for name in self._mapping.physical_path(column.path):
             value = pc.struct_field(value, name)
         if kind == "nullCount":
             return value

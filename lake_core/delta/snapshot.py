@@ -137,7 +137,7 @@ class Snapshot:
         runs = []
         for changed, group in split_runs(_read_commits(self.store, list(versions))):
             metadata = changed or metadata
-            runs.append(parse_run(group, metadata.partition_columns if metadata else (), changed))
+            runs.append(parse_run(group, list(metadata.partition_keys.values()) if metadata else (), changed))
         return tuple(runs)
 
     def _may_have_deletion_vectors(self) -> bool:
@@ -218,7 +218,7 @@ def _replay_singles(
     domains: list[DomainMetadata] = []
     for changed, group in split_runs(commits):
         metadata = changed or metadata
-        run = parse_run(group, metadata.partition_columns if metadata else (), changed)
+        run = parse_run(group, list(metadata.partition_keys.values()) if metadata else (), changed)
         protocol = run.protocol or protocol
         domains += run.domains
         runs.append(run)

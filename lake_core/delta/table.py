@@ -244,7 +244,7 @@ class DeltaTable:
         snapshot = self._snapshot
         files = snapshot.files(["path", "partitionValues", "size"])
         if predicate is not None:
-            files = files.filter(pa.array(matching_partitions(files, predicate, snapshot.partition_columns, self.schema)))
+            files = files.filter(pa.array(matching_partitions(files, predicate, snapshot.metadata)))
         parameters = {"mode": "Overwrite", "partitionBy": partition_by_text(snapshot.partition_columns)}
         if where is not None:
             parameters["predicate"] = where

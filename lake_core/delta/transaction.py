@@ -94,7 +94,7 @@ def commit(base: Snapshot, operation: Operation, now: int, pacing: Pacing | None
             return Committed(latest.advanced([(version, body)]), version)
         winners = latest.refreshed()
         footprint = Footprint(operation.reads, operation.removes, operation.transaction, operation.protocol is not None)
-        if check_conflicts(footprint, winners.since(latest), base.partition_columns, base.metadata.schema.to_arrow()):
+        if check_conflicts(footprint, winners.since(latest), base.metadata):
             return Committed(winners, winners.version, already_recorded=True)
         check_writable(winners.protocol, winners.metadata)
         latest = winners

@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from lake_core.delta import DeltaTable
 from lake_core.delta.path import data_keys
 from lake_core.delta.scan import Scan, plan_scan
+from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
 from lake_core.expression import quote_identifier
 from lake_core.spark.predicate import to_column
@@ -70,7 +71,7 @@ def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
     urls = [store.url(key) for key in keys]
     hadoop_reads = all(url.startswith("file://") for url in urls) and not any(_UNREADABLE.search(key) for key in keys)
     # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back null.
-    if not hadoop_reads or "${" in schema.json():
+    if not hadoop_reads or "${" in schema.json() or scan.snapshot.metadata.column_mapping.mode == "id":
         return read_with_source(spark, scan, keys, schema)
     return _native(spark, scan, [url.removeprefix("file://") for url in urls], schema)
 
@@ -78,13 +79,16 @@ def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
 def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.StructType) -> DataFrame:
     partition_columns = [name for name in scan.snapshot.partition_columns if name in scan.read_schema.names]
     data = T.StructType([child for child in schema if child.name not in partition_columns])
+    physical = scan.snapshot.metadata.column_mapping.physical_schema(data.names)
+    named = T.StructType.fromJson(json.loads(schema_to_json(physical)))
 
     def files(chosen: Sequence[str]) -> DataFrame:
-        return spark.read.schema(data).parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in chosen))
+        frame = spark.read.schema(named).parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in chosen))
+        return frame if named == data else _renamed(frame, named, data)
 
     if not partition_columns:
         return files(paths)
-    values = partition_table(scan.files, partition_columns, scan.read_schema)
+    values = partition_table(scan.files, scan.snapshot.metadata, partition_columns)
     groups = values.append_column("\x00row", pa.array(range(len(values)), pa.int64()))
     distinct = groups.group_by(partition_columns).aggregate([("\x00row", "list")])
     if len(distinct) <= _MANY_PARTITIONS:
@@ -98,6 +102,15 @@ def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.Str
             branches.append(branch.select(*map(quote_identifier, schema.names)))
         return reduce(DataFrame.unionAll, branches)
     return _joined(spark, files(paths), values, paths, partition_columns, schema)
+
+
+def _renamed(frame: DataFrame, physical: T.StructType, logical: T.StructType) -> DataFrame:
+    """The columns under the table's names; nested ones are cast, which matches fields by position."""
+    columns = []
+    for old, new in zip(physical, logical, strict=True):
+        column = F.col(quote_identifier(old.name))
+        columns.append((column if old.dataType == new.dataType else column.cast(new.dataType)).alias(new.name))
+    return frame.select(*columns, frame.metadataColumn("_metadata").alias("_metadata"))
 
 
 def _joined(

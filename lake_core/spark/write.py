@@ -70,7 +70,7 @@ def write_into(df: DataFrame, target: DeltaTable, *, overwrite: bool, where: str
     adds = _write_files(df, target.store, target.metadata, target.schema)
     if predicate is not None and adds:
         values = pa.table({"partitionValues": pa.array([list(add.partition_values.items()) for add in adds], PARTITION_VALUES)})
-        inside = matching_partitions(values, predicate, target.metadata.partition_columns, target.schema)
+        inside = matching_partitions(values, predicate, target.metadata)
         outside = [add for add, ok in zip(adds, inside, strict=True) if not ok]
         if outside:
             raise RowsOutsidePredicate(

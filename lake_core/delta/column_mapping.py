@@ -1,0 +1,88 @@
+"""Column mapping: the names under which data files and the log know a column, where they are not the schema's own.
+
+Protocol section: Column Mapping. Mode `name` finds a file's columns by their physical names, mode `id` by their field ids;
+partition values and statistics go by physical names in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lake_core.delta.errors import MalformedMetadata
+from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, walk
+
+MODE_PROPERTY = "delta.columnMapping.mode"
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+_ID = "delta.columnMapping.id"
+_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMapping:
+    """How a table's columns are named in its files. Modes `none`, `name` and `id`."""
+
+    mode: str
+    schema: StructType
+
+    def physical_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """A column's path of names, in physical names."""
+        if self.mode == "none":
+            return path
+        names: list[str] = []
+        kind: DataType = self.schema
+        for name in path:
+            assert isinstance(kind, StructType)
+            child = kind.field(name)
+            names.append(self._name(child))
+            kind = child.type
+        return tuple(names)
+
+    def physical_schema(self, names: list[str]) -> StructType:
+        """The columns of these names, in physical names at every level."""
+        fields = tuple(self.schema.field(name) for name in names)
+        return StructType(fields if self.mode == "none" else tuple(self._field(child) for child in fields))
+
+    def names_by_id(self) -> dict[int, str]:
+        """Physical names by field id, of every field at any depth; empty unless files are read by id."""
+        return {int(child.metadata[_ID]): self._name(child) for child in walk(self.schema)} if self.mode == "id" else {}
+
+    def _name(self, child: StructField) -> str:
+        name = child.metadata.get(_PHYSICAL_NAME)
+        if not isinstance(name, str) or (self.mode == "id" and not isinstance(child.metadata.get(_ID), int)):
+            raise MalformedMetadata(f"column {child.name!r} of a table with column mapping lacks its physical name or id")
+        return name
+
+    def _field(self, child: StructField) -> StructField:
+        return StructField(self._name(child), self._type(child.type), child.nullable, child.metadata)
+
+    def _type(self, kind: DataType) -> DataType:
+        match kind:
+            case StructType(fields=fields):
+                return StructType(tuple(self._field(child) for child in fields))
+            case ArrayType(element=element, contains_null=nulls):
+                return ArrayType(self._type(element), nulls)
+            case MapType(key=key, value=value, value_contains_null=nulls):
+                return MapType(self._type(key), self._type(value), nulls)
+            case _:
+                return kind
+
+
+def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:
+    """A file's type with each field that has a known id under its physical name."""
+    if pa.types.is_struct(kind):
+        return pa.struct([renamed_field(child, names) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(renamed_by_id(kind.key_type, names), pa.field("value", renamed_by_id(kind.item_type, names)))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, renamed_by_id(kind.value_type, names)))
+    return kind
+
+
+def renamed_field(child: pa.Field, names: Mapping[int, str]) -> pa.Field:
+    """A file's field under the physical name of its id; under a name that no column has if its id is unknown."""
+    own = (child.metadata or {}).get(_FIELD_ID)
+    name = names.get(int(own), f"\x00{child.name}") if own is not None else f"\x00{child.name}"
+    return pa.field(name, renamed_by_id(child.type, names), nullable=child.nullable)
