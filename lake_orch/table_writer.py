@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta.table import partition_predicate
 from lake_orch.data import is_arrow, is_spark_dataframe
 from lake_orch.errors import TableNotEmpty
 
@@ -80,7 +81,7 @@ def _schema(data: Data) -> pa.Schema:
 def _check_empty(table: DeltaTable, where: str | None, txn: tuple[str, int]) -> None:
     if table.recorded(txn) is not None:
         return  # the rows are our own: a retry, which the write skips
-    predicate = None if where is None else table.partition_predicate(where)
+    predicate = None if where is None else partition_predicate(where, table.schema, table.metadata.partition_columns)
     if len(table.overwrite_operation(where, predicate).removes or ()):
         part = f" where {where}" if where else ""
         raise TableNotEmpty(

@@ -6,15 +6,20 @@ Protocol sections: Change Metadata, Protocol Evolution, Transaction Identifiers,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from lake_core.delta.column_mapping import MODE_PROPERTY, ColumnMapping
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
-from lake_core.delta.schema import StructType, schema_from_json
+from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json
+
+_Plain = TypeVar("_Plain", str, int)
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +37,9 @@ class Protocol:
     def from_json(cls, body: Mapping[str, Any]) -> Protocol:
         """Raises MalformedProtocol where versions and feature lists contradict one another."""
         reader, writer = body.get("minReaderVersion"), body.get("minWriterVersion")
-        if not isinstance(reader, int) or not isinstance(writer, int):
-            raise MalformedProtocol("the protocol action lacks minReaderVersion or minWriterVersion")
-        reader_features, writer_features = body.get("readerFeatures"), body.get("writerFeatures")
+        if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
+            raise MalformedProtocol("the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number")
+        reader_features, writer_features = _features(body, "readerFeatures"), _features(body, "writerFeatures")
         if (reader >= 3) != (reader_features is not None):
             raise MalformedProtocol(f"reader version {reader} with readerFeatures {reader_features!r}: listed exactly from version 3 on")
         if (writer >= 7) != (writer_features is not None):
@@ -99,27 +104,20 @@ class Metadata:
         schema_string = body.get("schemaString")
         if not isinstance(schema_string, str) or not isinstance(body.get("id"), str):
             raise MalformedMetadata("the metaData action lacks schemaString or id")
-        try:
-            schema = schema_from_json(json.loads(schema_string))
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise MalformedMetadata(f"the table's schemaString is not JSON: {error}") from None
-        file_format = body.get("format") or {}
+        schema = _parse_schema(schema_string)
+        file_format = _object(body, "format")
         metadata = cls(
             id=body["id"],
             schema=schema,
             schema_string=schema_string,
-            partition_columns=tuple(body.get("partitionColumns") or ()),
-            configuration={key: value for key, value in (body.get("configuration") or {}).items() if value is not None},
-            name=body.get("name"),
-            description=body.get("description"),
-            created_time=body.get("createdTime"),
-            format_provider=file_format.get("provider") or "parquet",
-            format_options=dict(file_format.get("options") or {}),
+            partition_columns=_partition_columns(body.get("partitionColumns"), schema),
+            configuration=_texts(body, "configuration"),
+            name=_optional(body, "name", str),
+            description=_optional(body, "description", str),
+            created_time=_optional(body, "createdTime", int),
+            format_provider=_optional(file_format, "provider", str) or "parquet",
+            format_options=_texts(file_format, "options"),
         )
-        names = set(schema.names)
-        for column in metadata.partition_columns:
-            if column not in names:
-                raise MalformedMetadata(f"partition column {column!r} is not in the table's schema")
         if metadata.format_provider.lower() != "parquet":
             raise MalformedMetadata(f"data files of format {metadata.format_provider!r}: only parquet is part of the protocol")
         return metadata
@@ -152,7 +150,7 @@ class SetTransaction:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SetTransaction:
-        if not isinstance(body.get("appId"), str) or not isinstance(body.get("version"), int):
+        if not isinstance(body.get("appId"), str) or type(body.get("version")) is not int:
             raise MalformedAction("a txn action lacks appId or version")
         return cls(body["appId"], body["version"], body.get("lastUpdated"))
 
@@ -175,7 +173,73 @@ class DomainMetadata:
     def from_json(cls, body: Mapping[str, Any]) -> DomainMetadata:
         if not isinstance(body.get("domain"), str):
             raise MalformedAction("a domainMetadata action lacks its domain")
-        return cls(body["domain"], body.get("configuration") or "", bool(body.get("removed")))
+        configuration = body.get("configuration")
+        if configuration is not None and not isinstance(configuration, str):
+            raise MalformedAction(f"the configuration of domain {body['domain']!r} is {str(configuration)[:80]!r}, not text")
+        return cls(body["domain"], configuration or "", bool(body.get("removed")))
 
     def to_json(self) -> dict[str, Any]:
         return {"domain": self.domain, "configuration": self.configuration, "removed": self.removed}
+
+
+def _features(body: Mapping[str, Any], name: str) -> list[str] | None:
+    listed = body.get(name)
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(feature, str) for feature in listed)):
+        raise MalformedProtocol(f"{name} is {str(listed)[:80]!r}, not a list of names")
+    return listed
+
+
+def _parse_schema(text: str) -> StructType:
+    try:
+        body = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise MalformedMetadata("the table's schemaString holds half of a surrogate pair, which is no text") from None
+    except (ValueError, RecursionError) as error:
+        raise MalformedMetadata(f"the table's schemaString is not JSON: {error}") from None
+    return schema_from_json(body)
+
+
+def _partition_columns(listed: Any, schema: StructType) -> tuple[str, ...]:
+    if listed is None:
+        return ()
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise MalformedMetadata(f"partitionColumns is {str(listed)[:80]!r}, not a list of column names")
+    if len(set(listed)) < len(listed):
+        raise MalformedMetadata(f"partitionColumns names a column twice: {str(listed)[:80]}")
+    types = {child.name: child.type for child in schema.fields}
+    for name in listed:
+        if name not in types:
+            raise MalformedMetadata(f"partition column {name!r} is not in the table's schema")
+        kind = types[name]
+        if not isinstance(kind, PrimitiveType) or kind.name == "void":
+            raise MalformedMetadata(f"partition column {name!r} is nested or void: only a column of a primitive type can partition")
+    return tuple(listed)
+
+
+def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = body.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise MalformedMetadata(f"{name} of the metaData action is {str(value)[:80]!r}, not an object")
+    return value or {}
+
+
+def _texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
+    """A map of text. Numbers and booleans, which some writers put there, as their JSON text; nulls left out."""
+    texts = {}
+    for key, value in _object(body, name).items():
+        if isinstance(value, (list, dict)):
+            raise MalformedMetadata(f"{key!r} in {name} of the metaData action is {str(value)[:80]!r}, not text")
+        if value is not None:
+            texts[key] = value if isinstance(value, str) else json.dumps(value)
+    return texts
+
+
+def _optional(body: Mapping[str, Any], name: str, kind: type[_Plain]) -> _Plain | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+        raise MalformedMetadata(f"{name} of the metaData action is {str(value)[:80]!r}, not {'text' if kind is str else 'a whole number'}")
+    return value

@@ -6,9 +6,12 @@ Protocol sections: Checkpoints, Checkpoint Format, Sidecar Files.
 from __future__ import annotations
 
 import datetime as dt
+import decimal
+import functools
 import json
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,9 +22,29 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCheckpoint
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
-from lake_core.errors import NotFound
+from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
+
+_ACTIONS = ("add", "remove", "txn", "metaData", "protocol", "domainMetadata", "sidecar")
+_DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What reading a file that is no checkpoint may end in, somewhere below: its columns can be anything."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
+    """Let a method fail with CorruptCheckpoint for whatever is wrong with the files, so that the snapshot can fall back to older ones."""
+
+    def wrapped(self: Checkpoint, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **kwargs)
+        except _DAMAGE as error:
+            raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from error
+
+    functools.update_wrapper(wrapped, method)
+    return wrapped
 
 
 class Checkpoint:
@@ -38,44 +61,55 @@ class Checkpoint:
     def version(self) -> int:
         return self._files.version
 
+    @_damage_told
     def protocol(self) -> Protocol | None:
         found = self._singles("protocol")
         return Protocol.from_json(found[-1]) if found else None
 
+    @_damage_told
     def metadata(self) -> Metadata | None:
         found = self._singles("metaData")
         return Metadata.from_json(found[-1]) if found else None
 
+    @_damage_told
     def domains(self) -> list[DomainMetadata]:
         return [DomainMetadata.from_json(body) for body in self._singles("domainMetadata")]
 
+    @_damage_told
     def transactions(self) -> pa.Table:
         """The txn markers: appId, version, lastUpdated."""
         if self._transactions is None:  # asked for by every marked write
-            self._transactions = self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
+            found = self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
+            if found["version"].null_count:
+                raise CorruptCheckpoint(f"the checkpoint of version {self.version} holds a txn without its version")
+            self._transactions = found
         return self._transactions
 
+    @_damage_told
     def adds(self, columns: Sequence[str]) -> pa.Table:
         """The add actions with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""
         fields = [(name, kind) for name, kind in ADD_FIELDS if name in columns]
         return self._rows("add", "path", fields, [*self._top_files(), *self._sidecar_files()])
 
+    @_damage_told
     def removes(self) -> pa.Table:
         """The tombstones, with the fields of REMOVE_FIELDS."""
         return self._rows("remove", "path", REMOVE_FIELDS, [*self._top_files(), *self._sidecar_files()])
 
+    @_damage_told
     def has_deletion_vectors(self) -> bool:
         """Whether any add may have a deletion vector: told from the schema and its statistics, without reading rows."""
         name = "add.deletionVector.storageType"
         return any(not _all_null(file, name) for file in [*self._top_files(), *self._sidecar_files()] if name in _leaves(file))
 
+    @_damage_told
     def tags(self) -> dict[str, dict[str, str | None]]:
         """The tags of the add actions by path, of those that have any."""
         tags: dict[str, dict[str, str | None]] = {}
         for file in [*self._top_files(), *self._sidecar_files()]:
             if any(leaf.startswith("add.tags.") and not _all_null(file, leaf) for leaf in _leaves(file)):
                 struct = self._read(file, ["add.path", "add.tags"])["add"].combine_chunks()
-                chosen = struct.filter(pc.struct_field(struct, "tags").is_valid())
+                chosen = struct.filter(pc.struct_field(struct, ["tags"]).is_valid())
                 tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
         return tags
 
@@ -86,18 +120,19 @@ class Checkpoint:
 
     def _sidecar_files(self) -> list[pq.ParquetFile]:
         if self._sidecars is None:
-            names = [row["path"] for row in self._singles("sidecar")]
-            self._sidecars = [self._open(_sidecar_key(name)) for name in names]
+            self._sidecars = [self._open(_sidecar_key(row.get("path"))) for row in self._singles("sidecar")]
         return self._sidecars
 
     def _open(self, key: str) -> pq.ParquetFile:
         try:
             if key.endswith(".json"):
                 return _parquet_of_json(self._store.get(key))
-            return pq.ParquetFile(open_object(self._store, key), pre_buffer=True, page_checksum_verification=True)
-        except NotFound:
+            file = pq.ParquetFile(open_object(self._store, key), pre_buffer=True, page_checksum_verification=True)
+            _check_columns(file.schema_arrow)
+            return file
+        except (NotFound, InvalidKey):
             raise CorruptCheckpoint(f"checkpoint file {key} is gone. Older versions may still be readable") from None
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except _DAMAGE as error:
             raise CorruptCheckpoint(
                 f"checkpoint file {key} cannot be read ({error}). Delete it if the commits that it covers exist"
             ) from None
@@ -145,23 +180,59 @@ class Checkpoint:
         chunks = []
         for struct in table[action].chunks:
             # A struct column of an action may be null as a whole, or (older writers) have all of its fields null.
-            present = pc.struct_field(struct, key).is_valid()
-            struct = struct if pc.all(present).as_py() else struct.filter(present)
+            if not _has(struct.type, key):
+                raise CorruptCheckpoint(f"the checkpoint of version {self.version} has {action} actions, but no column {action}.{key}")
+            present = pc.struct_field(struct, [key]).is_valid()
+            if not pc.all(present).as_py():
+                _check_empty(struct.filter(pc.and_not(struct.is_valid(), present)), action, key)
+                struct = struct.filter(present)
             columns = {}
             for name, kind in fields:
-                if parsed_stats and name == "stats" and struct.type.get_field_index("stats_parsed") >= 0:
-                    columns[name] = stats_json(pc.struct_field(struct, "stats_parsed"))
-                elif struct.type.get_field_index(name) < 0:
-                    columns[name] = pa.nulls(len(struct), kind)
+                if parsed_stats and name == "stats" and _has(struct.type, "stats_parsed"):
+                    columns[name] = stats_json(pc.struct_field(struct, ["stats_parsed"]))
+                elif _has(struct.type, name):
+                    columns[name] = _as_type(pc.struct_field(struct, [name]), kind)
                 else:
-                    columns[name] = _as_type(pc.struct_field(struct, name), kind)
+                    columns[name] = pa.nulls(len(struct), kind)
             chunks.append(pa.table(columns, schema=pa.schema(list(fields))))
         return pa.concat_tables(chunks) if chunks else pa.schema(list(fields)).empty_table()
 
 
-def _sidecar_key(path: str) -> str:
-    name = unquote(path)
-    return name if name.startswith(f"{SIDECARS_FOLDER}/") else f"{SIDECARS_FOLDER}/{name.rpartition('/')[2]}"
+def _check_columns(schema: pa.Schema) -> None:
+    """Taken for absent, a column that is no struct would hide every action (or deletion vector) that it should hold."""
+    for child in schema:
+        if child.name not in _ACTIONS:
+            continue
+        if not pa.types.is_struct(child.type) or len(schema.get_all_field_indices(child.name)) > 1:
+            raise ValueError(f"its column {child.name} is {child.type}, not one struct")
+        for vector in child.type:
+            if vector.name == "deletionVector" and not pa.types.is_struct(vector.type):
+                raise ValueError(f"its column {child.name}.deletionVector is {vector.type}, not a struct")
+
+
+def _has(struct: pa.StructType, name: str) -> bool:
+    found = len(struct.get_all_field_indices(name))
+    if found > 1:
+        raise ValueError(f"it has {found} columns {name}")
+    return found == 1
+
+
+def _check_empty(rows: pa.StructArray, action: str, key: str) -> None:
+    """Rows without their key hold nothing else either: they are other actions' rows, as older writers spell them."""
+    for child in rows.type:
+        if child.name != key and not pa.types.is_nested(child.type) and pc.struct_field(rows, [child.name]).null_count < len(rows):
+            raise CorruptCheckpoint(f"an action {action} in a checkpoint has no {key}")
+
+
+def _sidecar_key(path: Any) -> str:
+    """A sidecar's key. Its path is relative or absolute, but all sidecars lie in one folder of the log."""
+    if not isinstance(path, str):
+        raise CorruptCheckpoint(f"a checkpoint names the sidecar {path!r}: a path is text")
+    folder, slash, name = unquote(path).rpartition("/")
+    inside = not slash or f"/{folder}".endswith("/_sidecars")
+    if not inside or ".." in folder.split("/") or name in ("", ".", ".."):
+        raise CorruptCheckpoint(f"a checkpoint names the sidecar {path!r}, which is not in {SIDECARS_FOLDER}/")
+    return f"{SIDECARS_FOLDER}/{name}"
 
 
 def _leaves(file: pq.ParquetFile) -> list[str]:
@@ -192,10 +263,10 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
+        if not pa.types.is_struct(array.type):
+            raise TypeError(f"a column is {array.type} instead of a struct")
         children = [
-            _as_type(pc.struct_field(array, child.name), child.type)
-            if array.type.get_field_index(child.name) >= 0
-            else pa.nulls(len(array), child.type)
+            _as_type(pc.struct_field(array, [child.name]), child.type) if _has(array.type, child.name) else pa.nulls(len(array), child.type)
             for child in kind
         ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
@@ -222,7 +293,10 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
     rows: dict[str, list[dict[str, Any]]] = {}
     for line in data.splitlines():
         if line.strip():
-            for action, body in json.loads(line).items():
+            actions = json.loads(line)
+            if not isinstance(actions, dict):
+                raise ValueError("it holds a line that is not an action")
+            for action, body in actions.items():
                 rows.setdefault(action, []).append(body)
     kinds: dict[str, pa.StructType] = {
         "add": pa.struct(list(ADD_FIELDS)),
@@ -247,17 +321,25 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
 
 def stats_json(parsed: pa.StructArray) -> pa.Array:
     """Statistics as the JSON text that an add action carries, from the struct form that some checkpoints hold instead."""
-    return pa.array([None if row is None else json.dumps(_present(row), separators=(",", ":")) for row in parsed.to_pylist()], pa.string())
+    try:
+        rows = parsed.to_pylist() if pa.types.is_struct(parsed.type) else [None] * len(parsed)
+        return pa.array([None if row is None else json.dumps(_present(row), separators=(",", ":")) for row in rows], pa.string())
+    except (ValueError, OverflowError):
+        # An instant that Python cannot hold, say. Without statistics no file is skipped, which is never wrong.
+        return pa.nulls(len(parsed), pa.string())
 
 
 def _present(value: Any) -> Any:
+    """As JSON has it; what has no form there (NaN, infinity, bytes) is left out, as it is by those who write JSON at once."""
     if isinstance(value, dict):
-        return {key: _present(child) for key, child in value.items() if child is not None}
+        found = {key: _present(child) for key, child in value.items()}
+        return {key: child for key, child in found.items() if child is not None}
     if isinstance(value, dt.datetime):
-        zone = "Z" if value.tzinfo else ""
-        return value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z" if zone else value.isoformat()
+        return f"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z" if value.tzinfo else value.isoformat()
     if isinstance(value, dt.date):
         return value.isoformat()
-    if isinstance(value, (str, int, float, bool)):
-        return value
-    return float(value)
+    if isinstance(value, decimal.Decimal):
+        value = float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool)) else None

@@ -52,8 +52,10 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
         values = [list(tags.get(path, {}).items()) if path in tags else None for path in adds["path"].to_pylist()]
         adds = adds.append_column("tags", pa.array(values, PARTITION_VALUES))
     removes = snapshot.tombstones()
-    expired = pc.less_equal(pc.fill_null(removes["deletionTimestamp"], 0), now - deleted_file_retention_ms(snapshot.metadata.configuration))
-    removes = removes.filter(pc.invert(expired))
+    retention = deleted_file_retention_ms(snapshot.metadata.configuration)
+    if retention is not None:
+        expired = pc.less_equal(pc.fill_null(removes["deletionTimestamp"], 0), now - retention)
+        removes = removes.filter(pc.invert(expired))
     removes = removes.set_column(removes.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(removes)))
     columns: list[tuple[str, pa.StructArray]] = [
         ("protocol", _rows([snapshot.protocol.to_json()], PROTOCOL)),

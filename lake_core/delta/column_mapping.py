@@ -6,6 +6,7 @@ partition values and statistics go by physical names in both.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,11 +48,18 @@ class ColumnMapping:
 
     def names_by_id(self) -> dict[int, str]:
         """Physical names by field id, of every field at any depth; empty unless files are read by id."""
-        return {int(child.metadata[_ID]): self._name(child) for child in walk(self.schema)} if self.mode == "id" else {}
+        if self.mode != "id":
+            return {}
+        names: dict[int, str] = {}
+        for child in walk(self.schema):
+            name = self._name(child)
+            if names.setdefault(child.metadata[_ID], name) != name:
+                raise MalformedMetadata(f"column {child.name!r} has the column mapping id of another column: {child.metadata[_ID]}")
+        return names
 
     def _name(self, child: StructField) -> str:
         name = child.metadata.get(_PHYSICAL_NAME)
-        if not isinstance(name, str) or (self.mode == "id" and not isinstance(child.metadata.get(_ID), int)):
+        if not isinstance(name, str) or (self.mode == "id" and type(child.metadata.get(_ID)) is not int):
             raise MalformedMetadata(f"column {child.name!r} of a table with column mapping lacks its physical name or id")
         return name
 
@@ -84,5 +92,7 @@ def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:
 def renamed_field(child: pa.Field, names: Mapping[int, str]) -> pa.Field:
     """A file's field under the physical name of its id; under a name that no column has if its id is unknown."""
     own = (child.metadata or {}).get(_FIELD_ID)
-    name = names.get(int(own), f"\x00{child.name}") if own is not None else f"\x00{child.name}"
+    # A file may claim any text for its id.
+    number = int(own) if own is not None and re.fullmatch(rb"-?[0-9]{1,19}", own) else None
+    name = f"\x00{child.name}" if number is None else names.get(number, f"\x00{child.name}")
     return pa.field(name, renamed_by_id(child.type, names), nullable=child.nullable)

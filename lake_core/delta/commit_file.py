@@ -7,6 +7,7 @@ fields and actions are ignored, as the protocol asks. Protocol sections: Delta L
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from lake_core.delta.log_segment import commit_key
 
 _MARKER = "lake-orch:version"
 _PARALLEL_BLOCK = 8 << 20
+_LINE_START = re.compile(rb"[ \t]*(?:[{\r\n]|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,12 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
     schema = _json_schema(partition_keys)
     try:
         table = _read_json(body, schema)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise _culprit(commits, schema, error) from None
-    version = pc.fill_null_forward(table[_MARKER].combine_chunks())
+    version = table[_MARKER].combine_chunks()
+    if version.drop_null().to_pylist() != [number for number, _ in commits]:
+        raise CorruptCommit(f"a commit between versions {commits[0][0]} and {commits[-1][0]} has the field {_MARKER!r}, which is reserved")
+    version = pc.fill_null_forward(version)
     position = pa.array(np.arange(len(table)))
     protocol: Protocol | None = None
     domains: list[DomainMetadata] = []
@@ -82,25 +87,28 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
             protocol = Protocol.from_json(found)
         domains += [DomainMetadata.from_json(found) for found in single_actions(number, data, "domainMetadata")]
 
-    def rows(action: str, key: str, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
+    def rows(action: str, required: Sequence[str], fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
         column = table[action].combine_chunks()
         present = column.is_valid()
         struct = column.filter(present)
         columns = {
-            name: partition_map(pc.struct_field(struct, name), partition_keys)
+            name: partition_map(pc.struct_field(struct, [name]), partition_keys)
             if kind == PARTITION_VALUES
-            else pc.struct_field(struct, name)
+            else pc.struct_field(struct, [name])
             for name, kind in fields
         }
-        if columns[key].null_count:
-            raise MalformedAction(f"a commit between versions {commits[0][0]} and {commits[-1][0]} has an action {action} without {key}")
+        for key in required:
+            if columns[key].null_count:
+                raise MalformedAction(
+                    f"a commit between versions {commits[0][0]} and {commits[-1][0]} has an action {action} without {key}"
+                )
         return pa.table(columns).append_column("commit", version.filter(present)).append_column("position", position.filter(present))
 
     return CommitRun(
         versions=tuple(number for number, _ in commits),
-        adds=rows("add", "path", ADD_FIELDS),
-        removes=rows("remove", "path", REMOVE_FIELDS),
-        transactions=rows("txn", "appId", TRANSACTION_FIELDS),
+        adds=rows("add", ["path"], ADD_FIELDS),
+        removes=rows("remove", ["path"], REMOVE_FIELDS),
+        transactions=rows("txn", ["appId", "version"], TRANSACTION_FIELDS),
         protocol=protocol,
         metadata=metadata,
         domains=tuple(domains),
@@ -114,13 +122,19 @@ def read_commit_info(version: int, data: bytes) -> dict[str, Any]:
 
 
 def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
-    """The `tags` of the run's add actions by path, the last one winning. Only the lines that have tags are looked at."""
+    """The `tags` of the run's add actions by path, the last one winning. Only the lines that have tags are looked at.
+
+    Tags are others' notes: what is no map of text is brought into one, or left out, rather than refused.
+    """
     tags: dict[str, dict[str, str | None]] = {}
     for version, data in zip(run.versions, run.sources, strict=True):
         for line in _lines_with(data, b'"tags"'):
             body = _loads(version, line).get("add")
-            if isinstance(body, dict) and body.get("tags"):
-                tags[body["path"]] = body["tags"]
+            if not isinstance(body, dict):
+                continue
+            own = body.get("tags")
+            if isinstance(own, dict) and own:
+                tags[body["path"]] = {key: text if text is None or isinstance(text, str) else json.dumps(text) for key, text in own.items()}
     return tags
 
 
@@ -140,7 +154,7 @@ def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
     names = pa.array(list(keys), pa.string())
     if not width:
         return pa.MapArray.from_arrays(offsets, names, names)
-    values = pa.concat_arrays([pc.struct_field(struct, key) for key in keys])
+    values = pa.concat_arrays([pc.struct_field(struct, [key]) for key in keys])
     row_major = pa.array(np.arange(rows * width).reshape(width, rows).T.ravel())
     return pa.MapArray.from_arrays(offsets, names.take(pa.array(np.tile(np.arange(width), rows))), values.take(row_major))
 
@@ -157,12 +171,27 @@ def _json_schema(partition_keys: Sequence[str]) -> pa.Schema:
 
 
 def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
+    """Raises an ArrowException or ValueError for what is not lines of JSON objects in UTF-8."""
+    _check_lines(body)
     if len(body) > _PARALLEL_BLOCK:
         try:
             return _read_blocks(body, schema, _PARALLEL_BLOCK)
-        except pa.ArrowInvalid:
+        except pa.ArrowException:
             pass  # a line may be longer than a block
     return _read_blocks(body, schema, max(len(body) + 1, 1 << 16))
+
+
+def _check_lines(body: bytes) -> None:
+    """Every line is blank or begins an object: Arrow's reader does not look at encodings, and a block of `null`s crashes it."""
+    body.decode()
+    text = np.frombuffer(body, np.uint8)
+    starts = np.append(0, np.flatnonzero((text == ord("\n")) | (text == ord("\r"))) + 1)
+    starts = starts[starts < len(text)]
+    first = text[starts]
+    for start in starts[(first != ord("{")) & (first != ord("\n")) & (first != ord("\r"))].tolist():
+        match = _LINE_START.match(body, start)
+        if match is None:
+            raise ValueError(f"the line {body[start : start + 40]!r} is no JSON object")
 
 
 def _read_blocks(body: bytes, schema: pa.Schema, block_size: int) -> pa.Table:
@@ -178,7 +207,7 @@ def _culprit(commits: Sequence[tuple[int, bytes]], schema: pa.Schema, error: Exc
     for version, data in commits:
         try:
             _read_json(b"{}\n" + data, schema)
-        except pa.ArrowInvalid as own:
+        except (pa.ArrowException, ValueError, OverflowError) as own:
             return CorruptCommit(f"{commit_key(version)} is not a commit: {own}. Restore it from a backup, or open an earlier version")
     return CorruptCommit(f"commits {commits[0][0]} to {commits[-1][0]} cannot be parsed: {error}")
 

@@ -24,6 +24,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.replay import file_key
 from lake_core.delta.skipping import matching_partitions
+from lake_core.delta.snapshot import Snapshot
 from lake_core.expression import Predicate
 
 
@@ -52,16 +53,32 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata
 
     Raises the ConcurrentModification that applies; returns False where the operation may go on.
     """
+    if footprint.transaction is not None and any(_recorded(footprint.transaction, run) for run in winners):
+        return True
     for run in winners:
         version = run.versions[0]
         if run.protocol is not None and footprint.changes_protocol:
             raise ProtocolChanged(f"commit {version} changed the table's protocol; {_AGAIN}", version=version)
         if run.metadata is not None:
             raise MetadataChanged(f"commit {version} changed the table's schema or properties; {_AGAIN}", version=version)
-        if footprint.transaction is not None and _recorded(footprint.transaction, run):
-            return True
     for run in winners:
         _check_files(footprint, run, metadata)
+    return False
+
+
+def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot) -> bool:
+    """`check_conflicts` where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
+    if footprint.transaction is not None:
+        recorded = newest.transaction_version(footprint.transaction.app_id)
+        if recorded is not None and recorded >= footprint.transaction.version:
+            return True
+    if newest.metadata != seen.metadata or newest.protocol != seen.protocol or newest.version < seen.version:
+        raise MetadataChanged(f"the table was changed or replaced since version {seen.version}; {_AGAIN}", version=newest.version)
+    if footprint.reads is not Reads.NOTHING:
+        raise ConcurrentAppend(
+            f"the commits since version {seen.version} were cleaned up, so nobody can say what they changed; {_AGAIN}",
+            version=newest.version,
+        )
     return False
 
 

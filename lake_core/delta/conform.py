@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +18,8 @@ def check_fits(data: pa.Schema, table: pa.Schema) -> None:
     Columns are matched by name, ignoring case. The data may lack nullable columns; it may not have others, and its types
     must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
     """
-    schema_from_arrow(data)
+    # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
+    schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
     _check_struct(list(data), list(table), "")
 
 
@@ -53,6 +55,7 @@ def conform_in(batch: pa.Table, schema: pa.Schema, *, skip_nulls: Sequence[str] 
             raise SchemaMismatch(f"column {child.name!r} cannot be written as {child.type}: {error}") from None
         columns.append(pa.chunked_array(chunks, child.type))
     for child, column in zip(schema, columns, strict=True):
+        _check_text(child, column)
         for chunk in () if child.name in skip_nulls else column.chunks:
             _check_nulls(chunk, child, child.name)
     return pa.Table.from_arrays(columns, schema=schema)
@@ -141,11 +144,32 @@ def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def file_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in which data files hold rows of a table: the same types, everything nullable, no metadata.
+
+    What a table forbids is checked before; comments and rules stay in the log, where they can change. And Parquet's writer
+    takes a null struct for a null in its NOT NULL fields.
+    """
+    return pa.schema([pa.field(child.name, _nullable(child.type)) for child in schema])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(child.name, _nullable(child.type)) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _nullable(kind.value_type)))
+    return kind
+
+
 def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -> pa.Array:
     if array.type == kind:
         return array
     types = pa.types
     source = array.type
+    if types.is_null(source):
+        return pa.nulls(len(array), kind)
     if types.is_dictionary(source):
         return _convert(array.dictionary_decode(), kind)
     if types.is_run_end_encoded(source):
@@ -158,10 +182,8 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
             children.append(part if own is None else _convert(part, child.type, by_position=by_position))
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null()) if children else _empty_structs(array, kind)
     if types.is_list(kind) and hasattr(source, "value_field"):
-        if not types.is_list(source):
-            array = pa.concat_arrays([array.cast(pa.list_(source.value_field))])
-        offsets, first, last = _rebased(array)
-        values = _convert(array.values.slice(first, last - first), kind.value_type, by_position=by_position)
+        offsets, children = _lists(array)
+        values = _convert(children, kind.value_type, by_position=by_position)
         return pa.ListArray.from_arrays(offsets, values, type=kind, mask=array.is_null() if array.null_count else None)
     if types.is_map(kind) and types.is_map(source):
         offsets, first, last = _rebased(array)
@@ -187,6 +209,16 @@ def _empty_structs(array: pa.Array, kind: pa.StructType) -> pa.Array:
     return pa.array([None if missing else {} for missing in array.is_null().to_pylist()], kind)
 
 
+def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Offsets from 0, and the child values that they span, of any kind of list."""
+    if pa.types.is_list(array.type):
+        offsets, first, last = _rebased(array)
+        return offsets, array.values.slice(first, last - first)
+    # Views may overlap or stand in any order, fixed and large lists have no offsets of 32 bits: count them out.
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), array.flatten()
+
+
 def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
     """Offsets from 0 in an array of their own, and which of the child values they span."""
     offsets = array.offsets.to_numpy()
@@ -194,12 +226,30 @@ def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
     return pa.array(offsets - first), first, last
 
 
+def _check_text(child: pa.Field, column: pa.ChunkedArray) -> None:
+    if not _holds_text(child.type):
+        return
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"column {child.name!r} holds bytes that are not UTF-8 text, which no reader could read: {error}") from None
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_string(kind))
+
+
 def _check_nulls(array: pa.Array, child: pa.Field, path: str) -> None:
     if not child.nullable and array.null_count:
         raise ConstraintViolation(f"column {path!r} is NOT NULL, but {array.null_count} of its values are null")
     if pa.types.is_struct(child.type) and any(not c.nullable or pa.types.is_nested(c.type) for c in child.type):
         present = array.filter(array.is_valid()) if array.null_count else array
-        for nested in child.type:
-            _check_nulls(pc.struct_field(present, nested.name), nested, f"{path}.{nested.name}")
+        for index, nested in enumerate(child.type):
+            _check_nulls(pc.struct_field(present, [index]), nested, f"{path}.{nested.name}")
     elif pa.types.is_list(child.type) and (not child.type.value_field.nullable or pa.types.is_nested(child.type.value_type)):
         _check_nulls(array.flatten(), child.type.value_field, f"{path}.element")
+    elif pa.types.is_map(child.type) and (not child.type.item_field.nullable or pa.types.is_nested(child.type.item_type)):
+        present = array.filter(array.is_valid()) if array.null_count else array
+        _check_nulls(present.items, child.type.item_field, f"{path}.value")

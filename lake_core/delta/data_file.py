@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
+from lake_core.delta.conform import file_schema, relabelled
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.statistics import StatisticsCollector, indexed_columns, leaf_columns, leaf_values
 from lake_core.store import ObjectStore
@@ -100,12 +101,10 @@ class DataFileWriter:
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
         statistics = StatisticsCollector(self._schema, self._partition_columns, self._indexed)
         statistics.update(rows)
-        # Field metadata stays in the log: a file would keep comments and rules that the table has changed since.
-        plain = pa.schema([child.remove_metadata() for child in rows.schema])
         sink = pa.BufferOutputStream()
         statistics_of = without_nan(rows)
         pq.write_table(
-            rows.cast(plain),
+            relabelled(rows, file_schema(rows.schema)),
             sink,
             compression=COMPRESSION,
             compression_level=COMPRESSION_LEVEL,
@@ -115,7 +114,8 @@ class DataFileWriter:
         buffer = sink.getvalue()
         name = f"part-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
         key = partition_folder(self._partition_columns, values) + name
-        self._store.put(key, memoryview(buffer), unique=True)
+        # The store may have normalised the name: the log must say what it is now.
+        key = self._store.put(key, memoryview(buffer), unique=True).key
         partition_values = dict(zip(self._partition_columns, values, strict=True))
         return AddFile(encode_path(key), partition_values, buffer.size, self._now, statistics.to_json(), rows.num_rows)
 

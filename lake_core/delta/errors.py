@@ -101,6 +101,10 @@ class CorruptDataFile(DeltaError):
     """A data file is not the Parquet that the log promises."""
 
 
+class CorruptDeletionVector(DeltaError):
+    """The list of a data file's deleted rows cannot be read, so that its rows cannot be told from the deleted ones."""
+
+
 class InvalidProperty(DeltaError):
     """A table property has a value that its meaning does not allow."""
 

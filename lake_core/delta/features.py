@@ -1,7 +1,6 @@
 """Which protocol versions and table features this implementation reads and writes; everything else is refused by name.
 
-Protocol sections: Protocol Evolution, Table Features, Writer Version Requirements. A feature that is listed but can be
-shown to be unused by a table (column mapping with mode `none`, deletion vectors that no file has) does not bar reading.
+Protocol sections: Protocol Evolution, Table Features, Writer Version Requirements.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from lake_core.delta.schema import walk
 READER_VERSION = 1
 WRITER_VERSION = 2
 
-READABLE_FEATURES = frozenset({"columnMapping", "timestampNtz", "vacuumProtocolCheck", "v2Checkpoint"})
+READABLE_FEATURES = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck", "v2Checkpoint"}
+)
 """Reader features that are implemented, or that ask nothing of readers."""
 
 WRITABLE_FEATURES = frozenset[str]()
@@ -21,27 +22,18 @@ WRITABLE_FEATURES = frozenset[str]()
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raises UnsupportedReaderFeature naming the first feature that reading the table would need.
-
-    Deletion vectors are judged by `check_deletion_vectors`, once it is known whether any file has one.
-    """
+    """Raises UnsupportedReaderFeature naming the first feature that reading the table would need."""
     if protocol.min_reader_version > 3:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}; version 3 is the newest known. Upgrade lake-orch",
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):
-        if feature in READABLE_FEATURES or feature == "deletionVectors":
+        if feature in READABLE_FEATURES:
             continue
         _refuse_read(feature)
     if metadata.column_mapping.mode not in ("none", "name", "id"):
         _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
-
-
-def check_deletion_vectors(used: bool) -> None:
-    """Raises UnsupportedReaderFeature if any file of the snapshot has a deletion vector: its deleted rows would come back."""
-    if used:
-        _refuse_read("deletionVectors")
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:

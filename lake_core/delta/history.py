@@ -21,20 +21,30 @@ def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
     versions = sorted((v for v in list_log(snapshot.store, end=snapshot.version).commits if v <= snapshot.version), reverse=True)
     found = []
     for version in versions if limit is None else versions[:limit]:
-        found.append({"version": version, **read_commit_info(version, snapshot.store.get(commit_key(version)))})
+        info = read_commit_info(version, snapshot.store.get(commit_key(version)))
+        # Old writers leave a `version` of null in commitInfo: the file's name tells.
+        found.append({"version": version, **info} | {"version": version})
     return found
 
 
 def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int) -> tuple[int, dict[str, Any]] | None:
-    """The commit that recorded a marker: its version and its commitInfo. None where the log no longer tells."""
+    """The commit that recorded a marker: its version and its commitInfo, in which operationMetrics is an object if present.
+
+    None where the log no longer tells.
+    """
     quoted = json.dumps(app_id, ensure_ascii=False).encode()
     escaped = json.dumps(app_id).encode()
     for number, data in _newest_first(store, latest):
         if quoted in data or escaped in data:
             for body in single_actions(number, data, "txn"):
                 if body.get("appId") == app_id and body.get("version") == version:
-                    return number, read_commit_info(number, data)
+                    return number, _with_metrics(read_commit_info(number, data))
     return None
+
+
+def _with_metrics(info: dict[str, Any]) -> dict[str, Any]:
+    """A commitInfo whose operationMetrics, if any, is an object: it is free-form, and other writers put anything there."""
+    return info if isinstance(info.get("operationMetrics", {}), dict) else {**info, "operationMetrics": {}}
 
 
 def _newest_first(store: ObjectStore, latest: int) -> Iterator[tuple[int, bytes]]:

@@ -19,10 +19,10 @@ LOG_FOLDER = "_delta_log"
 LAST_CHECKPOINT = f"{LOG_FOLDER}/_last_checkpoint"
 SIDECARS_FOLDER = f"{LOG_FOLDER}/_sidecars"
 
-_COMMIT = re.compile(r"(\d{20})\.json$")
-_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet$")
-_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
-_UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)$")
+_COMMIT = re.compile(r"([0-9]{20})\.json$")
+_CLASSIC = re.compile(r"([0-9]{20})\.checkpoint\.parquet$")
+_PART = re.compile(r"([0-9]{20})\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet$")
+_UUID = re.compile(r"([0-9]{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)$")
 
 
 def commit_key(version: int) -> str:
@@ -109,6 +109,23 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
     return listing
 
 
+def log_exists(store: ObjectStore) -> bool:
+    """Whether a log stands here: a commit or a complete checkpoint. Other files in the log folder are no table. Stops at the first hit."""
+    parts: dict[tuple[int, int], set[int]] = {}
+    folder = f"{LOG_FOLDER}/"
+    for meta in store.list(folder):
+        name = meta.key[len(folder) :]
+        if _COMMIT.fullmatch(name) or _CLASSIC.fullmatch(name) or _UUID.fullmatch(name):
+            return True
+        if match := _PART.fullmatch(name):
+            total = int(match[3])
+            found = parts.setdefault((int(match[1]), total), set())
+            found.add(int(match[2]))
+            if total and found == set(range(1, total + 1)):
+                return True
+    return False
+
+
 def read_last_checkpoint(store: ObjectStore) -> int | None:
     """The version that `_last_checkpoint` hints at; None where it is missing or makes no sense."""
     try:
@@ -146,10 +163,10 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
         raise first_error
 
 
-def newer_versions(store: ObjectStore, version: int) -> list[int]:
-    """The commits after `version`, ascending and contiguous; a hole in them is a LogGap."""
-    found = sorted(number for number in list_log(store, start=version).commits if number > version)
-    for expected, number in enumerate(found, start=version + 1):
-        if number != expected:
-            raise LogGap(f"commit {expected} is missing although commit {number} exists. Restore {commit_key(expected)} from a backup")
-    return found
+def newer_versions(store: ObjectStore, version: int) -> list[int] | None:
+    """The commits after `version`, ascending. None where the log no longer leads on from there: it was cleaned up or replaced."""
+    listing = list_log(store, start=version)
+    if version not in listing.commits and all(found.version != version for found in listing.checkpoints):
+        return None
+    found = sorted(number for number in listing.commits if number > version)
+    return found if found == list(range(version + 1, version + 1 + len(found))) else None

@@ -1,24 +1,38 @@
-"""Partition values: typed in a column, text in the log. The empty string is null for every type.
+r"""Partition values: typed in a column, text in the log. The empty string is null for every type.
 
 Protocol section: Partition Value Serialization. Timestamps are written as ISO 8601 in UTC, and read in that form or with a
-space and without a zone (then also UTC).
+space and without a zone (then also UTC). A binary value stands in the log as the text whose UTF-8 bytes it is: so Spark, the
+kernels and deltalake read it (delta-io/delta#6480), and the protocol's example "\u0001\u0002\u0003" is that text in JSON.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.errors import MalformedAction
+from lake_core.delta.errors import ConstraintViolation, MalformedAction
 
+_EPOCH = dt.date(1970, 1, 1)
+_FIRST_DAY = (dt.date.min - _EPOCH).days
+_LAST_DAY = (dt.date.max - _EPOCH).days
+_DAY_US = 86_400_000_000
 _ZONE = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
 
 
 def serialize(values: pa.Array) -> pa.Array:
-    """Typed values as the log's text; '' and null become null. Raises MalformedAction for a type that cannot partition."""
+    """Typed values as the log's text; '' and null become null.
+
+    Raises MalformedAction for a type that cannot partition, ConstraintViolation for a value that readers could not read back.
+    """
     kind = values.type
+    if _outside_calendar(values):
+        raise ConstraintViolation(
+            f"a partition value of type {kind} lies outside the years 1 to 9999, which readers cannot read back. "
+            f"Replace it (null, say) or leave its rows out before writing"
+        )
     if pa.types.is_string(kind):
         return pc.if_else(pc.equal(values, ""), pa.scalar(None, kind), values)
     if pa.types.is_timestamp(kind):
@@ -27,7 +41,7 @@ def serialize(values: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         return pa.array([None if v is None else _java_float(v) for v in values.to_pylist()], pa.string())
     if pa.types.is_binary(kind):
-        return pa.array([None if not v else v.decode("latin-1") for v in values.to_pylist()], pa.string())
+        return _texts_of_binary(values)
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise MalformedAction(f"a column of type {kind} cannot partition a table")
     return values.cast(pa.string())
@@ -42,8 +56,10 @@ def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> 
     distinct = pc.if_else(pc.equal(distinct, ""), pa.scalar(None, pa.string()), distinct)
     try:
         typed = _parse(distinct, kind)
-    except (pa.ArrowInvalid, ValueError, decimal.InvalidOperation) as error:
+    except (pa.ArrowException, ValueError, OverflowError, decimal.DecimalException) as error:
         raise MalformedAction(f"partition column {column!r} of type {kind} has a value that is none: {error}") from None
+    if _outside_calendar(typed):
+        raise MalformedAction(f"partition column {column!r} of type {kind} has a value outside the years 1 to 9999")
     return typed.take(encoded.indices)
 
 
@@ -58,10 +74,36 @@ def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pc.utf8_lower(texts).cast(kind)
     if pa.types.is_binary(kind):
-        return pa.array([None if v is None else v.encode("latin-1") for v in texts.to_pylist()], kind)
+        return texts.cast(kind)  # the bytes of the text
     if pa.types.is_decimal(kind):
         return pa.array([None if v is None else decimal.Decimal(v) for v in texts.to_pylist()], kind)
     return texts.cast(kind)
+
+
+def _texts_of_binary(values: pa.Array) -> pa.Array:
+    try:
+        texts = values.cast(pa.string())
+        texts.validate(full=True)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        raise ConstraintViolation(
+            "a binary partition value is not UTF-8 text: the log holds partition values as text, so readers would get other bytes. "
+            "Partition by its hexadecimal text instead"
+        ) from None
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _outside_calendar(values: pa.Array) -> bool:
+    """Whether a date or an instant is outside the years 1 to 9999, which Python and ISO 8601 cannot spell."""
+    if pa.types.is_date32(values.type):
+        numbers, first, last = values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
+    elif pa.types.is_timestamp(values.type):
+        numbers = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+        first, last = _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1
+    else:
+        return False
+    extremes = pc.min_max(numbers)
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
+    return low is not None and (low < first or high > last)
 
 
 def _java_float(value: float) -> str:

@@ -5,6 +5,7 @@ Protocol sections: Add File and Remove File (path: an RFC 2396 URI, relative to 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from urllib.parse import quote, unquote
 
@@ -17,7 +18,8 @@ from lake_core.store import ObjectStore
 from lake_core.store.key import check_key
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_HIVE_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+_HIVE_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f-\x9f\u2028\u2029{\[\]^]")
+_LONGEST_FOLDER = 200
 _NOT_PLAIN = r"[%:\x00-\x1f\x7f]|^/|//|/$|^$|(^|/)\.\.?(/|$)"
 _SAFE = "/:=@!$&'()*+,;~"
 
@@ -52,11 +54,15 @@ def encode_path(key: str) -> str:
 
 def partition_folder(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
     """The folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its stand-in."""
-    parts = (
-        f"{_hive_escape(name)}={'__HIVE_DEFAULT_PARTITION__' if value is None else _hive_escape(value)}/"
-        for name, value in zip(names, values, strict=True)
-    )
-    return "".join(parts)
+    return "".join(f"{_folder_name(name, value)}/" for name, value in zip(names, values, strict=True))
+
+
+def _folder_name(name: str, value: str | None) -> str:
+    folder = f"{_hive_escape(name)}={'__HIVE_DEFAULT_PARTITION__' if value is None else _hive_escape(value)}"
+    if len(folder.encode()) <= _LONGEST_FOLDER:
+        return folder
+    # Values are read from the log alone, so a folder's name only has to be one.
+    return f"{_hive_escape(name)[:32]}=sha256-{hashlib.sha256(folder.encode()).hexdigest()[:32]}"
 
 
 def _hive_escape(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Table properties that this implementation acts on. Unknown ones are kept and left alone. Raises InvalidProperty."""
+"""Table properties that this implementation acts on. Unknown ones are kept and left alone.
+
+Strict where a table is created here (InvalidProperty), lenient where another writer has set them."""
 
 from __future__ import annotations
 
@@ -16,20 +18,46 @@ _UNITS_MS = {
     "day": 86_400_000,
     "week": 7 * 86_400_000,
 }
+_LONGEST_MS = 2**62
 _INTERVAL = re.compile(r"(?:interval\s+)?((?:-?\d+(?:\.\d+)?\s+[a-z]+\s*)+)", re.IGNORECASE)
 
 
+_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT_CHECKPOINT_INTERVAL = 10
+
+
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """`delta.checkpointInterval`: commits between two checkpoints, 10 by default."""
-    text = properties.get("delta.checkpointInterval", "10")
-    if not re.fullmatch(r"[1-9]\d{0,8}", text):
-        raise InvalidProperty(f"delta.checkpointInterval is {text!r}: use a whole number from 1 up")
+    """`delta.checkpointInterval`: commits between two checkpoints, 10 by default and where another writer set what makes no sense.
+
+    Never raises: it is asked after a commit, which stands whatever the property says. `check_properties` is strict.
+    """
+    try:
+        return _checkpoint_interval(properties)
+    except InvalidProperty:
+        return _DEFAULT_CHECKPOINT_INTERVAL
+
+
+def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
+    """`delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default.
+
+    None where another writer set what cannot be read (such as months, which differ in length): then no removed file may be forgotten.
+    """
+    try:
+        return _deleted_file_retention_ms(properties)
+    except InvalidProperty:
+        return None
+
+
+def _checkpoint_interval(properties: Mapping[str, str]) -> int:
+    text = properties.get(_CHECKPOINT_INTERVAL, str(_DEFAULT_CHECKPOINT_INTERVAL))
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise InvalidProperty(f"{_CHECKPOINT_INTERVAL} is {text!r}: use a whole number from 1 up")
     return int(text)
 
 
-def deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
-    """`delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default."""
-    return interval_ms(properties.get("delta.deletedFileRetentionDuration", "interval 1 week"), "delta.deletedFileRetentionDuration")
+def _deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
+    return interval_ms(properties.get(_DELETED_FILE_RETENTION, "interval 1 week"), _DELETED_FILE_RETENTION)
 
 
 def interval_ms(text: str, name: str) -> int:
@@ -42,7 +70,8 @@ def interval_ms(text: str, name: str) -> int:
             match = None
             break
         total += float(number) * scale
-    if match is None or total < 0:
+    # Past any clock's milliseconds it is no duration any more, and no 64-bit integer.
+    if match is None or not 0 <= total < _LONGEST_MS:
         raise InvalidProperty(f"{name} is {text!r}: use an interval such as 'interval 7 days' (weeks at most: months differ in length)")
     return int(total)
 
@@ -54,6 +83,6 @@ def check_properties(properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidProperty(f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'")
-    checkpoint_interval(properties)
-    deleted_file_retention_ms(properties)
+    _checkpoint_interval(properties)
+    _deleted_file_retention_ms(properties)
     indexed_columns(properties)

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
-from lake_core.delta.errors import CorruptDataFile, DataFileMissing, SchemaMismatch
+from lake_core.delta.deletion_vector import deleted_rows
+from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing, SchemaMismatch
 from lake_core.delta.path import data_keys
 from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot
@@ -32,7 +35,7 @@ class Scan:
     """Of the rows returned, columns in the order asked for."""
     predicate: Predicate | None
     files: pa.Table
-    """path, partitionValues, size, stats of the files to read."""
+    """path, partitionValues, size, and where present stats and deletionVector of the files to read."""
     read_schema: pa.Schema
     """Columns to read, those of the predicate included."""
 
@@ -40,9 +43,10 @@ class Scan:
 def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | None) -> Scan:
     """Choose files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
-    schema = whole if columns_ is None else pa.schema([_field(whole, name) for name in columns_])
+    schema = whole if columns_ is None else _chosen(whole, columns_)
     predicate = None if where is None else parse_predicate(where, whole)
-    files = snapshot.files(["path", "partitionValues", "size", "stats"] if predicate is not None else ["path", "partitionValues", "size"])
+    optional = {"stats": predicate is not None, "deletionVector": snapshot.has_deletion_vectors()}
+    files = snapshot.files(["path", "partitionValues", "size", *(name for name, needed in optional.items() if needed)])
     read = schema
     if predicate is not None:
         files = files.filter(pa.array(skip(files, predicate, snapshot.metadata)))
@@ -68,6 +72,8 @@ class DataFiles:
     """The same columns under the names that data files have for them."""
     names_by_id: Mapping[int, str] = field(default_factory=dict)
     """Physical names by field id, where files are read by id."""
+    deleted: Sequence[npt.NDArray[np.int64] | None] = ()
+    """The rows of each file that its deletion vector takes out; empty if no file has one."""
     predicate: Predicate | None = None
     """Keep only the rows for which it is true."""
 
@@ -85,8 +91,14 @@ class DataFiles:
             pa.chunked_array([pa.repeat(partition_values[child.name], count)]) if child.name in partition_values else conformed[child.name]
             for child in self.schema
         ]
-        table = pa.Table.from_arrays(columns_, schema=self.schema)
-        return table if self.predicate is None else table.filter(to_arrow(self.predicate))
+        # Without columns a table has no rows to count: one that carries them is dropped again last.
+        table = pa.Table.from_arrays(columns_, schema=self.schema) if columns_ else pa.table({"\x00rows": pa.nulls(count)})
+        gone = self.deleted[index] if self.deleted else None
+        if gone is not None:
+            if len(gone) and gone[-1] >= count:
+                raise CorruptDeletionVector(f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {count}")
+            table = table.filter(pa.array(np.isin(np.arange(count), gone, invert=True)))
+        return (table if self.predicate is None else table.filter(to_arrow(self.predicate))).select(self.schema.names)
 
     def _read_parquet(self, index: int, wanted: pa.Schema) -> tuple[pa.Table, int]:
         key = self.keys[index]
@@ -104,16 +116,21 @@ class DataFiles:
             names = [old.name for old, new in zip(own, named, strict=True) if new.name.lower() in folded]
             rows = file.read(columns=names, use_threads=False)
         except NotFound:
-            raise DataFileMissing(
-                f"data file {key} of version {self.version} is gone: it was vacuumed while this reader held an old version, "
-                f"or deleted by hand. Refresh the table; if the latest version misses it too, restore the file from a backup"
-            ) from None
+            raise data_file_missing(self.version, key) from None
         except (pa.ArrowException, OSError) as error:
             raise CorruptDataFile(f"data file {key} cannot be read as Parquet: {error}. Restore it from a backup") from None
         if not rows.num_columns:
             # A file may lack every wanted column: its rows count all the same.
             return pa.table({"\x00rows": pa.nulls(count)}), count
         return relabelled(rows, pa.schema([named.field(own.get_field_index(name)) for name in rows.column_names])), count
+
+
+def data_file_missing(version: int, what: str) -> DataFileMissing:
+    """The error for a data file that the log names and the store lacks."""
+    return DataFileMissing(
+        f"data file {what} of version {version} is gone: it was vacuumed while this reader held an old version, or deleted by hand. "
+        f"Refresh the table; if the latest version misses it too, restore the file from a backup"
+    )
 
 
 def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Predicate | None = None) -> DataFiles:
@@ -133,8 +150,15 @@ def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Pr
         scan.read_schema,
         mapping.physical_schema(scan.read_schema.names).to_arrow(),
         mapping.names_by_id(),
+        _deleted(files, store),
         predicate,
     )
+
+
+def _deleted(files: pa.Table, store: ObjectStore) -> list[npt.NDArray[np.int64] | None]:
+    if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
+        return []
+    return [None if vector is None else deleted_rows(store, vector) for vector in files["deletionVector"].to_pylist()]
 
 
 def read_rows(scan: Scan) -> pa.Table:
@@ -142,13 +166,23 @@ def read_rows(scan: Scan) -> pa.Table:
     files = open_data_files(scan, predicate=scan.predicate)
     with ThreadPoolExecutor(_READERS) as pool:
         tables = [table.select(scan.schema.names) for table in pool.map(files.read, range(len(files.keys)))]
+    if not scan.schema.names:
+        return pa.table({"\x00rows": pa.nulls(sum(table.num_rows for table in tables))}).select([])
     return pa.concat_tables(tables) if tables else scan.schema.empty_table()
 
 
+def _chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    if isinstance(names, str):
+        raise SchemaMismatch(f"columns takes a list of names: [{names!r}]")
+    found = [_field(schema, name) for name in names]
+    if len({child.name for child in found}) < len(found):
+        raise SchemaMismatch(f"a column is asked for twice: {list(names)}")
+    return pa.schema(found)
+
+
 def _field(schema: pa.Schema, name: str) -> pa.Field:
-    found = next((child for child in schema if child.name == name), None) or next(
-        (c for c in schema if c.name.lower() == name.lower()), None
-    )
+    folded = [child for child in schema if isinstance(name, str) and child.name.lower() == name.lower()]
+    found = next((child for child in folded if child.name == name), None) or next(iter(folded), None)
     if found is None:
         raise SchemaMismatch(f"no column {name!r} in the table; there are {', '.join(schema.names)}")
     return found

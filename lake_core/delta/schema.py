@@ -36,7 +36,8 @@ _ARROW_OF: Mapping[str, pa.DataType] = {
     "void": pa.null(),
 }
 
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)$")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*(-?[0-9]{1,9})\s*\)")
+_MAX_PRECISION = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class PrimitiveType:
         """Raises UnsupportedType for a type without an Arrow form, such as `variant`."""
         if self.name in _ARROW_OF:
             return _ARROW_OF[self.name]
-        match = _DECIMAL.match(self.name)
+        match = _DECIMAL.fullmatch(self.name)
         if match is None:
             raise UnsupportedType(f"type {self.name!r} is not supported by this reader")
         return pa.decimal128(int(match[1]), int(match[2]))
@@ -174,7 +175,7 @@ def _type_from_json(body: Any, depth: int) -> DataType:
     if depth > _MAX_NESTING:
         raise MalformedMetadata(f"the table's schema nests deeper than {_MAX_NESTING} levels")
     if isinstance(body, str):
-        return PrimitiveType("decimal(10,0)" if body == "decimal" else "void" if body == "null" else body)
+        return _primitive_from_json(body)
     try:
         match body.get("type"):
             case "struct":
@@ -184,7 +185,7 @@ def _type_from_json(body: Any, depth: int) -> DataType:
                             _text(child["name"]),
                             _type_from_json(child["type"], depth + 1),
                             bool(child.get("nullable", True)),
-                            child.get("metadata") or {},
+                            _object(child.get("metadata"), f"the metadata of column {child['name']!r}"),
                         )
                         for child in body["fields"]
                     )
@@ -201,6 +202,22 @@ def _type_from_json(body: Any, depth: int) -> DataType:
                 raise MalformedMetadata(f"the table's schema holds the unknown type {other!r}")
     except (KeyError, TypeError, AttributeError) as error:
         raise MalformedMetadata(f"the table's schema is malformed near {str(body)[:80]!r}: {error!r}") from None
+
+
+def _primitive_from_json(name: str) -> PrimitiveType:
+    if name.startswith("decimal("):
+        match = _DECIMAL.fullmatch(name)
+        if match is None or not 1 <= int(match[1]) <= _MAX_PRECISION or not 0 <= int(match[2]) <= int(match[1]):
+            raise MalformedMetadata(
+                f"the table's schema holds the type {name[:80]!r}: a decimal has 1 to {_MAX_PRECISION} digits, of which its scale is a part"
+            )
+    return PrimitiveType("decimal(10,0)" if name == "decimal" else "void" if name == "null" else name)
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise MalformedMetadata(f"{what} is {str(value)[:80]!r}, not an object")
+    return value or {}
 
 
 def _text(value: Any) -> str:

@@ -59,7 +59,7 @@ def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str]
 
 def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
     """For a predicate over partition columns only: whether it is true for each file. Exact."""
-    return _evaluate(partition_table(files, metadata), predicate)
+    return _Skipper(partition_table(files, metadata), None, len(files)).may_match(predicate)
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
@@ -112,7 +112,7 @@ class _Statistics:
             return None
         value: Any = table[kind].combine_chunks()
         for name in self._mapping.physical_path(column.path):
-            value = pc.struct_field(value, name)
+            value = pc.struct_field(value, [name])
         if kind == "nullCount":
             return value
         try:
@@ -261,7 +261,9 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
 
 
 def _json_lines(texts: pa.ChunkedArray) -> bytes:
-    lines = pc.binary_join_element_wise(pc.replace_substring(pc.fill_null(texts, "{}"), "\n", " "), "", "\n")
+    # Arrow's JSON reader crashes on a text of nothing but `null`; what is no object says nothing anyhow.
+    objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
+    lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
     return b"".join(_text_bytes(chunk) for chunk in lines.chunks)
 
 
@@ -275,7 +277,7 @@ def _parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) 
             read_options=pa_json.ReadOptions(block_size=max(len(body) + 1, 1 << 16)),
             parse_options=pa_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore"),
         )
-    except pa.ArrowInvalid:
+    except (pa.ArrowException, OverflowError):
         return None
     return table if table.num_rows == rows else None
 

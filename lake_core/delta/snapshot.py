@@ -17,8 +17,17 @@ from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
-from lake_core.delta.errors import CorruptCheckpoint, DeltaError, MissingMetadata, MissingProtocol, VersionNotFound
-from lake_core.delta.features import check_deletion_vectors, check_readable
+from lake_core.delta.errors import (
+    CorruptCheckpoint,
+    DeltaError,
+    MalformedAction,
+    MalformedMetadata,
+    MalformedProtocol,
+    MissingMetadata,
+    MissingProtocol,
+    VersionNotFound,
+)
+from lake_core.delta.features import check_readable
 from lake_core.delta.log_segment import CheckpointFiles, LogSegment, checkpoint_key, commit_key, find_segments, newer_versions
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
@@ -55,16 +64,9 @@ class Snapshot:
         return tuple(domain for domain in self._domains if not domain.removed)
 
     def files(self, columns: Sequence[str]) -> pa.Table:
-        """The add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`).
-
-        Raises UnsupportedReaderFeature where a file has a deletion vector.
-        """
-        vectors = self._may_have_deletion_vectors()
-        wanted = [*columns, "deletionVector"] if vectors and "deletionVector" not in columns else columns
-        table = self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, wanted, vectors=vectors))
-        if vectors:
-            check_deletion_vectors(table["deletionVector"].null_count < len(table))
-        return table.select([name for name in table.column_names if name in columns])
+        """The add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`)."""
+        vectors = self.has_deletion_vectors()
+        return self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors))
 
     def tombstones(self) -> pa.Table:
         """The remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""
@@ -97,11 +99,10 @@ class Snapshot:
     def refreshed(self) -> Snapshot:
         """The latest snapshot: this one if nothing was committed since."""
         newer = newer_versions(self.store, self.version)
-        if not newer:
-            return self
-        if sum(len(run.versions) for run in self._runs) + len(newer) > _MAX_TAIL:
-            return load_snapshot(self.store)
-        return self.advanced(_read_commits(self.store, newer))
+        if newer is None or sum(len(run.versions) for run in self._runs) + len(newer) > _MAX_TAIL:
+            latest = load_snapshot(self.store)
+            return self if latest.version == self.version and latest.metadata.id == self.metadata.id else latest
+        return self.advanced(_read_commits(self.store, newer)) if newer else self
 
     def advanced(self, commits: Sequence[tuple[int, bytes]]) -> Snapshot:
         """This snapshot with the commits that follow it, given as (version, bytes), replayed on top."""
@@ -140,7 +141,8 @@ class Snapshot:
             runs.append(parse_run(group, list(metadata.partition_keys.values()) if metadata else (), changed))
         return tuple(runs)
 
-    def _may_have_deletion_vectors(self) -> bool:
+    def has_deletion_vectors(self) -> bool:
+        """Whether any file may have a deletion vector; told without reading the files' actions."""
         if any(run.adds["deletionVector"].null_count < len(run.adds) for run in self._runs):
             return True
         return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())
@@ -173,6 +175,11 @@ def load_snapshot(store: ObjectStore, version: int | None = None, *, _damaged: t
                 snapshot = _load_segment(store, segment)
             except CorruptCheckpoint as error:
                 first_error = first_error or error
+                continue
+            except (MalformedAction, MalformedMetadata, MalformedProtocol) as error:
+                if segment.checkpoint is None:
+                    raise
+                first_error = first_error or error  # the commits behind the checkpoint may tell it right
                 continue
             if first_error is not None:
                 warnings.warn(f"{first_error}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)

@@ -105,7 +105,7 @@ def leaf_values(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
     """The values of a column, or of a field inside structs."""
     column = rows[path[0]]
     for name in path[1:]:
-        column = pc.struct_field(column, name)
+        column = pc.struct_field(column, [name])  # bare text would be a path: ".a", "a.b"
     return column
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, TypeAlias
 
@@ -28,28 +28,25 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_creatable, check_writable
 from lake_core.delta.history import find_transaction, history
-from lake_core.delta.log_segment import LOG_FOLDER
+from lake_core.delta.log_segment import log_exists
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import check_properties, checkpoint_interval
 from lake_core.delta.schema import PrimitiveType, schema_from_arrow, schema_to_json
 from lake_core.delta.skipping import matching_partitions, num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
-from lake_core.errors import LakeError
 from lake_core.expression import Predicate, columns, parse_predicate, to_arrow
 from lake_core.store import ObjectStore, open_store
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write; anything with `__arrow_c_stream__` serves as well."""
 
+_LOG = logging.getLogger(__name__)
+
 Txn: TypeAlias = tuple[str, int]
 """(application id, version): a write that finds this version or a later one recorded does nothing."""
 
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
-
-
-class CheckpointWarning(UserWarning):
-    """A write is committed, but the checkpoint after it could not be written. The next writer tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +127,14 @@ class DeltaTable:
         Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
         Missing… and Malformed… errors.
         """
+        if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+            raise ValueError(f"a version is a whole number, not {version!r}")
         return cls(load_snapshot(_store(url_or_store, storage_options), version), clock or system_clock)
 
     @classmethod
     def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
         """Whether a Delta log with a commit or a checkpoint stands at the location."""
-        store = _store(url_or_store, storage_options)
-        return any(meta.key.endswith((".json", ".checkpoint.parquet")) for meta in store.list(f"{LOG_FOLDER}/"))
+        return log_exists(_store(url_or_store, storage_options))
 
     @property
     def version(self) -> int:
@@ -146,7 +144,7 @@ class DeltaTable:
     @property
     def schema(self) -> pa.Schema:
         """The table's columns, partition columns included; timestamps in microseconds, UTC."""
-        return self._snapshot.metadata.schema.to_arrow()
+        return self._snapshot.metadata.arrow_schema
 
     @property
     def metadata(self) -> Metadata:
@@ -220,27 +218,16 @@ class DeltaTable:
         InvalidExpression, ConcurrentAppend and its siblings where others wrote there since this handle's version, and what
         `append` raises.
         """
-        predicate = None if where is None else self.partition_predicate(where)
+        predicate = None if where is None else partition_predicate(where, self.schema, self._snapshot.partition_columns)
         return self._write(arrow, self.overwrite_operation(where, predicate), txn)
 
-    def partition_predicate(self, where: str) -> Predicate:
-        """`where` parsed for an overwrite. Raises InvalidPredicate if it names a column that does not partition the table."""
-        predicate = parse_predicate(where, self.schema)
-        for column in columns(predicate):
-            if column.path[0] not in self._snapshot.partition_columns:
-                known = ", ".join(self._snapshot.partition_columns) or "none"
-                raise InvalidPredicate(
-                    f"overwrite where {where!r}: {'.'.join(column.path)!r} does not partition the table (partition columns: {known}), "
-                    f"so whole files cannot be replaced by it"
-                )
-        return predicate
-
     def append_operation(self) -> Operation:
-        """What an append logs: it removes and reads nothing."""
-        return Operation("WRITE", {"mode": "Append", "partitionBy": partition_by_text(self._snapshot.partition_columns)})
+        """An append on this snapshot: it removes and reads nothing."""
+        snapshot = self._snapshot
+        return Operation("WRITE", {"mode": "Append", "partitionBy": partition_by_text(snapshot.partition_columns)}, snapshot)
 
     def overwrite_operation(self, where: str | None, predicate: Predicate | None) -> Operation:
-        """What an overwrite of this snapshot removes, reads and logs."""
+        """An overwrite of this snapshot: what it removes, reads and logs."""
         snapshot = self._snapshot
         files = snapshot.files(["path", "partitionValues", "size"])
         if predicate is not None:
@@ -248,7 +235,7 @@ class DeltaTable:
         parameters = {"mode": "Overwrite", "partitionBy": partition_by_text(snapshot.partition_columns)}
         if where is not None:
             parameters["predicate"] = where
-        return Operation("WRITE", parameters, removes=files, reads=Reads.WHOLE_TABLE if predicate is None else predicate)
+        return Operation("WRITE", parameters, snapshot, removes=files, reads=Reads.WHOLE_TABLE if predicate is None else predicate)
 
     def txn_version(self, app_id: str) -> int | None:
         """The version that an application recorded last in this snapshot."""
@@ -280,25 +267,14 @@ class DeltaTable:
         return self._recorded_result(marker)
 
     def commit(self, operation: Operation, adds: Sequence[AddFile], txn: Txn | None) -> WriteResult:
-        """Commit data files that were written for `operation`, which was planned on this handle's snapshot."""
+        """Commit data files that were written for an operation, on top of the snapshot that it was planned on."""
         now = now_ms(self._clock)
         marker = None if txn is None else _transaction(txn, now)
         rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
         if operation.removes is not None:
             metrics["numRemovedFiles"] = len(operation.removes)
-        whole = Operation(
-            operation.name,
-            operation.parameters,
-            metrics,
-            adds,
-            operation.removes,
-            operation.reads,
-            marker,
-            operation.protocol,
-            operation.metadata,
-        )
-        done = commit(self._snapshot, whole, now, None)
+        done = commit(replace(operation, metrics=metrics, adds=adds, transaction=marker), now)
         self._snapshot = done.snapshot
         if done.already_recorded:
             assert marker is not None
@@ -307,23 +283,22 @@ class DeltaTable:
         return WriteResult(done.version, False, rows, len(adds), size)
 
     def _write(self, arrow: ArrowData, operation: Operation, txn: Txn | None) -> WriteResult:
+        assert operation.base is not None
+        metadata = operation.base.metadata
         reader = _reader(arrow)
-        base = self._snapshot
         earlier = self.recorded(txn)
         if earlier is not None:
             return earlier
-        self._snapshot = base
-        schema = self.schema
+        schema = metadata.arrow_schema
         check_fits(reader.schema, schema)
         predicate = None if isinstance(operation.reads, Reads) else operation.reads
-        writer = DataFileWriter(self.store, base.metadata, schema, now_ms(self._clock))
+        writer = DataFileWriter(self.store, metadata, schema, now_ms(self._clock))
         for batch in reader:
-            rows = rows_to_write(pa.Table.from_batches([batch]), schema, base.partition_columns)
+            rows = rows_to_write(pa.Table.from_batches([batch]), schema, metadata.partition_columns)
             if predicate is not None:
                 _check_inside(rows, predicate, operation.parameters["predicate"])
             writer.add(rows)
-        adds = writer.finish()
-        return self.commit(operation, adds, txn)
+        return self.commit(operation, writer.finish(), txn)
 
     def _recorded_result(self, marker: SetTransaction) -> WriteResult:
         found = find_transaction(self.store, self.version, marker.app_id, marker.version)
@@ -331,17 +306,18 @@ class DeltaTable:
             return WriteResult(self.version, True, None, None, None)
         version, info = found
         metrics = info.get("operationMetrics") or {}
+        metrics = metrics if isinstance(metrics, dict) else {}
         rows, files, size = (_whole(metrics.get(name)) for name in ("numOutputRows", "numFiles", "numOutputBytes"))
         return WriteResult(version, True, rows, files, size)
 
     def _checkpoint_if_due(self, done: Committed) -> None:
-        if done.version and done.version % checkpoint_interval(self.metadata.configuration) == 0:
-            try:
+        # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose time.
+        try:
+            if done.version % checkpoint_interval(self.metadata.configuration) == 0:
                 write_checkpoint(done.snapshot, now_ms(self._clock))
                 self._snapshot = done.snapshot.on_checkpoint()
-            except LakeError as error:
-                # The commit stands; a checkpoint only spares readers time.
-                warnings.warn(f"version {done.version} is committed, but its checkpoint failed: {error}", CheckpointWarning, stacklevel=4)
+        except Exception:
+            _LOG.warning("version %d of %s is committed, but its checkpoint failed", done.version, self.store.url(), exc_info=True)
 
     def __repr__(self) -> str:
         return f"DeltaTable({self.store.url()!r}, version={self.version})"
@@ -407,16 +383,43 @@ def _check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> Non
         )
 
 
+def partition_predicate(where: str, schema: pa.Schema, partition_columns: Sequence[str]) -> Predicate:
+    """`where` parsed for an overwrite. Raises InvalidPredicate if it names a column that does not partition the table."""
+    predicate = parse_predicate(where, schema)
+    for column in columns(predicate):
+        if column.path[0] not in partition_columns:
+            known = ", ".join(partition_columns) or "none"
+            raise InvalidPredicate(
+                f"overwrite where {where!r}: {'.'.join(column.path)!r} does not partition the table (partition columns: {known}), "
+                f"so whole files cannot be replaced by it"
+            )
+    return predicate
+
+
+def check_transaction(txn: Txn | None) -> None:
+    """Raises InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
+    if txn is not None:
+        _transaction(txn, None)
+
+
 def _transaction(txn: Txn, now: int | None) -> SetTransaction:
     try:
         app_id, version = txn
     except (TypeError, ValueError):
         raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}") from None
-    if not isinstance(app_id, str) or not app_id:
+    if not isinstance(app_id, str) or not app_id or not _is_unicode(app_id):
         raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
         raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
     return SetTransaction(app_id, version, now)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
@@ -441,4 +444,5 @@ def _check_inside(rows: pa.Table, predicate: Predicate, where: str) -> None:
 
 
 def _whole(text: object) -> int | None:
-    return int(str(text)) if text is not None and str(text).isdigit() else None
+    text = str(text)
+    return int(text) if text.isascii() and text.isdigit() else None

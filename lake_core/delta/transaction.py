@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from lake_core.delta.action import Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
-from lake_core.delta.conflict import Footprint, Reads, check_conflicts
+from lake_core.delta.conflict import Footprint, Reads, check_conflicts, check_unseen
 from lake_core.delta.data_file import AddFile
-from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists
+from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists, VersionNotFound
 from lake_core.delta.features import check_writable
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.snapshot import Snapshot
@@ -42,6 +42,8 @@ class Operation:
     name: str
     """As in commitInfo: WRITE, CREATE TABLE, …"""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    base: Snapshot | None = None
+    """What it was planned on, so that whatever others committed since is checked; None for what creates the table."""
     metrics: Mapping[str, int] = field(default_factory=dict)
     adds: Sequence[AddFile] = ()
     removes: pa.Table | None = None
@@ -77,27 +79,26 @@ class Pacing:
     uniform: Callable[[float, float], float] = random.uniform
 
 
-def commit(base: Snapshot, operation: Operation, now: int, pacing: Pacing | None = None) -> Committed:
-    """Commit an operation that was planned on `base`, at the next free version.
+def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Committed:
+    """Commit an operation at the next free version, on top of what was committed since its base.
 
     `now`: milliseconds since the epoch. Raises a ConcurrentModification where a faster commit is in the way, CommitTimeout
     after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
     """
+    assert operation.base is not None
     pacing = pacing or Pacing()
     end = pacing.monotonic() + pacing.deadline
     txn_id = str(uuid.uuid4())
-    body = _encode(operation, base.version, txn_id, now)
-    latest, attempt = base, 0
+    body = _encode(operation, operation.base.version, txn_id, now)
+    latest, attempt = operation.base, 0
     while True:
-        version = latest.version + 1
-        if _put_commit(base.store, version, body, txn_id, pacing, end):
+        # Never into the next slot unseen: where a log was cleaned up, slots that were taken once look free.
+        newest = latest.refreshed()
+        if newest is not latest and _overtaken(operation, latest, newest):
+            return Committed(newest, newest.version, already_recorded=True)
+        latest, version = newest, newest.version + 1
+        if _put_commit(latest.store, version, body, txn_id, pacing, end):
             return Committed(latest.advanced([(version, body)]), version)
-        winners = latest.refreshed()
-        footprint = Footprint(operation.reads, operation.removes, operation.transaction, operation.protocol is not None)
-        if check_conflicts(footprint, winners.since(latest), base.metadata):
-            return Committed(winners, winners.version, already_recorded=True)
-        check_writable(winners.protocol, winners.metadata)
-        latest = winners
         attempt += 1
         if pacing.monotonic() > end:
             raise CommitTimeout(
@@ -105,6 +106,21 @@ def commit(base: Snapshot, operation: Operation, now: int, pacing: Pacing | None
                 f"Run the operation again, or let fewer writers commit to this table"
             )
         pacing.sleep(pacing.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(attempt, 10))))
+
+
+def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot) -> bool:
+    """Whether the commits between two snapshots hold this very operation. Raises where they bar it."""
+    footprint = Footprint(operation.reads, operation.removes, operation.transaction, operation.protocol is not None)
+    if newest.version < seen.version or newest.metadata.id != seen.metadata.id:
+        return check_unseen(footprint, seen, newest)  # another table stands here now
+    try:
+        winners = newest.since(seen)
+    except VersionNotFound:
+        return check_unseen(footprint, seen, newest)
+    recorded = check_conflicts(footprint, winners, seen.metadata)
+    if not recorded:
+        check_writable(newest.protocol, newest.metadata)
+    return recorded
 
 
 def commit_first(store: ObjectStore, operation: Operation, now: int, pacing: Pacing | None = None) -> bytes:

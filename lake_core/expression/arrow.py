@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import functools
 import operator as op
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.expression.predicate import And, Column, ColumnComparison, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from lake_core.expression.predicate import (
+    And,
+    Column,
+    ColumnComparison,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+)
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+_CHAIN = 32
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
@@ -27,14 +40,8 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
         case ColumnComparison(operator=operator, left=left, right=right):
             return _compare_columns(operator, left, right)
         case In(column=column, values=values):
-            # One comparison a value, so that types widen as in any comparison; null stays null.
             field = _field(column)
-            if not values:
-                return pc.if_else(field.is_valid(), pc.scalar(False), pc.scalar(None).cast(pa.bool_()))
-            if len({value.type for value in values}) == 1 and values[0].type == column.type:
-                found = field.isin(pa.array([value.as_py() for value in values], column.type))
-                return pc.if_else(field.is_valid(), found, pc.scalar(None).cast(pa.bool_()))
-            return functools.reduce(op.or_, (field == value for value in values))
+            return pc.if_else(field.is_valid(), field.isin(_value_set(column, values)), pc.scalar(None).cast(pa.bool_()))
         case Like(column=column, pattern=pattern):
             return pc.match_like(_field(column), pattern)
         case IsNull(column=column):
@@ -44,9 +51,31 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
         case Not(operand=operand):
             return ~to_arrow(operand)
         case And(operands=operands):
-            return functools.reduce(op.and_, map(to_arrow, operands))
+            return _tree(op.and_, [to_arrow(operand) for operand in operands])
         case Or(operands=operands):
-            return functools.reduce(op.or_, map(to_arrow, operands))
+            return _tree(op.or_, [to_arrow(operand) for operand in operands])
+
+
+def _tree(join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: list[pc.Expression]) -> pc.Expression:
+    """Many parts as a tree of small depth. Arrow turns a tree of one operator into a chain, whose recursion overflows the stack;
+    a double negation keeps it from that.
+    """
+    while len(parts) > _CHAIN:
+        parts = [~~functools.reduce(join, parts[i : i + _CHAIN]) for i in range(0, len(parts), _CHAIN)]
+    return functools.reduce(join, parts)
+
+
+def _value_set(column: Column, values: Sequence[pa.Scalar]) -> pa.Array:
+    """The values in the column's own type, which `isin` compares by their bytes."""
+    plain = [value.as_py() for value in values]
+    if not pa.types.is_floating(column.type):
+        return pa.array(plain, column.type)
+    if any(value == 0 for value in plain):
+        plain += [0.0, -0.0]
+    exact = pa.array(plain, pa.float64())
+    own = exact.cast(column.type)
+    # What is no value of a narrower float equals none of them.
+    return own.filter(pc.equal(own.cast(pa.float64()), exact))
 
 
 def _compare_columns(operator: str, left: Column, right: Column) -> pc.Expression:
@@ -65,11 +94,11 @@ def _compare_columns(operator: str, left: Column, right: Column) -> pc.Expressio
         case "<":
             return (a < b) | (~nan_a & nan_b)
         case "<=":
-            return (a <= b) | nan_b
+            return (a <= b) | (nan_b & a.is_valid())
         case ">":
             return (a > b) | (nan_a & ~nan_b)
         case _:
-            return (a >= b) | nan_a
+            return (a >= b) | (nan_a & b.is_valid())
 
 
 def _equal(a: pc.Expression, b: pc.Expression, column: Column) -> pc.Expression:

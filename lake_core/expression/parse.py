@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
+import math
+import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from lake_core.errors import LakeError
@@ -25,15 +29,45 @@ from lake_core.expression.predicate import (
     Operator,
     Or,
     Predicate,
+    always,
     negated,
+    never,
 )
 
 _MAX_TEXT = 1 << 20
+_MAX_TERMS = 100_000
+_MAX_DEPTH = 100
+_MANY_INEQUALITIES = 64
+_MAX_EXPONENT = 400
+"""Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""
+
+_EXACT = decimal.Context(prec=2 * _MAX_EXPONENT + 2, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DAY = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+_DATE = re.compile(_DAY)
+_TIMESTAMP = re.compile(
+    _DAY + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
+)
+_BLANK = " \t\n\v\f\r"
 
 _UNDERSTOOD = frozenset(
     {"this", "expression", "expressions", "low", "high", "query", "unnest", "negate", "quoted", "table", "db", "catalog", "to"}
 )
 """Arguments of the parser's nodes that the binder looks at, or refuses in a place of its own."""
+
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+_PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
+_SEPARATORS = frozenset({TokenType.COMMA, TokenType.AND, TokenType.OR})
+
+_INTEGER_BITS = {
+    exp.DataType.Type.TINYINT: 8,
+    exp.DataType.Type.SMALLINT: 16,
+    exp.DataType.Type.INT: 32,
+    exp.DataType.Type.BIGINT: 64,
+}
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
@@ -55,19 +89,44 @@ def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
 
     Known: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL, AND, OR, NOT, boolean columns; literals of every
     primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included; nested fields by dots. Column names
-    ignore case. A timestamp literal without a zone is UTC. Raises InvalidExpression.
+    ignore case. A timestamp literal without a zone is UTC. Whole numbers and decimals are compared exactly, whatever the
+    literal's type; floats as doubles, so that a FLOAT column is equal to `0.1F`, not to `0.1`. Raises InvalidExpression.
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidExpression("a predicate is Spark SQL text, such as \"month = DATE '2024-01-01'\"")
     if len(text) > _MAX_TEXT:
         raise InvalidExpression(f"a predicate of {len(text)} characters is too long (at most {_MAX_TEXT})")
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
-        return _Binder(text, schema).predicate(tree)
+        _check_size(text)
+        return _Binder(text, schema).predicate(_parse(text))
     except SqlglotError as error:
         raise InvalidExpression(f"predicate {_short(text)} does not parse: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise InvalidExpression(f"predicate {_short(text)} nests too deeply; use IN (…) instead of long chains of OR") from None
+
+
+def _parse(text: str) -> exp.Expr:
+    try:
+        return sqlglot.parse_one(text, dialect="spark")
+    except (ValueError, ArithmeticError):
+        # The parser computes with the digits of a literal such as 1e99BD.
+        raise InvalidExpression(f"predicate {_short(text)} holds a literal that cannot be computed with") from None
+
+
+def _check_size(text: str) -> None:
+    """Refuse what would take the parser, or an engine behind it, too deep or too long."""
+    depth = run = terms = 0
+    for token in sqlglot.tokenize(text, dialect="spark"):
+        kind = token.token_type
+        terms += kind in _SEPARATORS
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        run = run + 1 if kind in _PREFIXES else 0
+        if depth + run > _MAX_DEPTH:
+            raise InvalidExpression(f"predicate {_short(text)} nests too deeply (at most {_MAX_DEPTH} levels)")
+        if terms >= _MAX_TERMS:
+            raise InvalidExpression(f"predicate {_short(text)} has too many terms (at most {_MAX_TERMS} comparisons and list items)")
+        if kind == TokenType.HEX_STRING and text[token.start] == "0":
+            raise InvalidExpression(f"predicate {_short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'")
 
 
 class _Binder:
@@ -87,9 +146,9 @@ class _Binder:
             case exp.Paren(this=inner):
                 return self.predicate(inner)
             case exp.And():
-                return And(tuple(self.predicate(part) for part in node.flatten()))
+                return _all([self.predicate(part) for part in node.flatten()])
             case exp.Or():
-                return Or(tuple(self.predicate(part) for part in node.flatten()))
+                return _any([self.predicate(part) for part in node.flatten()])
             case exp.Not(this=inner):
                 return negated(self.predicate(inner))
             case exp.Is(this=left, expression=exp.Null()):
@@ -123,23 +182,33 @@ class _Binder:
                     f"predicate {_short(self._text)} compares {'.'.join(pair[0].path)} ({pair[0].type}) "
                     f"with {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
+            if not _comparable(pair[0].type, pair[1].type):
+                raise InvalidExpression(
+                    f"predicate {_short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} ({pair[0].type}) "
+                    f"and {'.'.join(pair[1].path)} ({pair[1].type})"
+                )
             return ColumnComparison(operator, *pair)
         if _is_column(right):
             left, right, operator = right, left, FLIPPED[operator]
         if not _is_column(left):
             raise self._refused(left)
         column = self._column(left)
-        value = self._literal(right, column)
-        if not value.is_valid:
+        if _is_null(right):
             return IsNull(column) if operator == "<=>" else Constant(None)
+        value = self._literal(right, column)
+        if isinstance(value, Decimal):
+            return _compare_exactly(operator, column, value)
         return Comparison(operator, column, value)
 
     def _in(self, left: exp.Expr, items: list[exp.Expr]) -> Predicate:
         column = self._column(left)
-        values = [self._literal(item, column) for item in items]
-        found = In(column, tuple(value for value in values if value.is_valid))
+        literals = [self._literal(item, column) for item in items if not _is_null(item.unnest())]
+        values = [_exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
+        # What is no value of the column's type is equal to none of its values.
+        held = tuple(value for value in values if value is not None)
+        found = In(column, held) if held else never(column)
         # `x IN (1, NULL)` is never false: true for 1, null for everything else.
-        return found if len(found.values) == len(values) else Or((found, Constant(None)))
+        return found if len(literals) == len(items) else Or((found, Constant(None)))
 
     def _like(self, left: exp.Expr, pattern: exp.Expr) -> Predicate:
         column = self._column(left)
@@ -173,10 +242,9 @@ class _Binder:
             kind = found.type
         return Column(tuple(path), kind)
 
-    def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar:
+    def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar | Decimal:
+        """A literal, not null, in the column's type; for whole numbers and decimals the number, which that type may not hold."""
         node = node.unnest()
-        if isinstance(node, exp.Null):
-            return pa.scalar(None, column.type)
         value = self._value(node)
         family = _family(column.type)
         try:
@@ -189,7 +257,7 @@ class _Binder:
             return convert(value, column.type)
         except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
             raise InvalidExpression(
-                f"predicate {_short(self._text)}: {node.sql(dialect='spark')} is no value of {'.'.join(column.path)} ({column.type})"
+                f"predicate {_short(self._text)}: {_short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
             ) from None
 
     def _value(self, node: exp.Expr) -> object:
@@ -197,14 +265,21 @@ class _Binder:
             case exp.Literal(this=text) if node.is_string:
                 return text
             case exp.Literal(this=text):
-                return decimal.Decimal(text)
-            case exp.Neg(this=inner) if isinstance(number := self._value(inner.unnest()), decimal.Decimal):
-                return -number
+                try:
+                    return _number(text)
+                except (ValueError, ArithmeticError):
+                    raise InvalidExpression(f"predicate {_short(self._text)}: {_short(text)} is no number that can be compared") from None
+            case exp.Neg(this=inner):
+                number = self._value(inner.unnest())
+                if isinstance(number, Decimal):
+                    return number.copy_negate()
+                if isinstance(number, float):
+                    return -number
             case exp.Boolean(this=flag):
                 return bool(flag)
             case exp.HexString(this=digits):
-                return bytes.fromhex(digits)
-            case exp.Cast(this=inner, to=target):
+                return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
+            case exp.Cast(this=inner, to=exp.DataType() as target) if not {k for k, v in node.args.items() if v} - {"this", "to", "safe"}:
                 return self._cast(inner.unnest(), target)
         raise self._refused(node)
 
@@ -213,24 +288,28 @@ class _Binder:
         kinds = exp.DataType.Type
         try:
             if target.this == kinds.DATE and isinstance(value, str):
-                return dt.date.fromisoformat(value.strip())
+                return _parse_date(value)
             if target.this in (kinds.TIMESTAMP, kinds.TIMESTAMPTZ, kinds.TIMESTAMPLTZ, kinds.TIMESTAMPNTZ) and isinstance(value, str):
-                return _timestamp(value)
-            if target.this in exp.DataType.NUMERIC_TYPES:
-                number = decimal.Decimal(value) if isinstance(value, str) else value
-                if isinstance(number, decimal.Decimal) and (target.this not in exp.DataType.INTEGER_TYPES or number == int(number)):
-                    return number
+                moment = _parse_timestamp(value)
+                if target.this != kinds.TIMESTAMPNTZ or moment.tzinfo is None:
+                    return moment
+            if target.this in (kinds.FLOAT, kinds.DOUBLE):
+                return _round_float(_number(value), pa.float32() if target.this == kinds.FLOAT else pa.float64())
+            if target.this in _INTEGER_BITS:
+                return _round_integer(value, _INTEGER_BITS[target.this])
+            if target.this == kinds.DECIMAL:
+                return _round_decimal(_number(value), [int(part.name) for part in target.expressions])
             if target.this in exp.DataType.TEXT_TYPES and isinstance(value, str):
                 return value
         except (ValueError, ArithmeticError):
             pass
         raise InvalidExpression(
-            f"predicate {_short(self._text)}: CAST({inner.sql(dialect='spark')} AS {target.sql(dialect='spark')}) is no literal"
+            f"predicate {_short(self._text)}: CAST({_short_sql(inner)} AS {_short_sql(target)}) is no literal that can be compared"
         )
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
         return InvalidExpression(
-            f"predicate {_short(self._text)}: {node.sql(dialect='spark')[:80]!r} ({type(node).__name__}) is not evaluated here. "
+            f"predicate {_short(self._text)}: {_short_sql(node)!r} ({type(node).__name__}) is not evaluated here. "
             f"Compare columns with literals; filter the rest on the data itself"
         )
 
@@ -242,6 +321,13 @@ def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
 
 def _is_column(node: exp.Expr) -> bool:
     return isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts))
+
+
+def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether engines can bring both to one type: for decimals, one of at most 38 digits."""
+    if not pa.types.is_decimal(left):
+        return True
+    return bool(max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) <= 38)
 
 
 def _family(data_type: pa.DataType) -> str:
@@ -265,23 +351,132 @@ def _family(data_type: pa.DataType) -> str:
     return str(data_type)
 
 
-def _number(value: object) -> decimal.Decimal:
+def _is_null(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Null)
+
+
+def _any(parts: list[Predicate]) -> Predicate:
+    """The parts joined by OR, equalities on one column as one list: it is looked up at once, and has no depth."""
+    equalities: dict[tuple[str, ...], list[Comparison | In]] = {}
+    others: list[Predicate] = []
+    for part in dict.fromkeys(parts):
+        if isinstance(part, In) or (isinstance(part, Comparison) and part.operator == "="):
+            equalities.setdefault(part.column.path, []).append(part)
+        else:
+            others.append(part)
+    joined = [*map(_one_of, equalities.values()), *others]
+    return joined[0] if len(joined) == 1 else Or(tuple(joined))
+
+
+def _all(parts: list[Predicate]) -> Predicate:
+    """The parts joined by AND, with many inequalities on one column as one list; few stay, for statistics decide them."""
+    unequal: dict[tuple[str, ...], list[Comparison | In]] = {}
+    for part in dict.fromkeys(parts):
+        if isinstance(part, Comparison) and part.operator == "!=":
+            unequal.setdefault(part.column.path, []).append(Comparison("=", part.column, part.value))
+    many = {path: found for path, found in unequal.items() if len(found) > _MANY_INEQUALITIES}
+    others = [
+        part for part in dict.fromkeys(parts) if not (isinstance(part, Comparison) and part.operator == "!=" and part.column.path in many)
+    ]
+    joined = [*(negated(_one_of(found)) for found in many.values()), *others]
+    return joined[0] if len(joined) == 1 else And(tuple(joined))
+
+
+def _one_of(parts: list[Comparison | In]) -> Predicate:
+    if len(parts) == 1:
+        return parts[0]
+    return In(parts[0].column, tuple(value for part in parts for value in (part.values if isinstance(part, In) else (part.value,))))
+
+
+def _number(value: object) -> Decimal:
+    """The number that a literal or a text is. Refuses those that are too long to compute with."""
     if isinstance(value, str):
-        value = decimal.Decimal(value.strip())
-    if not isinstance(value, decimal.Decimal) or not value.is_finite():
+        text = value.strip(_BLANK)
+        if not _NUMBER.fullmatch(text) or len(text) > 2 * _MAX_EXPONENT:
+            raise ValueError(text)
+        value = Decimal(text)
+    if isinstance(value, float):
+        # The shortest decimal that is this double: what a decimal of as many digits would become.
+        value = Decimal(repr(value))
+    if not isinstance(value, Decimal) or not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT:
         raise ValueError(value)
     return value
 
 
-def _exact(value: object, _: pa.DataType) -> pa.Scalar:
+def _round_integer(value: object, bits: int) -> Decimal:
+    if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANK)):
+        raise ValueError(value)
     number = _number(value)
-    if number == number.to_integral_value() and -(2**63) <= number < 2**63:
-        return pa.scalar(int(number), pa.int64())
-    return _decimal(number, _)
+    if number != number.to_integral_value(context=_EXACT) or not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(number)
+    return number
 
 
-def _decimal(value: object, _: pa.DataType) -> pa.Scalar:
-    return pa.scalar(decimal.Decimal(format(_number(value), "f")))
+def _round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
+    precision, scale = (*parameters, 10, 0)[:2] if not parameters else (*parameters, 0)[:2]
+    if not 0 <= scale <= precision <= 38:
+        raise ValueError(parameters)
+    rounded = number.quantize(Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
+    if rounded.copy_abs() >= Decimal(1).scaleb(precision - scale):
+        raise ValueError(number)
+    return rounded
+
+
+def _round_float(number: Decimal, kind: pa.DataType) -> float:
+    """Rounded once: by way of a double, a float may come out as its neighbour."""
+    rounded: float = float(number) if pa.types.is_float64(kind) else pa.scalar(str(number)).cast(kind).as_py()
+    if not math.isfinite(rounded):
+        raise ValueError(number)
+    return rounded + 0.0  # -0.0 becomes 0.0
+
+
+@functools.cache
+def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
+    """The least and the greatest value of a type of whole numbers or decimals, and the step between them."""
+    if pa.types.is_decimal(kind):
+        step = Decimal(1).scaleb(-kind.scale)
+        greatest = Decimal("9" * kind.precision).scaleb(-kind.scale, _EXACT)
+        return greatest.copy_negate(), greatest, step
+    bits = kind.bit_width
+    if pa.types.is_signed_integer(kind):
+        return Decimal(-(1 << bits - 1)), Decimal((1 << bits - 1) - 1), Decimal(1)
+    return Decimal(0), Decimal((1 << bits) - 1), Decimal(1)
+
+
+def _exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
+    """The number in this type; None if it is no value of it."""
+    least, greatest, step = _limits(kind)
+    if not least <= number <= greatest or number.quantize(step, decimal.ROUND_FLOOR, _EXACT) != number:
+        return None
+    return pa.scalar(number if pa.types.is_decimal(kind) else int(number), kind)
+
+
+def _compare_exactly(operator: Operator, column: Column, number: Decimal) -> Predicate:
+    """Compare with a number that may be none of the column's type: the comparison with its neighbours that means the same."""
+    _, greatest, step = _limits(column.type)
+    floor = number.quantize(step, decimal.ROUND_FLOOR, _EXACT)
+    if floor != number:
+        if operator in ("<", "<="):
+            operator, number = "<=", floor
+        elif operator in (">", ">="):
+            operator, number = ">", floor
+    value = _exact_scalar(number, column.type)
+    if value is not None:
+        return Comparison(operator, column, value)
+    if operator == "<=>":
+        return Constant(False)
+    passes = operator == "!=" or operator in (("<", "<=") if number > greatest else (">", ">="))
+    return always(column) if passes else never(column)
+
+
+def _exact(value: object, kind: pa.DataType) -> Decimal:
+    if isinstance(value, str) and pa.types.is_integer(kind) and not _INTEGER.fullmatch(value.strip(_BLANK)):
+        raise ValueError(value)
+    return _number(value)
+
+
+def _float(value: object, _: pa.DataType) -> pa.Scalar:
+    return pa.scalar(_round_float(_number(value), pa.float64()), pa.float64())
 
 
 def _text(value: object, data_type: pa.DataType) -> pa.Scalar:
@@ -306,7 +501,7 @@ def _flag(value: object, _: pa.DataType) -> pa.Scalar:
 
 def _date(value: object, data_type: pa.DataType) -> pa.Scalar:
     if isinstance(value, str):
-        value = dt.date.fromisoformat(value.strip())
+        value = _parse_date(value)
     if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
         raise ValueError(value)
     return pa.scalar(value, data_type)
@@ -314,7 +509,7 @@ def _date(value: object, data_type: pa.DataType) -> pa.Scalar:
 
 def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
     if isinstance(value, str):
-        value = _timestamp(value)
+        value = _parse_timestamp(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         value = dt.datetime.combine(value, dt.time())
     if not isinstance(value, dt.datetime):
@@ -323,17 +518,40 @@ def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
         if value.tzinfo is not None:
             raise ValueError(value)
         return pa.scalar(value, pa.timestamp("us"))
-    return pa.scalar(value if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"))
+    return pa.scalar(value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"))
 
 
-def _timestamp(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text.strip())
+def _parse_date(text: str) -> dt.date:
+    match = _DATE.fullmatch(text.strip(_BLANK))
+    if match is None:
+        raise ValueError(text)
+    return dt.date(*map(int, match.groups()))
 
 
-_CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar]] = {
+def _parse_timestamp(text: str) -> dt.datetime:
+    match = _TIMESTAMP.fullmatch(text.strip(_BLANK))
+    if match is None:
+        raise ValueError(text)
+    year, month, day, hour, minute, second, fraction, zone = match.groups(default="")
+    micros = int(fraction.ljust(6, "0")) if fraction else 0
+    return dt.datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, _zone(zone))
+
+
+def _zone(text: str) -> dt.tzinfo | None:
+    if text in ("", "Z", "UTC"):
+        return dt.UTC if text else None
+    digits = text[1:].replace(":", "")
+    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
+    if hours > 18 or minutes > 59 or (hours == 18 and minutes):
+        raise ValueError(text)
+    offset = dt.timedelta(hours=hours, minutes=minutes)
+    return dt.timezone(-offset if text[0] == "-" else offset)
+
+
+_CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar | Decimal]] = {
     "integer": _exact,
-    "decimal": _decimal,
-    "float": lambda value, _: pa.scalar(float(_number(value))),
+    "decimal": _exact,
+    "float": _float,
     "text": _text,
     "binary": _bytes,
     "boolean": _flag,
@@ -345,3 +563,7 @@ _CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar]] = {
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 120 else f"{text[:117]}…")
+
+
+def _short_sql(node: exp.Expr) -> str:
+    return node.sql(dialect="spark")[:80]

@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """column <operator> literal."""
+    """column <operator> literal, the literal in the column's type, or for floating columns a finite double that is not -0.0."""
 
     operator: Operator
     column: Column
@@ -42,7 +42,7 @@ class ColumnComparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """column IN (literals), none of them null."""
+    """column IN (literals), none of them null, in types as in a comparison."""
 
     column: Column
     values: tuple[pa.Scalar, ...]
@@ -120,3 +120,13 @@ def negated(predicate: Predicate) -> Predicate:
             return Constant(None if value is None else not value)
         case _:
             return Not(predicate)
+
+
+def always(column: Column) -> Predicate:
+    """True where the column has a value, else null: a comparison that every value passes."""
+    return Or((Not(IsNull(column)), Constant(None)))
+
+
+def never(column: Column) -> Predicate:
+    """False where the column has a value, else null: a comparison that no value passes."""
+    return And((IsNull(column), Constant(None)))

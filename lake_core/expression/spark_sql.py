@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 
 import pyarrow as pa
 
@@ -17,8 +18,14 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+_SUFFIXES = {pa.int8(): "Y", pa.int16(): "S", pa.int32(): "", pa.int64(): "L"}
+
+
 def literal(value: pa.Scalar) -> str:
-    """A value as a literal that means the same in every session: typed, timestamps with their zone."""
+    """A value as a literal of its own type that means the same in every session: timestamps with their zone.
+
+    Text has no such literal: what a backslash means is a setting, and `${…}` is replaced before anything is parsed.
+    """
     plain = value.as_py()
     if isinstance(plain, bool):
         return "TRUE" if plain else "FALSE"
@@ -31,7 +38,9 @@ def literal(value: pa.Scalar) -> str:
     if isinstance(plain, bytes):
         return f"X'{plain.hex()}'"
     if isinstance(plain, float):
-        return f"{plain!r}D" if plain == plain and abs(plain) != float("inf") else f"CAST('{plain!r}' AS DOUBLE)"
+        return f"{plain!r}D"
     if isinstance(plain, int):
-        return f"{plain}L"
-    return quote_text(plain) if isinstance(plain, str) else f"{plain}BD"
+        return f"{plain}{_SUFFIXES.get(value.type, 'BD')}"
+    if isinstance(plain, decimal.Decimal):
+        return f"CAST('{plain:f}' AS DECIMAL({value.type.precision}, {value.type.scale}))"
+    raise TypeError(f"no literal for {value.type}")

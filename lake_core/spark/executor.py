@@ -62,5 +62,8 @@ def lake_error(error: PySparkException) -> LakeError:
         if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
             return kind(message)
         return SparkJobFailed(f"{name}: {message}")
+    raised = re.findall(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid)\w*: .+)$", str(error), re.MULTILINE)
+    if raised:  # the last line of the worker's traceback
+        return SparkJobFailed(f"a Spark job failed: {raised[-1][:300]}")
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return SparkJobFailed(f"a Spark job failed: {first[:300]}")

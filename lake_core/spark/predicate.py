@@ -12,37 +12,48 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
-from lake_core.expression.spark_sql import literal, quote_identifier, quote_text
+from lake_core.expression.spark_sql import literal, quote_identifier
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
 
 
 def to_column(predicate: Predicate) -> SparkColumn:
-    """The predicate for `DataFrame.where`; it means the same in every session, whatever its time zone."""
+    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings."""
     match predicate:
+        case Comparison(operator="=" | "<=>" as operator, column=column, value=value) if _is_zero(value):
+            return F.coalesce(_equals_zero(column), F.lit(False)) if operator == "<=>" else _equals_zero(column)
         case Comparison(operator=operator, column=column, value=value):
             compared = _compare(operator, _field(column), _literal(value))
             return _with_nan(compared, column) if operator in (">", ">=", "!=") else compared
         case ColumnComparison(operator=operator, left=left, right=right):
             return _compare(operator, _field(left), _field(right))
         case In(column=column, values=values):
-            if not values:
-                return F.when(_field(column).isNotNull(), F.lit(False))
-            return _field(column).isin(*map(_literal, values))
+            others = [value for value in values if not _is_zero(value)]
+            parts = [_field(column).isin(*map(_literal, others))] if others else []
+            if len(others) < len(values):
+                parts.append(_equals_zero(column))
+            return functools.reduce(op.or_, parts) if parts else F.when(_field(column).isNotNull(), F.lit(False))
         case Like(column=column, pattern=pattern):
             return _field(column).like(pattern)
         case IsNull(column=column):
             return _field(column).isNull()
         case Constant(value=value):
             return F.lit(value).cast("boolean")
-        case Not(operand=In(column=column) as operand):
+        case Not(operand=In(column=column) | Comparison(operator="<=>", column=column) as operand):
             return _with_nan(~to_column(operand), column)
         case Not(operand=operand):
             return ~to_column(operand)
         case And(operands=operands):
-            return functools.reduce(op.and_, map(to_column, operands))
+            return _tree(op.and_, [to_column(operand) for operand in operands])
         case Or(operands=operands):
-            return functools.reduce(op.or_, map(to_column, operands))
+            return _tree(op.or_, [to_column(operand) for operand in operands])
+
+
+def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[SparkColumn]) -> SparkColumn:
+    """Many parts as a tree of small depth: Spark recurses into it."""
+    while len(parts) > 1:
+        parts = [functools.reduce(join, parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    return parts[0]
 
 
 def _with_nan(found: SparkColumn, column: Column) -> SparkColumn:
@@ -50,6 +61,18 @@ def _with_nan(found: SparkColumn, column: Column) -> SparkColumn:
     which are above every number, so that Spark would skip groups that have matching rows.
     """
     return found | F.isnan(_field(column)) if pa.types.is_floating(column.type) else found
+
+
+def _equals_zero(column: Column) -> SparkColumn:
+    """Equal to 0.0 or -0.0. Not as an equality: pushed down, it is looked up in the dictionary of a row group, where the two
+    zeros differ; nor in a set, where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
+    """
+    zero = F.lit(0.0)
+    return (_field(column) <= zero) & _with_nan(_field(column) >= zero, column)
+
+
+def _is_zero(value: pa.Scalar) -> bool:
+    return bool(pa.types.is_floating(value.type) and value.as_py() == 0)
 
 
 def _compare(operator: str, left: SparkColumn, right: SparkColumn) -> SparkColumn:
@@ -62,5 +85,4 @@ def _field(column: Column) -> SparkColumn:
 
 def _literal(value: pa.Scalar) -> SparkColumn:
     plain = value.as_py()
-    # `$` may begin a variable, which only an escape keeps from being replaced.
-    return F.expr(quote_text(plain).replace("$", "\\u0024") if isinstance(plain, str) else literal(value))
+    return F.lit(plain) if isinstance(plain, str) else F.expr(literal(value))

@@ -6,33 +6,42 @@ Partition values always come from the log, never from a path.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.path import data_keys
-from lake_core.delta.scan import Scan, plan_scan
+from lake_core.delta.scan import Scan, data_file_missing, plan_scan
 from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
 from lake_core.expression import quote_identifier
+from lake_core.expression.spark_sql import literal
 from lake_core.spark.predicate import to_column
 from lake_core.spark.source import read_with_source
 
 _MANY_PARTITIONS = 16
 """Up to here a union of one scan a partition plans faster than a join on the file's name, and prunes better."""
 
+_STRICT = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever the session says: a file that cannot be read is an error, never fewer rows."""
+
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 _UNREADABLE = re.compile(r":|(?:^|/)[_.][^/]*$")
-_URI_SAFE = re.compile(r"[^A-Za-z0-9;/@&=+$,:_\-!.~'()*\u0080-\U0010ffff]")
+_URI_QUOTED = re.compile(
+    r"[^A-Za-z0-9;/@&=+$,:_\-!.~'()*\u0080-\U0010ffff]|[\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)
+"""What Java's URIs quote in a path: all but these ASCII characters, and the spaces and controls beyond ASCII."""
 
 
 def read_delta(
@@ -47,8 +56,8 @@ def read_delta(
     """A table's rows at one version as a DataFrame. The version is fixed now: later commits do not show in it.
 
     `columns` and `where` (Spark SQL) narrow what is read; timestamps in `where` are UTC unless they say otherwise.
-    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. A file that is gone when Spark comes to read
-    it fails the job.
+    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that is gone
+    already; one that goes before Spark comes to read it fails the job.
     """
     if isinstance(table, DeltaTable):
         opened = table if version is None or version == table.version else DeltaTable.open(table.store, version=version)
@@ -70,8 +79,11 @@ def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
         return spark.createDataFrame([], schema)
     urls = [store.url(key) for key in keys]
     hadoop_reads = all(url.startswith("file://") for url in urls) and not any(_UNREADABLE.search(key) for key in keys)
+    # A session that minds case would read null where a file spells a column differently from the table. And
     # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back null.
-    if not hadoop_reads or "${" in schema.json() or scan.snapshot.metadata.column_mapping.mode == "id":
+    deleted = "deletionVector" in scan.files.column_names and scan.files["deletionVector"].null_count < len(scan.files)
+    exact_names = spark.conf.get("spark.sql.caseSensitive") == "true"
+    if not hadoop_reads or deleted or exact_names or "${" in schema.json() or scan.snapshot.metadata.column_mapping.mode == "id":
         return read_with_source(spark, scan, keys, schema)
     return _native(spark, scan, [url.removeprefix("file://") for url in urls], schema)
 
@@ -83,7 +95,12 @@ def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.Str
     named = T.StructType.fromJson(json.loads(schema_to_json(physical)))
 
     def files(chosen: Sequence[str]) -> DataFrame:
-        frame = spark.read.schema(named).parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in chosen))
+        try:
+            frame = spark.read.options(**_STRICT).schema(named).parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in chosen))
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            raise data_file_missing(scan.snapshot.version, str(error).splitlines()[0]) from error
         return frame if named == data else _renamed(frame, named, data)
 
     if not partition_columns:
@@ -97,8 +114,7 @@ def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.Str
             rows = distinct["\x00row_list"][group].as_py()
             branch = files([paths[row] for row in rows])
             for name in partition_columns:
-                literal = F.lit(_spark_value(distinct[name][group])).cast(schema[name].dataType)
-                branch = branch.withColumn(name, literal)
+                branch = branch.withColumn(name, _partition_value(distinct[name][group]).cast(schema[name].dataType))
             branches.append(branch.select(*map(quote_identifier, schema.names)))
         return reduce(DataFrame.unionAll, branches)
     return _joined(spark, files(paths), values, paths, partition_columns, schema)
@@ -117,26 +133,27 @@ def _joined(
     spark: SparkSession, frame: DataFrame, values: pa.Table, paths: Sequence[str], partition_columns: Sequence[str], schema: T.StructType
 ) -> DataFrame:
     # Spark spells a local file's URI with one slash or with three: offer both. A file that matches neither is an error, not null.
-    names = [f"{prefix}{_URI_SAFE.sub(_percent, path)}" for prefix in ("file:", "file://") for path in paths]
-    lookup = pa.table({"__file": names, "__hit": pa.repeat(True, len(names))})
-    renamed = {f"__p{index}": name for index, name in enumerate(partition_columns)}
+    names = [f"{prefix}{_URI_QUOTED.sub(_percent, path)}" for prefix in ("file:", "file://") for path in paths]
+    own = f"lake_{uuid.uuid4().hex}"  # no column of the table has a name that starts so
+    lookup = pa.table({f"{own}_file": names, f"{own}_hit": pa.repeat(True, len(names))})
+    renamed = {f"{own}_{index}": name for index, name in enumerate(partition_columns)}
     for short, name in renamed.items():
-        column = values[name]
-        column = pc.cast(column, pa.string()) if pa.types.is_null(column.type) else column
-        lookup = lookup.append_column(short, pa.chunked_array([*column.chunks, *column.chunks], column.type))
-    keyed = frame.withColumn("__path", frame.metadataColumn("_metadata").getField("file_path"))
-    joined = keyed.join(F.broadcast(spark.createDataFrame(lookup)), F.col("__path") == F.col("__file"), "left")
-    lost = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col("__path")))
+        lookup = lookup.append_column(short, pa.chunked_array([*values[name].chunks, *values[name].chunks], values[name].type))
+    keyed = frame.withColumn(f"{own}_path", frame.metadataColumn("_metadata").getField("file_path"))
+    joined = keyed.join(F.broadcast(spark.createDataFrame(lookup)), F.col(f"{own}_path") == F.col(f"{own}_file"), "left")
+    lost = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col(f"{own}_path")))
     for short, name in renamed.items():
-        value = F.when(F.col("__hit"), F.col(short)).otherwise(lost.cast(schema[name].dataType)).cast(schema[name].dataType)
-        joined = joined.withColumn(name, value)
+        kind = schema[name].dataType
+        joined = joined.withColumn(name, F.when(F.col(f"{own}_hit"), F.col(short)).otherwise(lost.cast(kind)).cast(kind))
     return joined.select(*map(quote_identifier, schema.names))
 
 
-def _spark_value(scalar: pa.Scalar) -> Any:
+def _partition_value(scalar: pa.Scalar) -> Column:
     value = scalar.as_py()
-    return bytearray(value) if isinstance(value, bytes) else value
+    if isinstance(value, dt.date):  # datetimes too: Python's would go through the session's zone and the Julian calendar
+        return F.expr(literal(scalar))
+    return F.lit(bytearray(value) if isinstance(value, bytes) else value)
 
 
 def _percent(match: re.Match[str]) -> str:
-    return f"%{ord(match[0]):02X}"
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())

@@ -22,7 +22,7 @@ from lake_core.delta.data_file import AddFile, DataFileWriter
 from lake_core.delta.errors import RowsOutsidePredicate, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.schema import schema_from_json
 from lake_core.delta.skipping import matching_partitions
-from lake_core.delta.table import Txn
+from lake_core.delta.table import Txn, check_transaction, partition_predicate
 from lake_core.spark.executor import batch_function, lake_error
 from lake_core.store import ObjectStore
 
@@ -53,7 +53,7 @@ def write_delta(
     if where is not None and mode != "overwrite":
         raise ValueError("where says what an overwrite replaces: it goes with mode='overwrite'")
     schema = arrow_schema(df)
-    target = _target(table, schema, partition_by, storage_options)
+    target = _target(table, schema, partition_by, storage_options, where=where, txn=txn)
     earlier = target.recorded(txn)
     if earlier is not None:
         return earlier
@@ -65,7 +65,7 @@ def write_delta(
 def write_into(df: DataFrame, target: DeltaTable, *, overwrite: bool, where: str | None, txn: Txn | None) -> WriteResult:
     """Append to, or overwrite, a table as its handle shows it. The marker was looked up before."""
     check_fits(arrow_schema(df), target.schema)
-    predicate = target.partition_predicate(where) if where is not None else None
+    predicate = None if where is None else partition_predicate(where, target.schema, target.metadata.partition_columns)
     operation = target.overwrite_operation(where, predicate) if overwrite else target.append_operation()
     adds = _write_files(df, target.store, target.metadata, target.schema)
     if predicate is not None and adds:
@@ -86,13 +86,23 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
 
 
 def _target(
-    table: DeltaTable | str, schema: pa.Schema, partition_by: Sequence[str], storage_options: Mapping[str, Any] | None
+    table: DeltaTable | str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    storage_options: Mapping[str, Any] | None,
+    *,
+    where: str | None,
+    txn: Txn | None,
 ) -> DeltaTable:
     if isinstance(table, DeltaTable):
         target = table
     elif DeltaTable.exists(table, storage_options=storage_options):
         target = DeltaTable.open(table, storage_options=storage_options)
     else:
+        # A table that is created stays: what would be refused later is refused before.
+        check_transaction(txn)
+        if where is not None:
+            partition_predicate(where, schema, partition_by)
         target = DeltaTable.create(table, schema, partition_by=partition_by, storage_options=storage_options, exist_ok=True)
     if partition_by and tuple(partition_by) != target.metadata.partition_columns:
         raise SchemaMismatch(

@@ -18,23 +18,13 @@ ROOT = Path(__file__).parents[3] / "shared" / "cases" / "delta"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in ROOT.glob("*.expected.json"))
 
 REFUSED: dict[str, str] = {
-    "kerneljava-basic-dv-no-checkpoint": "deletionVectors",
-    "krs-compacted-log-files-table": "deletionVectors",
-    "krs-table-with-dv-small": "deletionVectors",
-    "rs-table_with_deletion_logs": "deletionVectors",
-    "golden-type-widening-nested": "typeWidening-preview",
-    "golden-type-widening": "typeWidening-preview",
     "kerneljava-spark-shredded-variant-preview-delta": "variantShredding-preview",
     "kerneljava-spark-variant-stable-feature-checkpoint": "variantType",
     "rs-spark-variant-stable-feature-checkpoint": "variantType",
     "golden-spark-variant-checkpoint": "variantType-preview",
     "krs-unshredded-variant": "variantType-preview",
-    "golden-dv-with-columnmapping": "deletionVectors",
 }
 """Tables that need what this reader does not implement, with the feature that the error must name."""
-
-REFUSED_VERSIONS = {"krs-cdf-table-with-dv": "deletionVectors"}
-"""Tables of which only some versions need a feature that this reader does not implement."""
 
 WITHOUT_DATA = {"krs-app-txn-with-last-updated", "rs-checkpoints", "rs-errlog-a", "rs-errlog-b", "rs-with_checkpoint_no_last_checkpoint"}
 """Cases that hold the log only: rows are then counted from its statistics."""
@@ -67,7 +57,7 @@ ERRORS = [name for name in NAMES if "error" in _expected(name)]
 
 def test_the_collection_is_complete(cases: Path) -> None:
     assert set(REFUSED) <= set(NAMES)
-    assert (len(NAMES), len(READABLE), len(ERRORS), len(REFUSED)) == (146, 114, 20, 12)
+    assert (len(NAMES), len(READABLE), len(ERRORS), len(REFUSED)) == (146, 121, 20, 5)
 
 
 def test_every_plain_table_is_read(cases: Path) -> None:
@@ -104,11 +94,6 @@ def test_travels_to_every_version(cases: Path, name: str) -> None:
     for version, expected in _expected(name)["time_travel"].items():
         table = DeltaTable.open(str(ROOT / name), version=int(version))
         assert table.version == int(version)
-        try:
-            table.files(["path"])
-        except UnsupportedReaderFeature as error:
-            assert error.feature == REFUSED_VERSIONS.get(name)
-            continue
         if "num_files" in expected:
             assert table.files(["path"]).num_rows == expected["num_files"]
         if "num_rows" in expected:

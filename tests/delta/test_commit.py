@@ -97,13 +97,13 @@ def test_a_store_that_stays_silent(lands: bool) -> None:
     store.lands = lands
     table = DeltaTable.create(store, SCHEMA)
     time = Clockwork()
-    operation = Operation("WRITE", transaction=SetTransaction("app", 1, 0))
+    operation = Operation("WRITE", base=table.snapshot, transaction=SetTransaction("app", 1, 0))
     if lands:
         # Reading still works, and the version tells who wrote it.
-        assert commit(table.snapshot, operation, 0, time.pacing()).version == 1
+        assert commit(operation, 0, time.pacing()).version == 1
     else:
         with pytest.raises(CommitOutcomeUnknown, match="same txn marker"):
-            commit(table.snapshot, operation, 0, time.pacing())
+            commit(operation, 0, time.pacing())
         assert time.now > 10
 
 
@@ -120,7 +120,7 @@ def test_a_commit_that_always_loses_gives_up_at_its_deadline() -> None:
     snapshot = DeltaTable.open(Rival(store, at=10**9)).snapshot
     time = Clockwork()
     with pytest.raises(CommitTimeout):
-        commit(snapshot, Operation("WRITE"), 0, time.pacing(1))
+        commit(Operation("WRITE", base=snapshot), 0, time.pacing(1))
     assert table.refresh().version > 5
 
 

@@ -21,11 +21,11 @@ from lake_core.delta.errors import (
     UnsupportedReaderFeature,
     UnsupportedWriterFeature,
 )
-from lake_core.delta.log_segment import checkpoint_key, commit_key
+from lake_core.delta.log_segment import checkpoint_key, commit_key, list_log, log_exists
 from lake_core.delta.path import data_key, encode_path, partition_folder
 from lake_core.delta.snapshot import DamagedCheckpointWarning
 from lake_core.store import LocalStore, MemoryStore
-from tests.delta.tables import SCHEMA, ids, rows
+from tests.delta.tables import SCHEMA, ids, instant, rows
 
 HINT = "_delta_log/_last_checkpoint"
 
@@ -152,6 +152,62 @@ def test_unknown_actions_fields_and_files_are_ignored(store: MemoryStore) -> Non
     ):
         store.put(f"_delta_log/{name}", b"?")
     assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
+
+
+def test_what_is_a_log() -> None:
+    one, other = "00000000000000000001", "80a083e8-7026-4e79-81be-64bd76c43a11"
+    strange = [
+        "notes.json",
+        "13.json",
+        f"{one}.json.tmp",
+        f"{one}.crc",
+        "_last_checkpoint",
+        f"{one}.checkpoint.x.json",
+        f"_changes/{one}.json",
+    ]
+    part = f"{one}.checkpoint.0000000002.0000000002.parquet"
+    for logs in (
+        [f"{one}.json"],
+        [f"{one}.checkpoint.parquet"],
+        [f"{one}.checkpoint.{other}.json"],
+        [part, part.replace("2.000", "1.000")],
+    ):
+        store = MemoryStore()
+        for name in [*strange, part]:
+            store.put(f"_delta_log/{name}", b"{}")
+        assert not log_exists(store)
+        for name in logs:
+            store.put(f"_delta_log/{name}", b"")
+        assert log_exists(store)
+        listing = list_log(store)
+        assert listing.commits or listing.checkpoints
+
+
+def test_a_log_is_found_at_its_first_file(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = list(store.list("_delta_log/"))
+
+    def first_only(prefix: str, start_after: str = "") -> Any:
+        yield next(meta for meta in whole if meta.key.endswith(".json"))
+        pytest.fail("listed on")
+
+    monkeypatch.setattr(store, "list", first_only)
+    assert log_exists(store)
+
+
+def test_properties_that_another_writer_set_do_not_fail_checkpoints(store: MemoryStore) -> None:
+    own = {"delta.deletedFileRetentionDuration": "interval 1 month", "delta.checkpointInterval": "0"}
+    _edit(store, 0, metaData={"configuration": own})
+    for version in (5, 10):
+        store.delete([checkpoint_key(version)])
+    table = DeltaTable.open(store, clock=lambda: instant("2300-01-01T00:00:00"))
+    table.overwrite(rows(0, 1))
+    table.checkpoint()
+    store.delete([commit_key(version) for version in range(14)])
+    reopened = DeltaTable.open(store)
+    assert len(reopened.snapshot.tombstones()) == 12, "how long they are wanted is unknown, so none is forgotten"
+    for _ in range(7):
+        reopened.append(rows(1, 2))
+    assert store.exists(checkpoint_key(20))
 
 
 def test_tags_are_carried_into_checkpoints(store: MemoryStore) -> None:

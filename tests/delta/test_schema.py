@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from lake_core.delta import partition_value
 from lake_core.delta.conform import check_fits, conform_in, conform_out
-from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, MalformedAction, MalformedMetadata, SchemaMismatch
-from lake_core.delta.properties import interval_ms
+from lake_core.delta.errors import (
+    ConstraintViolation,
+    CorruptDataFile,
+    InvalidProperty,
+    MalformedAction,
+    MalformedMetadata,
+    SchemaMismatch,
+)
+from lake_core.delta.properties import check_properties, checkpoint_interval, deleted_file_retention_ms, interval_ms
 from lake_core.delta.schema import schema_from_arrow, schema_from_json, schema_to_json
 
 LEAVES = st.sampled_from(
@@ -89,7 +96,9 @@ def test_schemas_that_are_none(body: object) -> None:
         ("2020-01-01 01:02:03+02:00", pa.timestamp("us", tz="UTC"), "2019-12-31 23:02:03+00:00"),
         ("2020-01-01", pa.timestamp("us", tz="UTC"), "2020-01-01 00:00:00+00:00"),
         ("2020-01-01 01:02:03", pa.timestamp("us"), "2020-01-01 01:02:03"),
-        ("\u0001\u00ff", pa.binary(), str(b"\x01\xff")),
+        ("\u0001\u0002\u0003", pa.binary(), str(b"\x01\x02\x03")),
+        ("\u0001\u00ff", pa.binary(), str(b"\x01\xc3\xbf")),
+        ("😈", pa.binary(), str("😈".encode())),
     ],
 )
 def test_partition_values_of_other_writers(text: str, kind: pa.DataType, value: object) -> None:
@@ -107,11 +116,39 @@ def test_partition_values_of_other_writers(text: str, kind: pa.DataType, value: 
         ("2020-02-30", pa.date32()),
         ("1.234", pa.decimal128(5, 2)),
         ("soon", pa.timestamp("us", tz="UTC")),
+        ("0000-12-31", pa.date32()),
+        ("+10000-01-01", pa.date32()),
+        ("0000-12-31T23:59:59Z", pa.timestamp("us", tz="UTC")),
+        ("9999-12-31T23:59:59-05:00", pa.timestamp("us", tz="UTC")),
+        ("0000-01-01 00:00:00", pa.timestamp("us")),
+        ("a", pa.list_(pa.int64())),
     ],
 )
 def test_partition_values_that_are_none(text: str, kind: pa.DataType) -> None:
     with pytest.raises(MalformedAction, match="'p'"):
         partition_value.parse(pa.array([text]), kind, "p")
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()])
+def test_partition_values_outside_the_calendar_are_not_written(kind: pa.DataType) -> None:
+    first, last = (-62_135_596_800_000_000, 253_402_300_799_999_999) if pa.types.is_timestamp(kind) else (-719_162, 2_932_896)
+    numbers = pa.int64() if pa.types.is_timestamp(kind) else pa.int32()
+    written = partition_value.serialize(pa.array([first, None, last], numbers).cast(kind))
+    assert partition_value.parse(written, kind, "p").cast(numbers).to_pylist() == [first, None, last]
+    for number in (first - 1, last + 1):
+        with pytest.raises(ConstraintViolation, match="9999"):
+            partition_value.serialize(pa.array([0, number], numbers).cast(kind))
+
+
+def test_binary_partition_values_are_text() -> None:
+    """As Spark, the kernels and deltalake read them: what is not UTF-8 would come back as other bytes."""
+    values = pa.array([b"\x01\x02\x03", "é".encode(), b"\\u0061", b"", None])
+    written = partition_value.serialize(values)
+    assert written.to_pylist() == ["\u0001\u0002\u0003", "é", "\\u0061", None, None]
+    assert partition_value.parse(written, pa.binary(), "p").to_pylist() == [b"\x01\x02\x03", "é".encode(), b"\\u0061", None, None]
+    for value in (b"\xff\xfe", b"\x80", b"a\xed\xa0\x80"):
+        with pytest.raises(ConstraintViolation, match="UTF-8"):
+            partition_value.serialize(pa.array([b"a", value]))
 
 
 NESTED = pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.list_(pa.struct([pa.field("z", pa.int64(), nullable=False)])))])
@@ -159,7 +196,7 @@ def test_nested_values_are_conformed_at_every_level() -> None:
         (pa.date32(), pa.timestamp("us", tz="UTC"), False),
         (pa.timestamp("s", tz="Asia/Tokyo"), pa.timestamp("us", tz="UTC"), True),
         (pa.dictionary(pa.int8(), pa.large_string()), pa.string(), True),
-        (pa.null(), pa.string(), False),
+        (pa.null(), pa.string(), True),
     ],
 )
 def test_what_widens(data: pa.DataType, table: pa.DataType, fits: bool) -> None:
@@ -185,3 +222,22 @@ def test_files_may_differ_from_the_table() -> None:
 )
 def test_intervals(text: str, ms: int) -> None:
     assert interval_ms(text, "x") == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "week", "1 month", "interval 1 month", "-1 days", "1 fortnight", "9" * 400 + " days", "99999999999 weeks"]
+)
+def test_intervals_that_are_none(text: str) -> None:
+    with pytest.raises(InvalidProperty, match=r"delta\.x"):
+        interval_ms(text, "delta.x")
+    properties = {"delta.deletedFileRetentionDuration": text}
+    assert deleted_file_retention_ms(properties) is None
+    with pytest.raises(InvalidProperty):
+        check_properties(properties)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "", "1.5", "²"])
+def test_checkpoint_intervals_that_are_none(text: str) -> None:
+    assert checkpoint_interval({"delta.checkpointInterval": text}) == 10 == checkpoint_interval({})
+    with pytest.raises(InvalidProperty):
+        check_properties({"delta.checkpointInterval": text})

@@ -1,15 +1,23 @@
-"""Spark finds the rows that Arrow finds, in a session of any time zone, by the same predicates."""
+"""Spark finds the rows that Arrow finds, in a session of any time zone and settings, by the same predicates."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lake_core.delta import DeltaTable
+from lake_core.expression import parse_predicate
 from lake_core.spark import read_delta, write_delta
+from lake_core.spark.predicate import to_column
 from tests.expression.test_predicates import PREDICATES, ROWS, SCHEMA
 
 
@@ -20,21 +28,113 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
     return table
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
-def test_every_predicate(spark: SparkSession, table: DeltaTable, zone: str) -> None:
-    spark.conf.set("spark.sql.session.timeZone", zone)
+@contextmanager
+def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    before = {key: spark.conf.get(key) for key in conf}
     try:
-        for where, found in PREDICATES:
-            assert sorted(row.id for row in read_delta(spark, table, columns=["id"], where=where).collect()) == found, where
-            assert sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()) == found, where
+        for key, value in conf.items():
+            spark.conf.set(key, value)
+        yield
     finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        for key, old in before.items():
+            spark.conf.set(key, old or "")
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"},
+        {
+            "spark.sql.session.timeZone": "Asia/Tokyo",
+            "spark.sql.ansi.enabled": "false",
+            "spark.sql.caseSensitive": "true",
+            "spark.sql.parser.escapedStringLiterals": "true",
+        },
+    ],
+    ids=["ansi", "other settings"],
+)
+def test_every_predicate(spark: SparkSession, table: DeltaTable, conf: Mapping[str, str]) -> None:
+    wrong = {}
+    with settings(spark, conf):
+        # Many scans in one job: a job each takes longer than what it does.
+        for start in range(0, len(PREDICATES), 24):
+            chosen = PREDICATES[start : start + 24]
+            frames = [
+                read_delta(spark, table, columns=["id"], where=where).withColumn("n", F.lit(n)) for n, (where, _) in enumerate(chosen)
+            ]
+            rows = reduce(DataFrame.unionAll, frames).collect()
+            for n, (where, found) in enumerate(chosen):
+                ids = sorted(row.id for row in rows if row.n == n)
+                if ids != found:
+                    wrong[where] = ids
+                assert sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()) == found, where
+    assert not wrong
 
 
 def test_other_readers_find_nan_too(spark: SparkSession, table: DeltaTable) -> None:
     """Spark's own scan skips row groups by the bounds in Parquet footers, which know nothing of NaN."""
     files = [table.store.url(path) for path in table.files()["path"].to_pylist()]
     assert [row.id for row in spark.read.parquet(*files).where("f > 2").collect()] == [2]
+
+
+@pytest.mark.parametrize("where", ["zero = 0", "zero <=> 0", "zero IN (0, 0.0)", "zero IN (0, 5)", "NOT (one <=> 1)", "one NOT IN (1)"])
+def test_what_parquet_decides_otherwise_is_not_pushed_down(
+    spark: SparkSession, table: DeltaTable, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read_delta(spark, table, where=where).explain(mode="formatted")
+    plan = capsys.readouterr().out
+    assert "FileScan" in plan or "Scan parquet" in plan
+    pushed = "".join(line for line in plan.splitlines() if line.startswith("PushedFilters"))
+    assert not any(name in pushed for name in ("EqualTo", "EqualNullSafe", "In(", "Not(")), pushed
+
+
+@pytest.mark.parametrize("writer", ["ours", "another"])
+@pytest.mark.parametrize("values", [[-0.0] * 3, [0.0] * 3, [-0.0, float("nan")], [-1.0, -0.0], [0.0, 1.0]])
+def test_zeros_and_nan_in_files(spark: SparkSession, tmp_path: Path, values: list[float], writer: str) -> None:
+    data = pa.table({"g": pa.array(values, pa.float64()), "f": pa.array(values, pa.float32())})
+    if writer == "ours":
+        DeltaTable.create(tmp_path / "t", data.schema).append(data)
+    else:
+        write_deltalake(tmp_path / "t", data)
+    table = DeltaTable.open(tmp_path / "t")
+    for name in ("g", "f"):
+        for condition in ("= 0", "<=> 0", "IN (0, 7)", "NOT IN (0)", "!= 0", "< 0", "<= 0", ">= 0", "> 0"):
+            where = f"{name} {condition}"
+            assert read_delta(spark, table, where=where).count() == table.to_arrow(where=where).num_rows, where
+
+
+def test_long_lists_and_chains(spark: SparkSession, table: DeltaTable) -> None:
+    for where in (
+        f"int IN ({', '.join(map(str, range(20_000)))})",
+        f"s IN ('one', {', '.join(repr(str(number)) for number in range(2000))})",
+        " OR ".join(f"(int = {number} AND id = 1)" for number in range(200)),
+        " AND ".join(f"id < {number}" for number in range(2, 200)),
+    ):
+        assert [row.id for row in read_delta(spark, table, where=where).collect()] == [1], where[:80]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_timestamps_without_zone(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    moments = [dt.datetime(2020, 1, 1, 12), dt.datetime(2020, 1, 1, 12, 0, 0, 1), None]
+    write_deltalake(tmp_path / "t", pa.table({"id": [1, 2, 3], "t": pa.array(moments, pa.timestamp("us"))}))
+    table = DeltaTable.open(tmp_path / "t")
+    with settings(spark, {"spark.sql.session.timeZone": zone}):
+        for where, found in {
+            "t = '2020-01-01 12:00:00'": [1],
+            "t > TIMESTAMP_NTZ '2020-01-01 12:00:00'": [2],
+            "t IN ('2020-01-01 12:00:00', '2020-01-01T12:00:00.000001')": [1, 2],
+            "t != '2020-01-01 12:00'": [2],
+        }.items():
+            assert sorted(row.id for row in read_delta(spark, table, where=where).collect()) == found, where
+            assert table.to_arrow(where=where)["id"].to_pylist() == found, where
+
+
+def test_timestamps_without_zone_in_any_frame(spark: SparkSession) -> None:
+    """Not only where a scan or the optimizer takes the predicate apart."""
+    predicate = parse_predicate("t = '2020-01-01 12:00:00'", pa.schema([("t", pa.timestamp("us"))]))
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        frame = spark.sql("SELECT * FROM VALUES (TIMESTAMP_NTZ '2020-01-01 12:00:00'), (TIMESTAMP_NTZ '2020-01-01 17:00:00') AS v(t)")
+        assert frame.where(to_column(predicate)).count() == 1
 
 
 def test_text_that_looks_like_a_variable(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Deletion vectors: which rows of a data file are deleted. Protocol sections: Deletion Vectors, Deletion Vector Format.
+
+All storage kinds: inline, beside the table's files by a random name, and at an absolute path inside the table's root.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyroaring
+
+from lake_core.delta.errors import CorruptDeletionVector
+from lake_core.delta.path import data_key
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+_MAGIC = 1681511377
+_UUID_LENGTH = 20
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_RFC1924 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
+
+
+def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """Row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
+
+    Raises CorruptDeletionVector where it cannot be read or holds another number of rows than it says; PathOutsideTable.
+    """
+    where = f"deletion vector {descriptor.get('storageType')}{descriptor.get('pathOrInlineDv')!r}"
+    try:
+        body = _body(store, descriptor)
+        (magic,) = struct.unpack_from("<i", body)
+        if magic != _MAGIC:
+            raise ValueError(f"magic number {magic}")
+        rows = np.array(pyroaring.BitMap64.deserialize(body[4:]).to_array(), dtype=np.uint64).astype(np.int64)
+    except NotFound as error:
+        raise CorruptDeletionVector(f"{where} is gone ({error}). Restore its file from a backup") from None
+    except (ValueError, TypeError, LookupError, OverflowError, struct.error) as error:
+        raise CorruptDeletionVector(f"{where} cannot be read ({error}). Restore its file from a backup") from None
+    if len(rows) != descriptor.get("cardinality"):
+        raise CorruptDeletionVector(f"{where} holds {len(rows)} rows instead of {descriptor.get('cardinality')}")
+    return rows
+
+
+def _body(store: ObjectStore, descriptor: Mapping[str, Any]) -> bytes:
+    kind, text, size = descriptor["storageType"], descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
+    if not isinstance(size, int) or size < 4:
+        raise ValueError(f"a size of {size!r} bytes")
+    if kind == "i":
+        decoded = _base85(text)
+        if not 0 <= len(decoded) - size < 4:
+            raise ValueError(f"{len(decoded)} bytes instead of {size}")
+        return decoded[:size]
+    if kind == "u":
+        folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_base85(text[-_UUID_LENGTH:]))
+        key = f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
+    elif kind == "p":
+        key = data_key(text, store)
+    else:
+        raise ValueError(f"unknown storage type {kind!r}")
+    offset = descriptor.get("offset") or 0
+    stored = bytes(store.get(key, offset, offset + 4 + size + 4))
+    (length,) = struct.unpack_from(">i", stored)
+    body = stored[4 : 4 + size]
+    (checksum,) = struct.unpack_from(">I", stored, 4 + size)
+    if length != size or zlib.crc32(body) != checksum:
+        raise ValueError("its length or checksum is wrong")
+    return body
+
+
+def _base85(text: str) -> bytes:
+    """Z85, which differs from Python's own base 85 in the alphabet alone.
+
+    Some writers spell a last group of fewer than four bytes with as many `#` in front, which no full group begins with.
+    """
+    last = text[-5:]
+    padding = len(last) - len(last.lstrip("#"))
+    if not 0 < padding < 4:
+        return base64.b85decode(text.translate(_TO_RFC1924))
+    value = 0
+    for character in last[padding:]:
+        value = value * 85 + _Z85.index(character)
+    return base64.b85decode(text[:-5].translate(_TO_RFC1924)) + value.to_bytes(4 - padding, "big")
