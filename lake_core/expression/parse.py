@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import functools
-import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -16,6 +11,17 @@ from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from lake_core.errors import LakeError
+from lake_core.expression.literal import (
+    CONVERT,
+    compare_exactly,
+    exact_scalar,
+    parse_date,
+    parse_timestamp,
+    round_decimal,
+    round_float,
+    round_integer,
+    to_number,
+)
 from lake_core.expression.predicate import (
     FLIPPED,
     And,
@@ -29,7 +35,6 @@ from lake_core.expression.predicate import (
     Operator,
     Or,
     Predicate,
-    always,
     negated,
     never,
 )
@@ -38,20 +43,6 @@ _MAX_TEXT = 1 << 20
 _MAX_TERMS = 100_000
 _MAX_DEPTH = 100
 _MANY_INEQUALITIES = 64
-_MAX_EXPONENT = 400
-"""Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""
-
-_EXACT = decimal.Context(prec=2 * _MAX_EXPONENT + 2, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_DAY = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
-_DATE = re.compile(_DAY)
-_TIMESTAMP = re.compile(
-    _DAY + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
-)
-_BLANK = " \t\n\v\f\r"
-
 _UNDERSTOOD = frozenset(
     {"this", "expression", "expressions", "low", "high", "query", "unnest", "negate", "quoted", "table", "db", "catalog", "to"}
 )
@@ -197,13 +188,13 @@ class _Binder:
             return IsNull(column) if operator == "<=>" else Constant(None)
         value = self._literal(right, column)
         if isinstance(value, Decimal):
-            return _compare_exactly(operator, column, value)
+            return compare_exactly(operator, column, value)
         return Comparison(operator, column, value)
 
     def _in(self, left: exp.Expr, items: list[exp.Expr]) -> Predicate:
         column = self._column(left)
         literals = [self._literal(item, column) for item in items if not _is_null(item.unnest())]
-        values = [_exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
+        values = [exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
         # What is no value of the column's type is equal to none of its values.
         held = tuple(value for value in values if value is not None)
         found = In(column, held) if held else never(column)
@@ -248,7 +239,7 @@ class _Binder:
         value = self._value(node)
         family = _family(column.type)
         try:
-            convert = _CONVERT[family]
+            convert = CONVERT[family]
         except KeyError:
             raise InvalidExpression(
                 f"predicate {_short(self._text)}: columns of type {column.type} cannot be compared ({'.'.join(column.path)})"
@@ -266,7 +257,7 @@ class _Binder:
                 return text
             case exp.Literal(this=text):
                 try:
-                    return _number(text)
+                    return to_number(text)
                 except (ValueError, ArithmeticError):
                     raise InvalidExpression(f"predicate {_short(self._text)}: {_short(text)} is no number that can be compared") from None
             case exp.Neg(this=inner):
@@ -288,17 +279,17 @@ class _Binder:
         kinds = exp.DataType.Type
         try:
             if target.this == kinds.DATE and isinstance(value, str):
-                return _parse_date(value)
+                return parse_date(value)
             if target.this in (kinds.TIMESTAMP, kinds.TIMESTAMPTZ, kinds.TIMESTAMPLTZ, kinds.TIMESTAMPNTZ) and isinstance(value, str):
-                moment = _parse_timestamp(value)
+                moment = parse_timestamp(value)
                 if target.this != kinds.TIMESTAMPNTZ or moment.tzinfo is None:
                     return moment
             if target.this in (kinds.FLOAT, kinds.DOUBLE):
-                return _round_float(_number(value), pa.float32() if target.this == kinds.FLOAT else pa.float64())
+                return round_float(to_number(value), pa.float32() if target.this == kinds.FLOAT else pa.float64())
             if target.this in _INTEGER_BITS:
-                return _round_integer(value, _INTEGER_BITS[target.this])
+                return round_integer(value, _INTEGER_BITS[target.this])
             if target.this == kinds.DECIMAL:
-                return _round_decimal(_number(value), [int(part.name) for part in target.expressions])
+                return round_decimal(to_number(value), [int(part.name) for part in target.expressions])
             if target.this in exp.DataType.TEXT_TYPES and isinstance(value, str):
                 return value
         except (ValueError, ArithmeticError):
@@ -386,179 +377,6 @@ def _one_of(parts: list[Comparison | In]) -> Predicate:
     if len(parts) == 1:
         return parts[0]
     return In(parts[0].column, tuple(value for part in parts for value in (part.values if isinstance(part, In) else (part.value,))))
-
-
-def _number(value: object) -> Decimal:
-    """The number that a literal or a text is. Refuses those that are too long to compute with."""
-    if isinstance(value, str):
-        text = value.strip(_BLANK)
-        if not _NUMBER.fullmatch(text) or len(text) > 2 * _MAX_EXPONENT:
-            raise ValueError(text)
-        value = Decimal(text)
-    if isinstance(value, float):
-        # The shortest decimal that is this double: what a decimal of as many digits would become.
-        value = Decimal(repr(value))
-    if not isinstance(value, Decimal) or not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT:
-        raise ValueError(value)
-    return value
-
-
-def _round_integer(value: object, bits: int) -> Decimal:
-    if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANK)):
-        raise ValueError(value)
-    number = _number(value)
-    if number != number.to_integral_value(context=_EXACT) or not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise ValueError(number)
-    return number
-
-
-def _round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
-    precision, scale = (*parameters, 10, 0)[:2] if not parameters else (*parameters, 0)[:2]
-    if not 0 <= scale <= precision <= 38:
-        raise ValueError(parameters)
-    rounded = number.quantize(Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
-    if rounded.copy_abs() >= Decimal(1).scaleb(precision - scale):
-        raise ValueError(number)
-    return rounded
-
-
-def _round_float(number: Decimal, kind: pa.DataType) -> float:
-    """Rounded once: by way of a double, a float may come out as its neighbour."""
-    rounded: float = float(number) if pa.types.is_float64(kind) else pa.scalar(str(number)).cast(kind).as_py()
-    if not math.isfinite(rounded):
-        raise ValueError(number)
-    return rounded + 0.0  # -0.0 becomes 0.0
-
-
-@functools.cache
-def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
-    """The least and the greatest value of a type of whole numbers or decimals, and the step between them."""
-    if pa.types.is_decimal(kind):
-        step = Decimal(1).scaleb(-kind.scale)
-        greatest = Decimal("9" * kind.precision).scaleb(-kind.scale, _EXACT)
-        return greatest.copy_negate(), greatest, step
-    bits = kind.bit_width
-    if pa.types.is_signed_integer(kind):
-        return Decimal(-(1 << bits - 1)), Decimal((1 << bits - 1) - 1), Decimal(1)
-    return Decimal(0), Decimal((1 << bits) - 1), Decimal(1)
-
-
-def _exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
-    """The number in this type; None if it is no value of it."""
-    least, greatest, step = _limits(kind)
-    if not least <= number <= greatest or number.quantize(step, decimal.ROUND_FLOOR, _EXACT) != number:
-        return None
-    return pa.scalar(number if pa.types.is_decimal(kind) else int(number), kind)
-
-
-def _compare_exactly(operator: Operator, column: Column, number: Decimal) -> Predicate:
-    """Compare with a number that may be none of the column's type: the comparison with its neighbours that means the same."""
-    _, greatest, step = _limits(column.type)
-    floor = number.quantize(step, decimal.ROUND_FLOOR, _EXACT)
-    if floor != number:
-        if operator in ("<", "<="):
-            operator, number = "<=", floor
-        elif operator in (">", ">="):
-            operator, number = ">", floor
-    value = _exact_scalar(number, column.type)
-    if value is not None:
-        return Comparison(operator, column, value)
-    if operator == "<=>":
-        return Constant(False)
-    passes = operator == "!=" or operator in (("<", "<=") if number > greatest else (">", ">="))
-    return always(column) if passes else never(column)
-
-
-def _exact(value: object, kind: pa.DataType) -> Decimal:
-    if isinstance(value, str) and pa.types.is_integer(kind) and not _INTEGER.fullmatch(value.strip(_BLANK)):
-        raise ValueError(value)
-    return _number(value)
-
-
-def _float(value: object, _: pa.DataType) -> pa.Scalar:
-    return pa.scalar(_round_float(_number(value), pa.float64()), pa.float64())
-
-
-def _text(value: object, data_type: pa.DataType) -> pa.Scalar:
-    if not isinstance(value, str):
-        raise ValueError(value)
-    return pa.scalar(value, data_type)
-
-
-def _bytes(value: object, data_type: pa.DataType) -> pa.Scalar:
-    if not isinstance(value, (bytes, str)):
-        raise ValueError(value)
-    return pa.scalar(value.encode() if isinstance(value, str) else value, data_type)
-
-
-def _flag(value: object, _: pa.DataType) -> pa.Scalar:
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        value = value.lower() == "true"
-    if not isinstance(value, bool):
-        raise ValueError(value)
-    return pa.scalar(value)
-
-
-def _date(value: object, data_type: pa.DataType) -> pa.Scalar:
-    if isinstance(value, str):
-        value = _parse_date(value)
-    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
-        raise ValueError(value)
-    return pa.scalar(value, data_type)
-
-
-def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
-    if isinstance(value, str):
-        value = _parse_timestamp(value)
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        value = dt.datetime.combine(value, dt.time())
-    if not isinstance(value, dt.datetime):
-        raise ValueError(value)
-    if data_type.tz is None:
-        if value.tzinfo is not None:
-            raise ValueError(value)
-        return pa.scalar(value, pa.timestamp("us"))
-    return pa.scalar(value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"))
-
-
-def _parse_date(text: str) -> dt.date:
-    match = _DATE.fullmatch(text.strip(_BLANK))
-    if match is None:
-        raise ValueError(text)
-    return dt.date(*map(int, match.groups()))
-
-
-def _parse_timestamp(text: str) -> dt.datetime:
-    match = _TIMESTAMP.fullmatch(text.strip(_BLANK))
-    if match is None:
-        raise ValueError(text)
-    year, month, day, hour, minute, second, fraction, zone = match.groups(default="")
-    micros = int(fraction.ljust(6, "0")) if fraction else 0
-    return dt.datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, _zone(zone))
-
-
-def _zone(text: str) -> dt.tzinfo | None:
-    if text in ("", "Z", "UTC"):
-        return dt.UTC if text else None
-    digits = text[1:].replace(":", "")
-    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
-    if hours > 18 or minutes > 59 or (hours == 18 and minutes):
-        raise ValueError(text)
-    offset = dt.timedelta(hours=hours, minutes=minutes)
-    return dt.timezone(-offset if text[0] == "-" else offset)
-
-
-_CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar | Decimal]] = {
-    "integer": _exact,
-    "decimal": _exact,
-    "float": _float,
-    "text": _text,
-    "binary": _bytes,
-    "boolean": _flag,
-    "date": _date,
-    "timestamp": _instant,
-    "timestamp_ntz": _instant,
-}
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,202 @@
+"""Literals of Spark SQL as values of a column's type: strictly spelled, exact, and rounded only where SQL rounds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import functools
+import math
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+
+from lake_core.expression.predicate import Column, Comparison, Constant, Operator, Predicate, always, never
+
+_MAX_EXPONENT = 400
+"""Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""
+
+_EXACT = decimal.Context(prec=2 * _MAX_EXPONENT + 2, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DAY = r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+_DATE = re.compile(_DAY)
+_TIMESTAMP = re.compile(
+    _DAY + r"(?:[T ]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(?: ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?))?)?"
+)
+_BLANK = " \t\n\v\f\r"
+
+
+def to_number(value: object) -> Decimal:
+    """The number that a literal or a text is. Refuses those that are too long to compute with."""
+    if isinstance(value, str):
+        text = value.strip(_BLANK)
+        if not _NUMBER.fullmatch(text) or len(text) > 2 * _MAX_EXPONENT:
+            raise ValueError(text)
+        value = Decimal(text)
+    if isinstance(value, float):
+        # The shortest decimal that is this double: what a decimal of as many digits would become.
+        value = Decimal(repr(value))
+    if not isinstance(value, Decimal) or not value.is_finite() or abs(value.adjusted()) > _MAX_EXPONENT:
+        raise ValueError(value)
+    return value
+
+
+def round_integer(value: object, bits: int) -> Decimal:
+    if isinstance(value, str) and not _INTEGER.fullmatch(value.strip(_BLANK)):
+        raise ValueError(value)
+    number = to_number(value)
+    if number != number.to_integral_value(context=_EXACT) or not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(number)
+    return number
+
+
+def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
+    precision, scale = (*parameters, 10, 0)[:2] if not parameters else (*parameters, 0)[:2]
+    if not 0 <= scale <= precision <= 38:
+        raise ValueError(parameters)
+    rounded = number.quantize(Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
+    if rounded.copy_abs() >= Decimal(1).scaleb(precision - scale):
+        raise ValueError(number)
+    return rounded
+
+
+def round_float(number: Decimal, kind: pa.DataType) -> float:
+    """Rounded once: by way of a double, a float may come out as its neighbour."""
+    rounded: float = float(number) if pa.types.is_float64(kind) else pa.scalar(str(number)).cast(kind).as_py()
+    if not math.isfinite(rounded):
+        raise ValueError(number)
+    return rounded + 0.0  # -0.0 becomes 0.0
+
+
+@functools.cache
+def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
+    """The least and the greatest value of a type of whole numbers or decimals, and the step between them."""
+    if pa.types.is_decimal(kind):
+        step = Decimal(1).scaleb(-kind.scale)
+        greatest = Decimal("9" * kind.precision).scaleb(-kind.scale, _EXACT)
+        return greatest.copy_negate(), greatest, step
+    bits = kind.bit_width
+    if pa.types.is_signed_integer(kind):
+        return Decimal(-(1 << bits - 1)), Decimal((1 << bits - 1) - 1), Decimal(1)
+    return Decimal(0), Decimal((1 << bits) - 1), Decimal(1)
+
+
+def exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
+    """The number in this type; None if it is no value of it."""
+    least, greatest, step = _limits(kind)
+    if not least <= number <= greatest or number.quantize(step, decimal.ROUND_FLOOR, _EXACT) != number:
+        return None
+    return pa.scalar(number if pa.types.is_decimal(kind) else int(number), kind)
+
+
+def compare_exactly(operator: Operator, column: Column, number: Decimal) -> Predicate:
+    """Compare with a number that may be none of the column's type: the comparison with its neighbours that means the same."""
+    _, greatest, step = _limits(column.type)
+    floor = number.quantize(step, decimal.ROUND_FLOOR, _EXACT)
+    if floor != number:
+        if operator in ("<", "<="):
+            operator, number = "<=", floor
+        elif operator in (">", ">="):
+            operator, number = ">", floor
+    value = exact_scalar(number, column.type)
+    if value is not None:
+        return Comparison(operator, column, value)
+    if operator == "<=>":
+        return Constant(False)
+    passes = operator == "!=" or operator in (("<", "<=") if number > greatest else (">", ">="))
+    return always(column) if passes else never(column)
+
+
+def _exact(value: object, kind: pa.DataType) -> Decimal:
+    if isinstance(value, str) and pa.types.is_integer(kind) and not _INTEGER.fullmatch(value.strip(_BLANK)):
+        raise ValueError(value)
+    return to_number(value)
+
+
+def _float(value: object, _: pa.DataType) -> pa.Scalar:
+    return pa.scalar(round_float(to_number(value), pa.float64()), pa.float64())
+
+
+def text_value(value: object, data_type: pa.DataType) -> pa.Scalar:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return pa.scalar(value, data_type)
+
+
+def _bytes(value: object, data_type: pa.DataType) -> pa.Scalar:
+    if not isinstance(value, (bytes, str)):
+        raise ValueError(value)
+    return pa.scalar(value.encode() if isinstance(value, str) else value, data_type)
+
+
+def _flag(value: object, _: pa.DataType) -> pa.Scalar:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        value = value.lower() == "true"
+    if not isinstance(value, bool):
+        raise ValueError(value)
+    return pa.scalar(value)
+
+
+def _date(value: object, data_type: pa.DataType) -> pa.Scalar:
+    if isinstance(value, str):
+        value = parse_date(value)
+    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+        raise ValueError(value)
+    return pa.scalar(value, data_type)
+
+
+def _instant(value: object, data_type: pa.DataType) -> pa.Scalar:
+    if isinstance(value, str):
+        value = parse_timestamp(value)
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = dt.datetime.combine(value, dt.time())
+    if not isinstance(value, dt.datetime):
+        raise ValueError(value)
+    if data_type.tz is None:
+        if value.tzinfo is not None:
+            raise ValueError(value)
+        return pa.scalar(value, pa.timestamp("us"))
+    return pa.scalar(value.astimezone(dt.UTC) if value.tzinfo else value.replace(tzinfo=dt.UTC), pa.timestamp("us", tz="UTC"))
+
+
+def parse_date(text: str) -> dt.date:
+    match = _DATE.fullmatch(text.strip(_BLANK))
+    if match is None:
+        raise ValueError(text)
+    return dt.date(*map(int, match.groups()))
+
+
+def parse_timestamp(text: str) -> dt.datetime:
+    match = _TIMESTAMP.fullmatch(text.strip(_BLANK))
+    if match is None:
+        raise ValueError(text)
+    year, month, day, hour, minute, second, fraction, zone = match.groups(default="")
+    micros = int(fraction.ljust(6, "0")) if fraction else 0
+    return dt.datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, _zone(zone))
+
+
+def _zone(text: str) -> dt.tzinfo | None:
+    if text in ("", "Z", "UTC"):
+        return dt.UTC if text else None
+    digits = text[1:].replace(":", "")
+    hours, minutes = (int(digits), 0) if len(digits) < 3 else (int(digits[:-2]), int(digits[-2:]))
+    if hours > 18 or minutes > 59 or (hours == 18 and minutes):
+        raise ValueError(text)
+    offset = dt.timedelta(hours=hours, minutes=minutes)
+    return dt.timezone(-offset if text[0] == "-" else offset)
+
+
+CONVERT: dict[str, Callable[[object, pa.DataType], pa.Scalar | Decimal]] = {
+    "integer": _exact,
+    "decimal": _exact,
+    "float": _float,
+    "text": text_value,
+    "binary": _bytes,
+    "boolean": _flag,
+    "date": _date,
+    "timestamp": _instant,
+    "timestamp_ntz": _instant,
+}
