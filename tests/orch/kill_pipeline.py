@@ -7,7 +7,7 @@ arguments, and what a test wants is in a file there.
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,23 @@ def by_spark(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFra
     return spark.session.createDataFrame(batch(0))
 
 
+def by_spark_worker(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
+    """Dies not in the step's process but in a Python worker of Spark, half-way through its rows."""
+    died = str(Path(plan()["root"]) / "died")
+
+    def half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, 1)
+            if not os.path.exists(died):
+                open(died, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch.slice(1)
+
+    half.__module__ = "__main__"  # the worker need not have the tests
+    frame = spark.session.createDataFrame(batch(0))
+    return frame.mapInArrow(half, frame.schema)
+
+
 def asset(function: Callable[..., Any], name: str, retries: int) -> dg.AssetsDefinition:
     policy = dg.RetryPolicy(max_retries=retries) if retries else None
     return dg.asset(name=name, metadata={"lake/mode": "append"}, retry_policy=policy)(function)
@@ -88,6 +105,8 @@ assets = [
     asset(by_hand, "by_hand", retries=0),
     asset(by_hand, "by_hand_retried", retries=1),
     asset(by_spark, "by_spark", retries=0),
+    asset(by_spark_worker, "by_spark_worker", retries=0),
+    asset(by_spark_worker, "by_spark_worker_retried", retries=1),
 ]
 
 

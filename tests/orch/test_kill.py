@@ -143,3 +143,19 @@ def test_killed_after_the_commit_of_a_spark_frame(bench: Bench) -> None:
     assert resumed.success
     assert bench.ids("by_spark") == ONE_BATCH
     assert resumed.metadata["lake/skipped"] is True
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("asset", ["by_spark_worker", "by_spark_worker_retried"])
+def test_a_python_worker_of_spark_is_killed_half_way(bench: Bench, asset: str) -> None:
+    """Spark runs on one thread here and tries a task once, so the step fails: by policy or from failure it writes once."""
+    bench.die("in the worker")
+    outcome = bench.run(asset)
+    if asset == "by_spark_worker":
+        assert not outcome.success
+        assert bench.ids(asset) == []
+        outcome = bench.resume(asset, outcome)
+    assert outcome.success
+    assert (bench.root / "died").exists()
+    assert bench.ids(asset) == ONE_BATCH
+    assert outcome.metadata["lake/skipped"] is False
