@@ -45,12 +45,13 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | N
     whole = snapshot.metadata.arrow_schema
     schema = whole if columns_ is None else _chosen(whole, columns_)
     predicate = None if where is None else parse_predicate(where, whole)
-    optional = {"stats": predicate is not None, "deletionVector": snapshot.has_deletion_vectors()}
+    named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
+    # Statistics are by far the largest column: partition values alone often decide.
+    optional = {"stats": not named <= set(snapshot.partition_columns), "deletionVector": snapshot.has_deletion_vectors()}
     files = snapshot.files(["path", "partitionValues", "size", *(name for name, needed in optional.items() if needed)])
     read = schema
     if predicate is not None:
         files = files.filter(pa.array(skip(files, predicate, snapshot.metadata)))
-        named = {column.path[0] for column in columns(predicate)}
         read = pa.schema([*schema, *(child for child in whole if child.name in named and child.name not in schema.names)])
     return Scan(snapshot, schema, predicate, files, read)
 
