@@ -23,6 +23,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCheckpoint
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
+from lake_core.delta.numpy_arrays import booleans
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
@@ -332,7 +333,7 @@ def stats_json(parsed: pa.StructArray) -> pa.Array:
 
 def _rows_where(struct: pa.StructArray, present: pa.BooleanArray) -> pa.StructArray:
     """The rows of one action; they mostly stand side by side, and then nothing is copied."""
-    rows = np.flatnonzero(present.to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(booleans(present))
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         return struct.slice(int(rows[0]), len(rows))
     return struct.filter(present)

@@ -21,6 +21,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol
 from lake_core.delta.action_fields import ADD_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.numpy_arrays import integers, texts
 
 _MARKER = "lake-orch:version"
 _PARALLEL_BLOCK = 8 << 20
@@ -79,7 +80,7 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
     if version.drop_null().to_pylist() != [number for number, _ in commits]:
         raise CorruptCommit(f"a commit between versions {commits[0][0]} and {commits[-1][0]} has the field {_MARKER!r}, which is reserved")
     version = pc.fill_null_forward(version)
-    position = pa.array(np.arange(len(table)))
+    position = integers(np.arange(len(table)))
     protocol: Protocol | None = None
     domains: list[DomainMetadata] = []
     for number, data in commits:
@@ -150,13 +151,13 @@ def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
 def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
     """Partition values as the protocol's map<string,string>, one entry a partition column, from a struct of strings."""
     rows, width = len(struct), len(keys)
-    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
-    names = pa.array(list(keys), pa.string())
+    offsets = integers(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
+    names = texts(keys)
     if not width:
         return pa.MapArray.from_arrays(offsets, names, names)
     values = pa.concat_arrays([pc.struct_field(struct, [key]) for key in keys])
-    row_major = pa.array(np.arange(rows * width).reshape(width, rows).T.ravel())
-    return pa.MapArray.from_arrays(offsets, names.take(pa.array(np.tile(np.arange(width), rows))), values.take(row_major))
+    row_major = integers(np.arange(rows * width).reshape(width, rows).T.ravel())
+    return pa.MapArray.from_arrays(offsets, names.take(integers(np.tile(np.arange(width), rows))), values.take(row_major))
 
 
 def _json_schema(partition_keys: Sequence[str]) -> pa.Schema:

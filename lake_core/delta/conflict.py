@@ -22,6 +22,7 @@ from lake_core.delta.errors import (
     MetadataChanged,
     ProtocolChanged,
 )
+from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.replay import file_key
 from lake_core.delta.skipping import matching_partitions
 from lake_core.delta.snapshot import Snapshot
@@ -108,7 +109,7 @@ def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> No
         case Reads.WHOLE_TABLE:
             read_added, read_removed = added, removed
         case predicate:
-            read_added = added.filter(pa.array(matching_partitions(added, predicate, metadata)))
+            read_added = added.filter(mask(matching_partitions(added, predicate, metadata)))
             # Removes need not carry partition values: what this operation read is what it removes.
             read_removed = removed.slice(0, 0)
     if len(read_added):

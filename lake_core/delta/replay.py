@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_file import CommitRun
+from lake_core.delta.numpy_arrays import integers, mask, numbers
 
 
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
@@ -70,7 +71,7 @@ def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) ->
     for run in runs:
         for table, flag in ((run.adds, True), (run.removes, False)):
             keys.append(file_key(table))
-            order.append(table["position"].to_numpy() + base)
+            order.append(numbers(table["position"]) + base)
             is_add.append(np.full(len(table), flag))
         kept.append((run.adds if adds else run.removes).select(columns))
         base += 1 + max((int(pc.max(t["position"]).as_py() or 0) for t in (run.adds, run.removes) if len(t)), default=0)
@@ -82,15 +83,16 @@ def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) ->
     # Within one key the action with the greatest position is in force.
     by_position = np.argsort(positions, kind="stable")
     winners = np.zeros(len(positions), dtype=bool)
-    winners[by_position[_last_of_each(all_keys.take(pa.array(by_position))).to_numpy()]] = True
-    return pa.concat_tables(kept).filter(pa.array(winners[flags == adds])), all_keys
+    winners[by_position[numbers(_last_of_each(all_keys.take(integers(by_position))))]] = True
+    return pa.concat_tables(kept).filter(mask(winners[flags == adds])), all_keys
 
 
 def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
     """Row numbers of the last occurrence of each key, ascending."""
-    rows = pa.table({"key": keys, "row": pa.array(np.arange(len(keys)))})
-    last = rows.group_by("key", use_threads=False).aggregate([("row", "max")])["row_max"].combine_chunks()
-    return last.take(pc.sort_indices(last))
+    codes = numbers(keys.combine_chunks().dictionary_encode().indices)
+    last = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
+    last[codes] = np.arange(len(codes))  # of several rows with one code the last is kept
+    return integers(np.sort(last))
 
 
 def _without(table: pa.Table, seen: pa.ChunkedArray) -> pa.Table:

@@ -15,6 +15,7 @@ from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.deletion_vector import deleted_rows
 from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing, SchemaMismatch
+from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.path import data_keys
 from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot
@@ -51,7 +52,7 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | N
     files = snapshot.files(["path", "partitionValues", "size", *(name for name, needed in optional.items() if needed)])
     read = schema
     if predicate is not None:
-        files = files.filter(pa.array(skip(files, predicate, snapshot.metadata)))
+        files = files.filter(mask(skip(files, predicate, snapshot.metadata)))
         read = pa.schema([*schema, *(child for child in whole if child.name in named and child.name not in schema.names)])
     return Scan(snapshot, schema, predicate, files, read)
 
@@ -98,7 +99,7 @@ class DataFiles:
         if gone is not None:
             if len(gone) and gone[-1] >= count:
                 raise CorruptDeletionVector(f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {count}")
-            table = table.filter(pa.array(np.isin(np.arange(count), gone, invert=True)))
+            table = table.filter(mask(np.isin(np.arange(count), gone, invert=True)))
         return (table if self.predicate is None else table.filter(to_arrow(self.predicate))).select(self.schema.names)
 
     def _read_parquet(self, index: int, wanted: pa.Schema) -> tuple[pa.Table, int]:

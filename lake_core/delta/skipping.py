@@ -22,6 +22,7 @@ from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
 from lake_core.delta.column_mapping import ColumnMapping
 from lake_core.delta.errors import MalformedAction
+from lake_core.delta.numpy_arrays import booleans, integers, numbers
 from lake_core.expression import (
     And,
     Column,
@@ -52,7 +53,7 @@ def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str]
     values = files["partitionValues"].combine_chunks()
     typed = []
     for name in chosen:
-        text = pc.map_lookup(values, pa.scalar(keys[name]), "first") if len(values) else pa.array([], pa.string())
+        text = pc.map_lookup(values, pa.scalar(keys[name]), "first") if len(values) else pa.nulls(0, pa.string())
         typed.append(partition_value.parse(text, schema.field(name).type, name))
     return pa.Table.from_arrays(typed, schema=pa.schema([pa.field(name, schema.field(name).type) for name in chosen]))
 
@@ -71,10 +72,10 @@ def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
     if named <= set(partition_columns) or not keep.any():
         return keep
     # Statistics are parsed only for the files that the partition values leave.
-    chosen = pa.array(np.flatnonzero(keep))
+    chosen = integers(np.flatnonzero(keep))
     wanted = [column for column in columns(predicate) if column.path[0] not in partition_columns]
     statistics = _Statistics(files["stats"].take(chosen), wanted, metadata.column_mapping)
-    keep[chosen.to_numpy()] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
+    keep[numbers(chosen)] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
     return keep
 
 
@@ -215,10 +216,10 @@ class _Skipper:
 
 
 def _evaluate(table: pa.Table, predicate: Predicate) -> Mask:
-    number = pa.array(np.arange(len(table)))
-    rows = table.append_column(pa.field("\x00row", pa.int64()), number).filter(to_arrow(predicate))["\x00row"].to_numpy()
+    number = integers(np.arange(len(table)))
+    rows = table.append_column(pa.field("\x00row", pa.int64()), number).filter(to_arrow(predicate))["\x00row"]
     answer = np.zeros(len(table), dtype=bool)
-    answer[rows] = True
+    answer[numbers(rows)] = True
     return answer
 
 
@@ -231,7 +232,7 @@ def _any(masks: Sequence[Mask]) -> Mask:
 
 
 def _true_or_unknown(answer: pa.Array) -> Mask:
-    return np.asarray(pc.fill_null(answer, True).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return booleans(pc.fill_null(answer, True))
 
 
 def _bound_type(kind: pa.DataType) -> pa.DataType | None:

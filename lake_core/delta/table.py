@@ -29,6 +29,7 @@ from lake_core.delta.errors import (
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_creatable, check_writable
 from lake_core.delta.history import find_transaction, history
 from lake_core.delta.log_segment import log_exists
+from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import check_properties, checkpoint_interval
 from lake_core.delta.schema import PrimitiveType, schema_from_arrow, schema_to_json
@@ -231,7 +232,7 @@ class DeltaTable:
         snapshot = self._snapshot
         files = snapshot.files(["path", "partitionValues", "size"])
         if predicate is not None:
-            files = files.filter(pa.array(matching_partitions(files, predicate, snapshot.metadata)))
+            files = files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
         parameters = {"mode": "Overwrite", "partitionBy": partition_by_text(snapshot.partition_columns)}
         if where is not None:
             parameters["predicate"] = where
