@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
+from benchmarks.promises import tell
 from benchmarks.reference_tables import CASES, count
 
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
@@ -57,11 +58,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("names", nargs="*", choices=["cases", "open", "plan", "large", "commits", []], help="which (default: all)")
+    parser.add_argument(
+        "names", nargs="*", choices=["cases", "promises", "open", "plan", "large", "commits", []], help="which (default: all)"
+    )
     options = parser.parse_args()
-    chosen = set(options.names) or {"cases", "open", "plan", "large", "commits"}
+    chosen = set(options.names) or {"cases", "promises", "open", "plan", "large", "commits"}
     if "cases" in chosen:
         count() if CASES.exists() else print(f"not measured: {CASES} is absent")
+    if "promises" in chosen:
+        tell()
     with tempfile.TemporaryDirectory() as folder:
         if chosen & {"open", "plan"}:
             table = Path(folder) / "table"
