@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lake_core.delta.column_mapping import MODE_PROPERTY, ColumnMapping
 from lake_core.delta.errors import MalformedAction, MalformedMetadata, MalformedProtocol
-from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json
+from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json, structs
 
 _Plain = TypeVar("_Plain", str, int)
 
@@ -198,7 +198,13 @@ def _parse_schema(text: str) -> StructType:
         raise MalformedMetadata("the table's schemaString holds half of a surrogate pair, which is no text") from None
     except (ValueError, RecursionError) as error:
         raise MalformedMetadata(f"the table's schemaString is not JSON: {error}") from None
-    return schema_from_json(body)
+    schema = schema_from_json(body)
+    for struct in structs(schema):
+        names = struct.names
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise MalformedMetadata(f"the table's schema has the column {twice!r} twice")
+    return schema
 
 
 def _partition_columns(listed: Any, schema: StructType) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class Checkpoint:
         self._top: list[pq.ParquetFile] | None = None
         self._sidecars: list[pq.ParquetFile] | None = None
         self._transactions: pa.Table | None = None
+        self._vectors: bool | None = None
 
     @property
     def version(self) -> int:
@@ -100,16 +101,21 @@ class Checkpoint:
 
     @_damage_told
     def has_deletion_vectors(self) -> bool:
-        """Whether any add may have a deletion vector: told from the schema and its statistics, without reading rows."""
-        name = "add.deletionVector.storageType"
-        return any(not _all_null(file, name) for file in [*self._top_files(), *self._sidecar_files()] if name in _leaves(file))
+        """Whether any add has a deletion vector."""
+        # From the column itself, not from the footer's statistics: asking for those ends the process where they are damaged.
+        if self._vectors is None:
+            name = "add.deletionVector.storageType"
+            files = [file for file in [*self._top_files(), *self._sidecar_files()] if name in _leaves(file)]
+            kinds = [pc.struct_field(self._read(file, [name])["add"], ["deletionVector", "storageType"]) for file in files]
+            self._vectors = any(kind.null_count < len(kind) for kind in kinds)
+        return self._vectors
 
     @_damage_told
     def tags(self) -> dict[str, dict[str, str | None]]:
         """The tags of the add actions by path, of those that have any."""
         tags: dict[str, dict[str, str | None]] = {}
         for file in [*self._top_files(), *self._sidecar_files()]:
-            if any(leaf.startswith("add.tags.") and not _all_null(file, leaf) for leaf in _leaves(file)):
+            if any(leaf.startswith("add.tags.") for leaf in _leaves(file)):
                 struct = self._read(file, ["add.path", "add.tags"])["add"].combine_chunks()
                 chosen = struct.filter(pc.struct_field(struct, ["tags"]).is_valid())
                 tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
@@ -151,12 +157,8 @@ class Checkpoint:
         found: list[dict[str, Any]] = []
         for file in self._top_files():
             leaves = [leaf for leaf in _leaves(file) if leaf.startswith(f"{action}.")]
-            groups = _row_groups_with(file, leaves)
-            if groups:
-                try:
-                    column = file.read_row_groups(groups, columns=leaves)[action].combine_chunks()
-                except (pa.ArrowException, OSError, ValueError) as error:
-                    raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
+            if leaves:
+                column = self._read(file, leaves)[action].combine_chunks()
                 found += [_plain(row, column.type) for row in column.drop_null().to_pylist()]
         return found
 
@@ -240,25 +242,6 @@ def _sidecar_key(path: Any) -> str:
 def _leaves(file: pq.ParquetFile) -> list[str]:
     schema = file.schema
     return [schema.column(index).path for index in range(len(schema))]
-
-
-def _all_null(file: pq.ParquetFile, leaf: str) -> bool:
-    return not _row_groups_with(file, [leaf])
-
-
-def _row_groups_with(file: pq.ParquetFile, leaves: Sequence[str]) -> list[int]:
-    """Row groups in which any of these leaf columns may hold a value."""
-    indexes = [index for index, path in enumerate(_leaves(file)) if path in leaves]
-    groups = []
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        for index in indexes:
-            column = group.column(index)
-            statistics = column.statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count < column.num_values:
-                groups.append(number)
-                break
-    return groups
 
 
 def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:

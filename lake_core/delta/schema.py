@@ -147,28 +147,33 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
     return struct
 
 
-def check_names(struct: StructType, path: str = "") -> None:
-    """Raises SchemaMismatch where a struct has no fields names or names that are equal but for case."""
-    seen: dict[str, str] = {}
-    for child in struct.fields:
-        if not child.name:
-            raise SchemaMismatch(f"a column{' of ' + path if path else ''} has an empty name")
-        other = seen.setdefault(child.name.lower(), child.name)
-        if other is not child.name:
-            raise SchemaMismatch(f"columns {path}{other!r} and {path}{child.name!r} are the same name: Delta ignores case")
-        for nested in _structs(child.type):
-            check_names(nested, f"{path}{child.name}.")
+def check_names(schema: StructType) -> None:
+    """Raises SchemaMismatch where a struct at any level has an empty name, or names that are equal but for case."""
+    for struct in structs(schema):
+        seen: dict[str, str] = {}
+        for child in struct.fields:
+            if not child.name:
+                raise SchemaMismatch("a column has an empty name")
+            if child.name.lower() in seen:
+                other = seen[child.name.lower()]
+                raise SchemaMismatch(f"columns {other!r} and {child.name!r} are the same name: Delta ignores case")
+            seen[child.name.lower()] = child.name
 
 
-def _structs(data_type: DataType) -> Iterator[StructType]:
+def structs(data_type: DataType) -> Iterator[StructType]:
+    """Every struct in a type, at any depth, itself included."""
     match data_type:
-        case StructType():
+        case StructType(fields=fields):
             yield data_type
+            for child in fields:
+                yield from structs(child.type)
         case ArrayType(element=element):
-            yield from _structs(element)
+            yield from structs(element)
         case MapType(key=key, value=value):
-            yield from _structs(key)
-            yield from _structs(value)
+            yield from structs(key)
+            yield from structs(value)
+        case PrimitiveType():
+            pass
 
 
 def _type_from_json(body: Any, depth: int) -> DataType:

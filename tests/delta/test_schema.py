@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake_core.delta import partition_value
+from lake_core.delta.action import Metadata
 from lake_core.delta.conform import check_fits, conform_in, conform_out
 from lake_core.delta.errors import (
     ConstraintViolation,
@@ -241,3 +242,15 @@ def test_checkpoint_intervals_that_are_none(text: str) -> None:
     assert checkpoint_interval({"delta.checkpointInterval": text}) == 10 == checkpoint_interval({})
     with pytest.raises(InvalidProperty):
         check_properties({"delta.checkpointInterval": text})
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
+def test_names_that_cannot_stand_side_by_side(names: tuple[str, str]) -> None:
+    inner = pa.struct([pa.field(name, pa.int64()) for name in names])
+    for kind in (inner, pa.list_(inner), pa.map_(pa.string(), pa.struct([pa.field("x", inner)]))):
+        with pytest.raises(SchemaMismatch):
+            schema_from_arrow(pa.schema([("column", kind)]))
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("a", "a")]
+    body = {"id": "x", "schemaString": json.dumps({"type": "struct", "fields": fields})}
+    with pytest.raises(MalformedMetadata, match="twice"):
+        Metadata.from_json(body)
