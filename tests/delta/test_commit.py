@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from lake_core.store import MemoryStore
 from lake_core.store.object_store import Bytes, ObjectMeta
 from lake_core.testing import FaultStore
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.processes import SPAWN, run_together
 
 LOST = StoreUnavailable("no answer", key="k")
 
@@ -150,13 +150,7 @@ def _append_many(url: str, worker: int, appends: int) -> None:
 def test_eight_processes_append_to_one_table(tmp_path: Path, appends: int) -> None:
     url = str(tmp_path / "table")
     DeltaTable.create(url, SCHEMA)
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(url, worker, appends)) for worker in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 8
+    run_together(_append_many, [(url, worker, appends) for worker in range(8)])
     table = DeltaTable.open(url)
     assert table.version == 8 * appends
     assert ids(table.to_arrow()) == list(range(8 * appends * 2))
@@ -178,14 +172,8 @@ def _same_marker(url: str, barrier: object) -> None:
 def test_processes_with_one_marker_write_once(tmp_path: Path) -> None:
     url = str(tmp_path / "table")
     DeltaTable.create(url, SCHEMA)
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(4)
-    workers = [context.Process(target=_same_marker, args=(url, barrier)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 4
+    barrier = SPAWN.Barrier(4)
+    run_together(_same_marker, [(url, barrier)] * 4)
     table = DeltaTable.open(url)
     assert (table.version, ids(table.to_arrow())) == (1, [0, 1, 2, 3, 4])
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import deltalake
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.processes import run_together
 
 
 def _append(url: str, options: dict[str, object], worker: int) -> None:
@@ -20,13 +19,7 @@ def _append(url: str, options: dict[str, object], worker: int) -> None:
 
 def test_processes_race_on_one_table(s3_url: str, s3_options: dict[str, object]) -> None:
     DeltaTable.create(s3_url, SCHEMA, partition_by=["p"], storage_options=s3_options)
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append, args=(s3_url, s3_options, worker)) for worker in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 4
+    run_together(_append, [(s3_url, s3_options, worker) for worker in range(4)])
     table = DeltaTable.open(s3_url, storage_options=s3_options)
     assert (table.version, ids(table.to_arrow())) == (20, list(range(40)))
     theirs = {

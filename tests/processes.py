@@ -1,0 +1,20 @@
+"""Several processes at once, for tests of races."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from multiprocessing.context import SpawnContext
+from typing import Any
+
+SPAWN: SpawnContext = multiprocessing.get_context("spawn")
+
+
+def run_together(target: Callable[..., None], arguments: Sequence[tuple[Any, ...]]) -> None:
+    """Run `target` once with each of these arguments, each in a process of its own, and see that every one ended well."""
+    workers = [SPAWN.Process(target=target, args=each) for each in arguments]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * len(workers)
