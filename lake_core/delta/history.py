@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lake_core.delta.commit_file import read_commit_info, single_actions
-from lake_core.delta.log_segment import commit_key, list_log
+from lake_core.delta.commit_time import CommitTimes
+from lake_core.delta.log_segment import commit_key
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
@@ -17,13 +18,17 @@ _LOOK_BACK = 1000
 
 
 def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
-    """The commits up to the snapshot's version that the log still holds, newest first: `version` and the commitInfo's fields."""
-    versions = sorted((v for v in list_log(snapshot.store, end=snapshot.version).commits if v <= snapshot.version), reverse=True)
+    """The commits that lead to the snapshot's version and that the log still holds, newest first.
+
+    Each has its `version`, its `timestamp` (milliseconds since the epoch, by which `DeltaTable.open(timestamp=)` goes) and the
+    other fields of its commitInfo.
+    """
+    times = CommitTimes(snapshot)
     found = []
-    for version in versions if limit is None else versions[:limit]:
+    for version in times.versions if limit is None else times.versions[:limit]:
         info = read_commit_info(version, snapshot.store.get(commit_key(version)))
         # Old writers leave a `version` of null in commitInfo: the file's name tells.
-        found.append({"version": version, **info} | {"version": version})
+        found.append({"version": version, **info} | {"version": version, "timestamp": times.at(version, info)})
     return found
 
 

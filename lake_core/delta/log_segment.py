@@ -1,7 +1,8 @@
 """Which log files make up one version of a table: the newest usable checkpoint and every commit after it.
 
-Protocol sections: Delta Log Entries, Checkpoints, Last Checkpoint File. `_last_checkpoint` is a hint: it may be missing,
-stale, cut or wrong, and is never a reason to fail.
+Protocol sections: Delta Log Entries, Checkpoints, Last Checkpoint File, Log Compaction Files. `_last_checkpoint` is a hint: it
+may be missing, stale, cut or wrong, and is never a reason to fail. A compaction file stands for the commits that it names, and
+where it turns out damaged, they stand for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from lake_core.delta.errors import DeltaError, LogGap, TableNotFound, VersionNotFound
 from lake_core.errors import NotFound
@@ -20,6 +22,7 @@ LAST_CHECKPOINT = f"{LOG_FOLDER}/_last_checkpoint"
 SIDECARS_FOLDER = f"{LOG_FOLDER}/_sidecars"
 
 _COMMIT = re.compile(r"([0-9]{20})\.json$")
+_COMPACTED = re.compile(r"([0-9]{20})\.([0-9]{20})\.compacted\.json$")
 _CLASSIC = re.compile(r"([0-9]{20})\.checkpoint\.parquet$")
 _PART = re.compile(r"([0-9]{20})\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet$")
 _UUID = re.compile(r"([0-9]{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)$")
@@ -28,6 +31,11 @@ _UUID = re.compile(r"([0-9]{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)
 def commit_key(version: int) -> str:
     """Where the commit of a version stands in the log."""
     return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def compaction_key(first: int, last: int) -> str:
+    """Where the file that compacts the commits `first` to `last` stands in the log."""
+    return f"{LOG_FOLDER}/{first:020d}.{last:020d}.compacted.json"
 
 
 def checkpoint_key(version: int) -> str:
@@ -49,15 +57,29 @@ class LogSegment:
 
     version: int
     checkpoint: CheckpointFiles | None
-    commits: tuple[int, ...]
-    """Versions of the commits to replay on the checkpoint, ascending, without gaps, the last one being `version`."""
+    entries: tuple[tuple[int, int], ...]
+    """The (first, last) versions of each log file to replay on the checkpoint, ascending, without gaps up to `version`: a commit
+    where they are equal, else a compaction of those commits."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether a compaction file is among the entries."""
+        return any(first != last for first, last in self.entries)
+
+
+def entry_key(first: int, last: int) -> str:
+    """Where the log file of an entry of a `LogSegment` stands."""
+    return commit_key(last) if first == last else compaction_key(first, last)
 
 
 @dataclass(slots=True)
 class LogListing:
     """What a log folder holds, as far as it was listed."""
 
-    commits: set[int] = field(default_factory=set)
+    commits: dict[int, datetime] = field(default_factory=dict)
+    """When the store says that each commit was put."""
+    compactions: dict[int, list[int]] = field(default_factory=dict)
+    """The last versions of the compaction files, by their first ones."""
     checkpoints: list[CheckpointFiles] = field(default_factory=list)
     """Complete ones only, ascending by version; several may share a version."""
 
@@ -66,7 +88,7 @@ class LogListing:
 
         A way that is barred by a missing commit is yielded as the error that says so.
         """
-        latest = max(self.commits | {found.version for found in self.checkpoints}, default=-1)
+        latest = max([*self.commits, *(found.version for found in self.checkpoints)], default=-1)
         target = latest if version is None else version
         if target > latest or target < 0:
             yield VersionNotFound(f"version {target} does not exist: the latest is {latest}")
@@ -74,16 +96,41 @@ class LogListing:
         bases: list[CheckpointFiles | None] = [found for found in reversed(self.checkpoints) if found.version <= target]
         for base in [*bases, None]:
             first = base.version + 1 if base else 0
-            wanted = range(first, target + 1)
-            missing = next((number for number in wanted if number not in self.commits), None)
+            compacted = self._path(first, target) if self.compactions else None
+            if compacted is not None:
+                segment = LogSegment(target, base, compacted)
+                if segment.is_compacted:
+                    yield segment
+            missing = next((number for number in range(first, target + 1) if number not in self.commits), None)
             if missing is None:
-                yield LogSegment(target, base, tuple(wanted))
-            else:
+                yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
+            elif compacted is None:
                 since = f"the checkpoint of version {base.version}" if base else "the start of the log"
                 yield LogGap(
                     f"commit {missing} is missing between {since} and version {target}. "
                     f"Restore {commit_key(missing)} from a backup, or open a version outside the gap"
                 )
+
+    def _path(self, first: int, target: int) -> tuple[tuple[int, int], ...] | None:
+        """The fewest log files that hold the commits `first` to `target`; None where they leave a gap."""
+        if first > target:
+            return ()
+        cost: dict[int, int] = {target + 1: 0}
+        chosen: dict[int, int] = {}
+        for number in range(target, first - 1, -1):
+            ends = [last for last in self.compactions.get(number, ()) if number < last and last + 1 in cost]
+            if number in self.commits and number + 1 in cost:
+                ends.append(number)
+            if ends:
+                chosen[number] = min(ends, key=lambda last: cost[last + 1])
+                cost[number] = 1 + cost[chosen[number] + 1]
+        if first not in chosen:
+            return None
+        path = []
+        while first <= target:
+            path.append((first, chosen[first]))
+            first = chosen[first] + 1
+        return tuple(path)
 
 
 def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> LogListing:
@@ -96,7 +143,9 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
         if end is not None and name[:20].isdigit() and int(name[:20]) > end:
             break
         if match := _COMMIT.fullmatch(name):
-            listing.commits.add(int(match[1]))
+            listing.commits[int(match[1])] = meta.last_modified
+        elif match := _COMPACTED.fullmatch(name):
+            listing.compactions.setdefault(int(match[1]), []).append(int(match[2]))
         elif match := (_CLASSIC.fullmatch(name) or _UUID.fullmatch(name)):
             listing.checkpoints.append(CheckpointFiles(int(match[1]), (meta.key,)))
         elif match := _PART.fullmatch(name):
@@ -142,13 +191,13 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
     Raises TableNotFound, VersionNotFound or LogGap once no way is left and none was yielded.
     """
     hint = read_last_checkpoint(store)
-    tried: set[CheckpointFiles | None] = set()
+    tried: set[tuple[CheckpointFiles | None, bool]] = set()
     first_error: DeltaError | None = None
     if hint is not None and (version is None or hint <= version):
         listing = list_log(store, start=hint, end=version)
         for segment in listing.segments(version):
             if isinstance(segment, LogSegment) and segment.checkpoint is not None:
-                tried.add(segment.checkpoint)
+                tried.add((segment.checkpoint, segment.is_compacted))
                 yield segment
     listing = list_log(store)
     if not listing.commits and not listing.checkpoints:
@@ -156,8 +205,8 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
     for segment in listing.segments(version):
         if isinstance(segment, DeltaError):
             first_error = first_error or segment
-        elif segment.checkpoint not in tried:
-            tried.add(segment.checkpoint)
+        elif (segment.checkpoint, segment.is_compacted) not in tried:
+            tried.add((segment.checkpoint, segment.is_compacted))
             yield segment
     if not tried and first_error is not None:
         raise first_error

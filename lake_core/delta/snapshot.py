@@ -19,6 +19,7 @@ from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import (
     CorruptCheckpoint,
+    CorruptCommit,
     DeltaError,
     MalformedAction,
     MalformedMetadata,
@@ -28,7 +29,7 @@ from lake_core.delta.errors import (
     VersionNotFound,
 )
 from lake_core.delta.features import check_readable
-from lake_core.delta.log_segment import CheckpointFiles, LogSegment, checkpoint_key, commit_key, find_segments, newer_versions
+from lake_core.delta.log_segment import CheckpointFiles, LogSegment, checkpoint_key, entry_key, find_segments, newer_versions
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -176,6 +177,9 @@ def load_snapshot(store: ObjectStore, version: int | None = None, *, _damaged: t
             except CorruptCheckpoint as error:
                 first_error = first_error or error
                 continue
+            except _DamagedCompaction as error:
+                first_error = first_error or CorruptCommit(str(error))  # the commits themselves may be there
+                continue
             except (MalformedAction, MalformedMetadata, MalformedProtocol) as error:
                 if segment.checkpoint is None:
                     raise
@@ -191,7 +195,21 @@ def load_snapshot(store: ObjectStore, version: int | None = None, *, _damaged: t
 
 
 def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
-    commits = _read_commits(store, segment.commits)
+    if segment.is_compacted:
+        try:
+            return _replay_segment(store, segment)
+        except (CorruptCommit, MalformedAction, MalformedMetadata, MalformedProtocol, VersionNotFound) as error:
+            files = ", ".join(entry_key(first, last) for first, last in segment.entries if first != last)
+            raise _DamagedCompaction(f"{files} cannot be used ({error})") from None
+    return _replay_segment(store, segment)
+
+
+class _DamagedCompaction(Exception):
+    """A version cannot be rebuilt by way of a compaction file."""
+
+
+def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
+    commits = _read_entries(store, segment.entries)
     checkpoint = Checkpoint(store, segment.checkpoint) if segment.checkpoint else None
     base_protocol = checkpoint.protocol() if checkpoint else None
     if base_protocol is None and not any(found for version, data in commits for found in single_actions(version, data, "protocol")):
@@ -200,6 +218,9 @@ def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
         )
     base_metadata = checkpoint.metadata() if checkpoint else None
     protocol, metadata, runs, domains = _replay_singles(commits, base_protocol, base_metadata)
+    for first, last in segment.entries:
+        if first != last:
+            _check_reconciled(runs, first, last)
     if metadata is None:
         raise MissingMetadata(
             f"the log of {store.url()} has no metaData action up to version {segment.version}: it is not a complete table"
@@ -210,12 +231,31 @@ def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
     return Snapshot(store, segment.version, protocol, metadata, checkpoint, tuple(runs), _latest_domains(known))
 
 
+def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:
+    """A compaction holds each file and marker once. Some writers leave all the commits' actions there, and not in their order."""
+    run = next(run for run in runs if last in run.versions)
+    keys = [replay.file_key(table.filter(pc.equal(table["commit"], last))) for table in (run.adds, run.removes)]
+    files = pa.chunked_array([chunk for key in keys for chunk in key.chunks], pa.string())
+    apps = run.transactions.filter(pc.equal(run.transactions["commit"], last))["appId"]
+    for names in (files, apps):
+        if pc.count_distinct(names).as_py() < len(names):
+            raise CorruptCommit(f"{entry_key(first, last)} holds actions that overrule one another")
+
+
 def _read_commits(store: ObjectStore, versions: Sequence[int]) -> list[tuple[int, bytes]]:
+    return _read_entries(store, [(version, version) for version in versions])
+
+
+def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
     try:
-        found = store.get_many([commit_key(version) for version in versions])
+        found = store.get_many([entry_key(first, last) for first, last in entries])
     except NotFound as error:
         raise VersionNotFound(f"{error.key} vanished while it was read: the log was cleaned up. Open the table again") from None
-    return list(zip(versions, found, strict=True))
+    for (first, last), data in zip(entries, found, strict=True):
+        # Several commits without one action are far less likely than a file that lost its bytes.
+        if first != last and not data.strip():
+            raise CorruptCommit(f"{entry_key(first, last)} is empty")
+    return [(last, data) for (_, last), data in zip(entries, found, strict=True)]
 
 
 def _replay_singles(

@@ -16,6 +16,7 @@ from lake_core.delta.action import Metadata, Protocol, SetTransaction
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
+from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import check_fits, rows_to_write
 from lake_core.delta.data_file import AddFile, DataFileWriter
@@ -120,17 +121,28 @@ class DeltaTable:
         url_or_store: Location,
         *,
         version: int | None = None,
+        timestamp: Instant | None = None,
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> DeltaTable:
-        """The table at `version`, the latest by default.
+        """The table at `version`, or the last one committed at or before `timestamp`; the latest by default.
+
+        A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
 
         Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
         Missing… and Malformed… errors.
         """
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise ValueError(f"a version is a whole number, not {version!r}")
-        return cls(load_snapshot(_store(url_or_store, storage_options), version), clock or system_clock)
+        if timestamp is not None:
+            if version is not None:
+                raise ValueError("a table is opened at a version or at a timestamp, not at both")
+            parse_instant(timestamp)
+        snapshot = load_snapshot(_store(url_or_store, storage_options), version)
+        if timestamp is not None:
+            stood = CommitTimes(snapshot).version_at(timestamp)
+            snapshot = snapshot if stood == snapshot.version else load_snapshot(snapshot.store, stood)
+        return cls(snapshot, clock or system_clock)
 
     @classmethod
     def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -243,7 +255,8 @@ class DeltaTable:
         return self._snapshot.transaction_version(app_id)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The commits up to this version, newest first: `version` and the fields of their commitInfo."""
+        """The commits up to this version, newest first: `version`, `timestamp` (when it was committed, in milliseconds since
+        the epoch) and the other fields of their commitInfo."""
         return history(self._snapshot, limit)
 
     def checkpoint(self) -> None:

@@ -1,0 +1,191 @@
+"""When each version was committed, and which version stood at an instant.
+
+The time of a commit is when the store says that its file was put, made monotone as Spark does: never less than a millisecond
+after the commit before, because copied logs have their files' times in any order. Where `delta.enableInCommitTimestamps` is
+active it is what the commit itself says, and follows the log wherever it is copied. Milliseconds since the epoch.
+Protocol section: In-Commit Timestamps.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from lake_core.delta.commit_file import read_commit_info
+from lake_core.delta.errors import CorruptCommit, VersionNotFound
+from lake_core.delta.log_segment import commit_key, list_log
+from lake_core.delta.snapshot import Snapshot
+from lake_core.errors import NotFound
+
+_ENABLED = "delta.enableInCommitTimestamps"
+_ENABLED_AT = "delta.inCommitTimestampEnablementVersion"
+_HEAD = 64 << 10
+"""Bytes of a commit that hold its commitInfo, which stands first where it carries the time."""
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+Instant: TypeAlias = "dt.datetime | str"
+"""An aware datetime, or the ISO 8601 text of one."""
+
+
+class CommitTimes:
+    """The times of the commits up to a snapshot that the log still holds."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._store = snapshot.store
+        self._latest = snapshot.version
+        listing = list_log(snapshot.store, end=snapshot.version)
+        self._times: dict[int, int] = {}
+        last: int | None = None
+        for version in sorted(listing.commits):
+            put = _milliseconds(listing.commits[version])
+            last = put if last is None else max(put, last + 1)
+            self._times[version] = last
+        first = snapshot.version
+        while first - 1 in listing.commits:
+            first -= 1
+        bases = [found.version for found in listing.checkpoints if found.version >= first]
+        self.earliest = first if not first else min(bases, default=snapshot.version)
+        """The first version that can be rebuilt and has a time."""
+        self._own_from = _enabled_from(snapshot.metadata.configuration)
+        self._own: dict[int, int | None] = {}
+
+    @property
+    def versions(self) -> list[int]:
+        """The versions whose commits the log still holds, newest first."""
+        return sorted(self._times, reverse=True)
+
+    def at(self, version: int, info: dict[str, Any] | None = None) -> int:
+        """When a version was committed; `info` is its commitInfo where it was read already.
+
+        Raises VersionNotFound where its commit is no longer in the log.
+        """
+        if version not in self._times:
+            raise VersionNotFound(f"the log no longer holds {commit_key(version)}, so when version {version} was committed is not known")
+        if self._own_from is not None and version >= self._own_from:
+            own = self._in_commit(version) if info is None else in_commit_time(info)
+            if own is not None:
+                return own
+        return self._times[version]
+
+    def text(self, version: int) -> str:
+        """When a version was committed, for messages."""
+        return instant_of(self.at(version)).isoformat(timespec="milliseconds")
+
+    def version_at(self, when: Instant) -> int:
+        """The latest version that was committed at or before an instant.
+
+        Raises VersionNotFound for an instant before the first version that can be rebuilt, or after the last commit: what
+        stands then is not settled yet.
+        """
+        asked = parse_instant(when)
+        self._check_any()
+        found = self.latest_until(asked)
+        if found is None:
+            raise VersionNotFound(
+                f"no version stood at {asked.isoformat()}: the first that can be rebuilt, version {self.earliest}, was committed at "
+                f"{self.text(self.earliest)}. Ask for that instant or a later one"
+            )
+        if asked > instant_of(self.at(self._latest)):
+            raise VersionNotFound(
+                f"{asked.isoformat()} lies after the last commit, version {self._latest} of {self.text(self._latest)}: later commits "
+                f"may still fall before it. Ask for that instant, or leave the timestamp away for the latest version"
+            )
+        return found
+
+    def latest_until(self, when: dt.datetime) -> int | None:
+        """The latest version committed at or before an instant, None if there is none."""
+        low, high = self.earliest, self._latest + 1
+        self._check_any()
+        # The times rise with the version, so that few commits have to be read.
+        while low < high:
+            middle = (low + high) // 2
+            if instant_of(self.at(middle)) <= when:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1 if low > self.earliest else None
+
+    def earliest_from(self, when: dt.datetime) -> int | None:
+        """The first version committed at or after an instant, None if there is none."""
+        before = self.latest_until(when - dt.timedelta(microseconds=1))
+        found = self.earliest if before is None else before + 1
+        return found if found <= self._latest else None
+
+    def _check_any(self) -> None:
+        if self._latest not in self._times:
+            raise VersionNotFound(
+                f"the log no longer holds {commit_key(self._latest)}, so when version {self._latest} was committed is not known. "
+                f"Open the table by its version"
+            )
+
+    def _in_commit(self, version: int) -> int | None:
+        if version not in self._own:
+            key = commit_key(version)
+            try:
+                head = self._store.get(key, 0, _HEAD)
+                lines = bytes(head).split(b"\n")
+                if head.size > len(head):
+                    lines.pop()  # cut
+                info = next(_infos(lines), None)
+                if info is None and head.size > len(head):
+                    info = read_commit_info(version, self._store.get(key))
+            except NotFound:
+                raise VersionNotFound(f"{key} vanished while it was read: the log was cleaned up") from None
+            except ValueError as error:
+                raise CorruptCommit(f"{key} holds a line that is not JSON: {error}") from None
+            self._own[version] = in_commit_time(info or {})
+        return self._own[version]
+
+
+def in_commit_time(info: dict[str, Any]) -> int | None:
+    """The time that a commitInfo carries itself."""
+    own = info.get("inCommitTimestamp")
+    return own if type(own) is int and abs(own) < 2**53 else None
+
+
+def instant_of(milliseconds: int) -> dt.datetime:
+    """Milliseconds since the epoch as a datetime; cut to what Python's calendar holds."""
+    try:
+        return _EPOCH + dt.timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return (dt.datetime.max if milliseconds > 0 else dt.datetime.min).replace(tzinfo=dt.UTC)
+
+
+def parse_instant(when: Instant) -> dt.datetime:
+    """An instant that a caller gave. Raises ValueError for text that is none, and for one without a time zone."""
+    found = when
+    if isinstance(found, str):
+        try:
+            found = dt.datetime.fromisoformat(found)
+        except ValueError:
+            raise ValueError(f"{when!r} is no timestamp: use ISO 8601, such as 2024-01-31T12:00:00Z") from None
+    if not isinstance(found, dt.datetime):
+        raise ValueError(f"a timestamp is an aware datetime or ISO 8601 text, not {when!r}")
+    if found.tzinfo is None or found.utcoffset() is None:
+        cure = (
+            f"{when}Z" if isinstance(when, str) and ("T" in when or " " in when) else "….replace(tzinfo=datetime.UTC), or end the text in Z"
+        )
+        raise ValueError(f"the timestamp {when!s} has no time zone, so it names no instant. If it is UTC, use {cure}")
+    return found
+
+
+def _infos(lines: list[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if b'"commitInfo"' in line:
+            body = json.loads(line)
+            if isinstance(body, dict) and isinstance(body.get("commitInfo"), dict):
+                yield body["commitInfo"]
+
+
+def _enabled_from(properties: Mapping[str, str]) -> int | None:
+    """The first version whose commit carries its time, None where they do not."""
+    if properties.get(_ENABLED, "false").lower() != "true":
+        return None
+    text = properties.get(_ENABLED_AT, "0")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _milliseconds(when: dt.datetime) -> int:
+    return (when - _EPOCH) // dt.timedelta(milliseconds=1)
