@@ -6,9 +6,12 @@ partition values and statistics go by physical names in both.
 
 from __future__ import annotations
 
+import itertools
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,6 +21,7 @@ from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, St
 MODE_PROPERTY = "delta.columnMapping.mode"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _ID = "delta.columnMapping.id"
+_MAX_ID = "delta.columnMapping.maxColumnId"
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -57,6 +61,25 @@ class ColumnMapping:
                 raise MalformedMetadata(f"column {child.name!r} has the column mapping id of another column: {child.metadata[_ID]}")
         return names
 
+    def data_file_schema(self, names: list[str]) -> pa.Schema:
+        """The columns of these names as data files are written: physical names and field ids, everything nullable."""
+        return pa.schema([self._file_field(child) for child in self.physical_schema(names).fields])
+
+    def _file_field(self, child: StructField) -> pa.Field:
+        ids = {_FIELD_ID: str(child.metadata[_ID])} if self.mode != "none" and _ID in child.metadata else None
+        return pa.field(child.name, self._file_type(child.type), metadata=ids)
+
+    def _file_type(self, kind: DataType) -> pa.DataType:
+        match kind:
+            case StructType(fields=fields):
+                return pa.struct([self._file_field(child) for child in fields])
+            case ArrayType(element=element):
+                return pa.list_(pa.field("element", self._file_type(element)))
+            case MapType(key=key, value=value):
+                return pa.map_(self._file_type(key), self._file_type(value))
+            case _:
+                return kind.to_arrow()
+
     def _name(self, child: StructField) -> str:
         name = child.metadata.get(_PHYSICAL_NAME)
         if not isinstance(name, str) or (self.mode == "id" and type(child.metadata.get(_ID)) is not int):
@@ -76,6 +99,43 @@ class ColumnMapping:
                 return MapType(self._type(key), self._type(value), nulls)
             case _:
                 return kind
+
+
+def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_names: bool) -> tuple[StructType, dict[str, str]]:
+    """A schema whose fields all have an id and a physical name, and the properties that go with it.
+
+    `keep_names`: fields without a physical name keep their own (their files exist already); else they get one that no rename
+    ever touches. Fields that have both are left as they are.
+    """
+    used = [child.metadata[_ID] for child in walk(schema) if type(child.metadata.get(_ID)) is int]
+    text = properties.get(_MAX_ID, "0")
+    counter = itertools.count(max([*used, int(text) if text.isascii() and text.isdigit() else 0]) + 1)
+
+    def mapped(kind: DataType) -> DataType:
+        match kind:
+            case StructType(fields=fields):
+                return StructType(tuple(mapped_field(child) for child in fields))
+            case ArrayType(element=element, contains_null=nulls):
+                return ArrayType(mapped(element), nulls)
+            case MapType(key=key, value=value, value_contains_null=nulls):
+                return MapType(mapped(key), mapped(value), nulls)
+            case _:
+                return kind
+
+    def mapped_field(child: StructField) -> StructField:
+        own = dict(child.metadata)
+        if type(own.get(_ID)) is not int:
+            own[_ID] = next(counter)
+        own.setdefault(_PHYSICAL_NAME, child.name if keep_names else f"col-{uuid.uuid4()}")
+        return StructField(child.name, mapped(child.type), child.nullable, own)
+
+    result = StructType(tuple(mapped_field(child) for child in schema.fields))
+    return result, {**properties, _MAX_ID: str(next(counter) - 1)}
+
+
+def without_mapping(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A field's metadata without what column mapping keeps there."""
+    return {key: value for key, value in metadata.items() if key not in (_ID, _PHYSICAL_NAME)}
 
 
 def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:

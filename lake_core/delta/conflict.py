@@ -1,19 +1,21 @@
-"""Whether an operation can be replayed on top of commits that won the race. delta-spark's rules at level Serializable.
+"""Whether an operation can be replayed on top of commits that won the race: delta-spark's rules.
 
-Checked per winning commit run in this order: protocol, metadata, application markers, added files, removed files.
+Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the loser's
+isolation level counts. Where delta-spark asks whether an added file lies in a partition that was read, its statistics are asked
+as well: a file that provably holds no row that the operation's predicate is true for could not have changed its outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.delta.action import Metadata, SetTransaction
-from lake_core.delta.commit_file import CommitRun
+from lake_core.delta.action import Metadata, Protocol, SetTransaction
+from lake_core.delta.commit_file import CommitRun, read_commit_info
 from lake_core.delta.errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
@@ -22,11 +24,14 @@ from lake_core.delta.errors import (
     MetadataChanged,
     ProtocolChanged,
 )
+from lake_core.delta.features import supported_features
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.replay import file_key
-from lake_core.delta.skipping import matching_partitions
+from lake_core.delta.skipping import skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.expression import Predicate
+
+ISOLATION_PROPERTY = "delta.isolationLevel"
 
 
 class Reads(Enum):
@@ -37,34 +42,88 @@ class Reads(Enum):
     WHOLE_TABLE = "whole table"
 
 
+class Isolation(Enum):
+    """Which commits that won the race an operation may follow."""
+
+    SERIALIZABLE = "Serializable"
+    """As if the operations had run one after another, in the order of their versions."""
+    WRITE_SERIALIZABLE = "WriteSerializable"
+    """As if they had run one after another in some order: blind appends may slip in unseen."""
+    SNAPSHOT = "SnapshotIsolation"
+    """For commits that change no data: whatever was added does not matter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What an operation read and takes away; decides which other commits it may follow."""
 
     reads: Reads | Predicate
-    """A predicate names partition columns only."""
+    read_files: pa.Table | None
+    """The file actions that it opened, or decided on (path, deletionVector if any)."""
     removed: pa.Table | None
     """The file actions that it removes (path, deletionVector if any)."""
     transaction: SetTransaction | None
+    isolation: Isolation = Isolation.SERIALIZABLE
     changes_protocol: bool = False
+    changes_metadata: bool = False
+    domains: frozenset[str] = frozenset()
 
 
-def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata) -> bool:
+def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
+    """The level at which a commit of only file actions runs: the table's own, lower where it changes no data."""
+    if not data_change:
+        return Isolation.SNAPSHOT
+    wanted = metadata.configuration.get(ISOLATION_PROPERTY, Isolation.SERIALIZABLE.value)
+    return Isolation.WRITE_SERIALIZABLE if wanted.lower() == "writeserializable" else Isolation.SERIALIZABLE
+
+
+def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol) -> bool:
     """True if the winners hold this very operation (same marker, same or later version): there is nothing left to do.
 
-    Raises the ConcurrentModification that applies; returns False where the operation may go on.
+    `metadata`, `protocol`: what the operation was planned on. Raises the ConcurrentModification that applies; returns False
+    where the operation may go on.
     """
     if footprint.transaction is not None and any(_recorded(footprint.transaction, run) for run in winners):
         return True
+    before = metadata
     for run in winners:
         version = run.versions[0]
-        if run.protocol is not None and footprint.changes_protocol:
-            raise ProtocolChanged(f"commit {version} changed the table's protocol; {_AGAIN}", version=version)
+        if run.protocol is not None:
+            dropped = supported_features(protocol) - supported_features(run.protocol)
+            if footprint.changes_protocol or dropped:
+                raise ProtocolChanged(f"commit {version} changed the table's protocol; {_AGAIN}", version=version)
         if run.metadata is not None:
-            raise MetadataChanged(f"commit {version} changed the table's schema or properties; {_AGAIN}", version=version)
+            if footprint.changes_metadata or not _harmless(before, run.metadata):
+                raise MetadataChanged(f"commit {version} changed the table's schema or properties; {_AGAIN}", version=version)
+            before = run.metadata
+        twice = footprint.domains & {domain.domain for domain in run.domains}
+        if twice:
+            raise ConcurrentTransaction(
+                f"commit {version} changed the metadata domain {min(twice)!r}, as does this operation; {_AGAIN}", version=version
+            )
     for run in winners:
         _check_files(footprint, run, metadata)
     return False
+
+
+_HARMLESS = (
+    "delta.enableDeletionVectors",
+    "delta.enableRowTracking",
+    "delta.rowTracking.",
+    "delta.checkpointPolicy",
+    "delta.enableInCommitTimestamps",
+    "delta.inCommitTimestampEnablement",
+)
+"""Properties that change nothing about what another commit may hold."""
+
+
+def _harmless(before: Metadata, after: Metadata) -> bool:
+    def rest(configuration: Mapping[str, str]) -> dict[str, str]:
+        return {key: value for key, value in configuration.items() if not key.startswith(_HARMLESS)}
+
+    same = (before.id, before.schema_string, before.partition_columns) == (after.id, after.schema_string, after.partition_columns)
+    changed = before.configuration != after.configuration
+    return same and changed and rest(before.configuration) == rest(after.configuration)
 
 
 def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot) -> bool:
@@ -75,7 +134,7 @@ def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot) -> bool
             return True
     if newest.metadata != seen.metadata or newest.protocol != seen.protocol or newest.version < seen.version:
         raise MetadataChanged(f"the table was changed or replaced since version {seen.version}; {_AGAIN}", version=newest.version)
-    if footprint.reads is not Reads.NOTHING:
+    if footprint.reads is not Reads.NOTHING or footprint.removed:
         raise ConcurrentAppend(
             f"the commits since version {seen.version} were cleaned up, so nobody can say what they changed; {_AGAIN}",
             version=newest.version,
@@ -102,27 +161,49 @@ def _recorded(transaction: SetTransaction, run: CommitRun) -> bool:
 
 
 def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> None:
-    added, removed = run.adds, run.removes
+    added, removed = _candidates(footprint, run), run.removes
     match footprint.reads:
         case Reads.NOTHING:
-            read_added, read_removed = added.slice(0, 0), removed.slice(0, 0)
+            read_added, all_removed = added.slice(0, 0), False
         case Reads.WHOLE_TABLE:
-            read_added, read_removed = added, removed
+            read_added, all_removed = added, footprint.isolation is not Isolation.SNAPSHOT
         case predicate:
-            read_added = added.filter(mask(matching_partitions(added, predicate, metadata)))
-            # Removes need not carry partition values: what this operation read is what it removes.
-            read_removed = removed.slice(0, 0)
+            read_added, all_removed = added.filter(mask(skip(added, predicate, metadata))) if len(added) else added, False
     if len(read_added):
         version = read_added["commit"][0].as_py()
         raise ConcurrentAppend(f"commit {version} added {len(read_added)} files to what this operation read; {_AGAIN}", version=version)
+    read_removed = removed if all_removed else _shared(removed, footprint.read_files)
     if len(read_removed):
         version = read_removed["commit"][0].as_py()
         raise ConcurrentDeleteRead(
             f"commit {version} removed {len(read_removed)} files that this operation read; {_AGAIN}", version=version
         )
-    if footprint.removed is not None and len(footprint.removed) and len(removed):
-        twice = removed.filter(pc.is_in(file_key(removed), value_set=file_key(footprint.removed)))
-        if len(twice):
-            version = twice["commit"][0].as_py()
-            kind = ConcurrentDeleteDelete if footprint.reads is Reads.NOTHING else ConcurrentDeleteRead
-            raise kind(f"commit {version} removed {len(twice)} files that this operation replaces; {_AGAIN}", version=version)
+    twice = _shared(removed, footprint.removed)
+    if len(twice):
+        version = twice["commit"][0].as_py()
+        raise ConcurrentDeleteDelete(
+            f"commit {version} removed {len(twice)} files that this operation removes too; {_AGAIN}", version=version
+        )
+
+
+def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
+    """The files that were added and count, at the operation's isolation level."""
+    match footprint.isolation:
+        case Isolation.SNAPSHOT:
+            return run.adds.slice(0, 0)
+        case Isolation.WRITE_SERIALIZABLE if not footprint.changes_metadata:
+            blind = [
+                version
+                for version, data in zip(run.versions, run.sources, strict=True)
+                if read_commit_info(version, data).get("isBlindAppend") is True
+            ]
+            return run.adds.filter(pc.invert(pc.is_in(run.adds["commit"], value_set=pa.array(blind, pa.int64())))) if blind else run.adds
+        case _:
+            return run.adds
+
+
+def _shared(removed: pa.Table, own: pa.Table | None) -> pa.Table:
+    """Those of the removed files that are among an operation's own."""
+    if own is None or not len(own) or not len(removed):
+        return removed.slice(0, 0)
+    return removed.filter(pc.is_in(file_key(removed), value_set=file_key(own)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,35 +12,38 @@ from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaM
 from lake_core.delta.schema import arrow_type, schema_from_arrow, type_from_arrow
 
 
-def check_fits(data: pa.Schema, table: pa.Schema) -> None:
+def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
     """Raises SchemaMismatch unless data of one schema can be written to a table of the other without loss.
 
-    Columns are matched by name, ignoring case. The data may lack nullable columns; it may not have others, and its types
-    must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
+    Columns are matched by name, ignoring case. The data may lack nullable columns, and those that are `computed`; it may not have
+    others, and its types must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
     """
     # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
     schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
-    _check_struct(list(data), list(table), "")
+    _check_struct(list(data), [child.with_nullable(True) if child.name in computed else child for child in table], "")
 
 
-def rows_to_write(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
-    """`conform_in`, with the partition value '' as the null that it becomes in the log, so that checks see what readers will."""
-    rows = conform_in(rows, schema, skip_nulls=partition_columns)
+def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
+    """Rows with the partition value '' as the null that it becomes in the log, so that checks see what readers will."""
     for name in partition_columns:
         column = rows[name]
         if pa.types.is_string(column.type):
             column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
-        for chunk in rows[name].chunks:
-            _check_nulls(chunk, rows.schema.field(name), name)
+            rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), column)
     return rows
 
 
-def conform_in(batch: pa.Table, schema: pa.Schema, *, skip_nulls: Sequence[str] = ()) -> pa.Table:
-    """Data in the table's own schema: columns in its order, types decoded and widened, missing ones null.
+def check_nulls(rows: pa.Table, schema: pa.Schema) -> None:
+    """Raises ConstraintViolation for a null in a column, or a field of one, that the schema declares NOT NULL."""
+    for child in schema:
+        for chunk in rows[child.name].chunks:
+            _check_nulls(chunk, child, child.name)
 
-    Call `check_fits` first. Columns in `skip_nulls` are not checked for nulls. Raises ConstraintViolation for nulls in
-    NOT NULL columns, SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds, decimals).
+
+def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Data in the table's own schema: columns in its order, types decoded and widened, missing ones null, NOT NULL not yet checked.
+
+    Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds, decimals).
     """
     by_name = {name.lower(): index for index, name in enumerate(batch.column_names)}
     columns = []
@@ -56,8 +59,6 @@ def conform_in(batch: pa.Table, schema: pa.Schema, *, skip_nulls: Sequence[str] 
         columns.append(pa.chunked_array(chunks, child.type))
     for child, column in zip(schema, columns, strict=True):
         _check_text(child, column)
-        for chunk in () if child.name in skip_nulls else column.chunks:
-            _check_nulls(chunk, child, child.name)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -136,31 +137,12 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
 
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows under the names of another schema of the same shape, at every level."""
-    if rows.schema.equals(schema):
+    if rows.schema.equals(schema, check_metadata=True):
         return rows
     columns = []
     for column, child in zip(rows.columns, schema, strict=True):
         columns.append(pa.chunked_array([_convert(chunk, child.type, by_position=True) for chunk in column.chunks], child.type))
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def file_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in which data files hold rows of a table: the same types, everything nullable, no metadata.
-
-    What a table forbids is checked before; comments and rules stay in the log, where they can change. And Parquet's writer
-    takes a null struct for a null in its NOT NULL fields.
-    """
-    return pa.schema([pa.field(child.name, _nullable(child.type)) for child in schema])
-
-
-def _nullable(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(child.name, _nullable(child.type)) for child in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, _nullable(kind.value_type)))
-    return kind
 
 
 def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -> pa.Array:

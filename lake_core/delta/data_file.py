@@ -1,6 +1,6 @@
 """Writing data files: Parquet, uniquely named, statistics gathered on the way.
 
-Protocol sections: Data Files, Add File.
+Protocol sections: Data Files, Change Data Files, Add File, Add CDC File.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
-from lake_core.delta.conform import file_schema, relabelled
+from lake_core.delta.conform import relabelled
 from lake_core.delta.path import encode_path, partition_folder
-from lake_core.delta.statistics import StatisticsCollector, indexed_columns, leaf_columns, leaf_values
+from lake_core.delta.statistics import StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 from lake_core.store import ObjectStore
 
 TARGET_BYTES = 128 << 20
@@ -26,6 +26,10 @@ TARGET_BYTES = 128 << 20
 
 HELD_BYTES = 256 << 20
 """Uncompressed Arrow bytes that a writer holds back over all partitions before it writes the largest."""
+
+CHANGES_FOLDER = "_change_data/"
+CHANGE_TYPE = "_change_type"
+"""The column of change data that says what happened to a row."""
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
@@ -56,28 +60,40 @@ class AddFile:
             "stats": self.stats,
         }
 
+    def to_change_json(self) -> dict[str, object]:
+        """As a `cdc` action."""
+        return {"path": self.path, "partitionValues": self.partition_values, "size": self.size, "dataChange": False}
+
 
 class DataFileWriter:
     """Writes rows of one table into data files, holding back each partition's rows until they make a file.
 
-    `store`: at the table's root. `schema`: the table's, in Arrow. `now`: milliseconds since the epoch. Nothing becomes
-    visible by writing; a failure leaves at most unreferenced files. Runs in the driver and, pickled, in Spark's executors.
+    `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file. `changes`: the
+    rows are change data, with their kind in a last column `_change_type`. Nothing becomes visible by writing; a failure leaves
+    at most unreferenced files. Runs in the driver and, pickled, in Spark's executors.
     """
 
-    def __init__(self, store: ObjectStore, metadata: Metadata, schema: pa.Schema, now: int) -> None:
-        self._store, self._schema, self._now = store, schema, now
+    def __init__(self, store: ObjectStore, metadata: Metadata, now: int, *, target: int = TARGET_BYTES, changes: bool = False) -> None:
+        self._store, self._now, self._target = store, now, target
+        self._folder = CHANGES_FOLDER if changes else ""
         self._partition_columns = metadata.partition_columns
-        self._indexed = indexed_columns(metadata.configuration)
+        self._partition_keys = tuple(metadata.partition_keys.values())
+        mapping = metadata.column_mapping
+        self._physical = mapping.data_file_schema([name for name in metadata.schema.names if name not in metadata.partition_columns])
+        if changes:
+            self._physical = self._physical.append(pa.field(CHANGE_TYPE, pa.string()))
+        leaves = [] if changes else indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
+        self._indexed = [(mapping.physical_path(path), kind) for path, kind in leaves]
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
         self._written: list[AddFile] = []
 
     def add(self, rows: pa.Table) -> None:
-        """Take rows that are in the table's schema."""
+        """Take rows that are in the table's schema (and `_change_type`, for change data)."""
         for values, part in _partitions(rows, self._partition_columns):
             self._held.setdefault(values, []).append(part)
             self._bytes[values] = self._bytes.get(values, 0) + part.nbytes
-            if self._bytes[values] >= TARGET_BYTES:
+            if self._bytes[values] >= self._target:
                 self._flush(values)
         while sum(self._bytes.values()) > HELD_BYTES:
             self._flush(max(self._bytes, key=self._bytes.__getitem__))
@@ -93,30 +109,30 @@ class DataFileWriter:
         size = self._bytes.pop(values)
         if self._partition_columns:
             rows = rows.drop_columns(list(self._partition_columns))
-        pieces = max(1, round(size / TARGET_BYTES))
+        pieces = max(1, round(size / self._target))
         step = -(-rows.num_rows // pieces)
         for start in range(0, rows.num_rows, step):
             self._written.append(self._write(rows.slice(start, step), values))
 
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
-        statistics = StatisticsCollector(self._schema, self._partition_columns, self._indexed)
+        rows = relabelled(rows, self._physical)
+        statistics = StatisticsCollector(self._indexed)
         statistics.update(rows)
         sink = pa.BufferOutputStream()
-        statistics_of = without_nan(rows)
         pq.write_table(
-            relabelled(rows, file_schema(rows.schema)),
+            rows,
             sink,
             compression=COMPRESSION,
             compression_level=COMPRESSION_LEVEL,
             write_page_checksum=True,
-            write_statistics=statistics_of,
+            write_statistics=without_nan(rows),
         )
         buffer = sink.getvalue()
-        name = f"part-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
-        key = partition_folder(self._partition_columns, values) + name
+        name = f"{'cdc' if self._folder else 'part'}-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
+        key = self._folder + partition_folder(self._partition_keys, values) + name
         # The store may have normalised the name: the log must say what it is now.
         key = self._store.put(key, memoryview(buffer), unique=True).key
-        partition_values = dict(zip(self._partition_columns, values, strict=True))
+        partition_values = dict(zip(self._partition_keys, values, strict=True))
         return AddFile(encode_path(key), partition_values, buffer.size, self._now, statistics.to_json(), rows.num_rows)
 
 

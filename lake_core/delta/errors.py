@@ -81,6 +81,18 @@ class ConstraintViolation(DeltaError):
     """Rows break a rule of the table, such as NOT NULL. Nothing became visible."""
 
 
+class UnsupportedExpression(DeltaError):
+    """A rule in the table's metadata (CHECK, invariant, generation expression) uses SQL that this writer does not evaluate."""
+
+
+class AppendOnlyTable(DeltaError):
+    """The table's property `delta.appendOnly` forbids to delete or change rows."""
+
+
+class MultipleSourceRows(DeltaError):
+    """A merge found several source rows for one target row, so that nobody can say which of them it becomes."""
+
+
 class InvalidPredicate(DeltaError):
     """A `where` cannot serve the operation that it was given to."""
 

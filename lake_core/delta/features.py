@@ -5,9 +5,11 @@ Protocol sections: Protocol Evolution, Table Features, Writer Version Requiremen
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
-from lake_core.delta.schema import walk
+from lake_core.delta.schema import PrimitiveType, walk
 
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -17,8 +19,98 @@ READABLE_FEATURES = frozenset(
 )
 """Reader features that are implemented, or that ask nothing of readers."""
 
-WRITABLE_FEATURES = frozenset[str]()
-"""Writer features that are implemented when listed by writer version 7."""
+WRITABLE_FEATURES = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+"""Table features that writing respects. New deletion vectors and version 2 checkpoints are never written, which both allow;
+identity columns are refused where there is one."""
+
+_OF_WRITER_VERSION: tuple[tuple[int, frozenset[str]], ...] = (
+    (2, frozenset({"appendOnly", "invariants"})),
+    (3, frozenset({"checkConstraints"})),
+    (4, frozenset({"changeDataFeed", "generatedColumns"})),
+    (5, frozenset({"columnMapping"})),
+    (6, frozenset({"identityColumns"})),
+)
+_READER_VERSION_OF: Mapping[str, int] = {
+    "columnMapping": 2,
+    "deletionVectors": 3,
+    "timestampNtz": 3,
+    "typeWidening": 3,
+    "typeWidening-preview": 3,
+    "v2Checkpoint": 3,
+    "vacuumProtocolCheck": 3,
+}
+"""Features that readers must know too, with the lowest reader version that has them."""
+
+
+def supported_features(protocol: Protocol) -> frozenset[str]:
+    """The features that writers must know: those listed, or those that a legacy writer version stands for."""
+    if protocol.writer_features is not None:
+        return protocol.writer_features
+    return frozenset().union(*(names for version, names in _OF_WRITER_VERSION if version <= protocol.min_writer_version))
+
+
+def required_features(metadata: Metadata) -> frozenset[str]:
+    """The features that a table's schema and properties use. Raises UnsupportedWriterFeature for one that is not implemented."""
+    needed = set()
+    for key, value in metadata.configuration.items():
+        feature = _FEATURE_OF_PROPERTY.get(key)
+        if feature is not None and value.lower() not in ("false", "none", ""):
+            needed.add(feature)
+        if key.startswith(CONSTRAINT_PREFIX):
+            needed.add("checkConstraints")
+    for child in walk(metadata.schema):
+        if "delta.generationExpression" in child.metadata:
+            needed.add("generatedColumns")
+        if "delta.invariants" in child.metadata:
+            needed.add("invariants")
+        if "delta.identity.start" in child.metadata:
+            _refuse_write("identityColumns", f" (column {child.name!r})")
+        if isinstance(child.type, PrimitiveType) and child.type.name == "timestamp_ntz":
+            needed.add("timestampNtz")
+    for feature in sorted(needed - WRITABLE_FEATURES):
+        _refuse_write(feature)
+    return frozenset(needed)
+
+
+def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
+    """The lowest protocol that has these features beside those that it has; the protocol itself if it has them all.
+
+    Legacy versions as long as they can say it, feature lists (reader 3, writer 7) only where a feature has no version.
+    Raises UnsupportedWriterFeature for a feature that is not implemented.
+    """
+    missing = sorted(set(features) - supported_features(protocol))
+    if not missing:
+        return protocol
+    for feature in missing:
+        if feature not in WRITABLE_FEATURES:
+            _refuse_write(feature)
+    version_of = {name: version for version, names in _OF_WRITER_VERSION for name in names}
+    reader = max(protocol.min_reader_version, *(_READER_VERSION_OF.get(feature, 1) for feature in missing))
+    if protocol.writer_features is None and all(feature in version_of for feature in missing):
+        return Protocol(reader, max(protocol.min_writer_version, *(version_of[feature] for feature in missing)))
+    listed = supported_features(protocol) | set(missing)
+    if "columnMapping" in listed:
+        reader = max(reader, 2)
+    in_readers = frozenset(feature for feature in listed if feature in _READER_VERSION_OF) | (protocol.reader_features or frozenset())
+    return Protocol(reader, 7, in_readers if reader >= 3 else None, listed)
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
@@ -38,38 +130,26 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     """Raises UnsupportedWriterFeature naming the first feature that writing the table would need."""
-    if protocol.min_reader_version > READER_VERSION:
-        features = sorted(protocol.reader_features or ()) or ["columnMapping"]
-        _refuse_write(features[0])
-    if protocol.writer_features is not None:
-        for feature in sorted(protocol.writer_features - WRITABLE_FEATURES):
+    if protocol.min_writer_version > 7:
+        _refuse_write(f"writerVersion={protocol.min_writer_version}")
+    for feature in sorted(supported_features(protocol) | (protocol.reader_features or frozenset())):
+        if feature not in WRITABLE_FEATURES:
             _refuse_write(feature)
-    elif protocol.min_writer_version > WRITER_VERSION:
-        _refuse_write(
-            {3: "checkConstraints", 4: "changeDataFeed", 5: "columnMapping", 6: "identityColumns"}.get(
-                protocol.min_writer_version, f"writerVersion={protocol.min_writer_version}"
-            )
-        )
-    if metadata.configuration.get("delta.appendOnly", "false").lower() == "true":
-        _refuse_write("appendOnly")
-    for child in walk(metadata.schema):
-        if "delta.invariants" in child.metadata:
-            _refuse_write("invariants", f" (column {child.name!r})")
+    if "identityColumns" in supported_features(protocol):
+        required_features(metadata)
 
 
-def check_creatable(metadata: Metadata) -> None:
-    """Raises UnsupportedWriterFeature if a new table's properties ask for a feature that writing it would then need."""
-    for key, value in metadata.configuration.items():
-        if key in _FEATURE_OF_PROPERTY and value.lower() not in ("false", "none", ""):
-            _refuse_write(_FEATURE_OF_PROPERTY[key])
-        if key.startswith("delta.constraints."):
-            _refuse_write("checkConstraints")
-        if key.startswith("delta.feature."):
-            _refuse_write(key.removeprefix("delta.feature."))
-    check_writable(Protocol(READER_VERSION, WRITER_VERSION), metadata)
+def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether a feature that a property switches on is both supported by the protocol and switched on."""
+    name = next(key for key, value in _FEATURE_OF_PROPERTY.items() if value == feature)
+    return feature in supported_features(protocol) and metadata.configuration.get(name, "false").lower() == "true"
 
+
+CONSTRAINT_PREFIX = "delta.constraints."
+"""Table properties that hold CHECK constraints: the constraint's name follows."""
 
 _FEATURE_OF_PROPERTY = {
+    "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
     "delta.columnMapping.mode": "columnMapping",
     "delta.enableDeletionVectors": "deletionVectors",

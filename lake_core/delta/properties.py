@@ -78,11 +78,8 @@ def interval_ms(text: str, name: str) -> int:
 
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raises InvalidProperty for the first property whose value this implementation would stumble over later."""
-    from lake_core.delta.statistics import indexed_columns
-
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidProperty(f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'")
     _checkpoint_interval(properties)
     _deleted_file_retention_ms(properties)
-    indexed_columns(properties)

@@ -9,13 +9,19 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import InvalidProperty
+
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+Leaf: TypeAlias = tuple[tuple[str, ...], pa.DataType]
+"""A column that is no struct: its names from the top level down, and its type."""
 
 _PREFIX = 32
 _INDEXED_COLUMNS = 32
@@ -33,15 +39,54 @@ def indexed_columns(properties: Mapping[str, str]) -> int:
     return number
 
 
-class StatisticsCollector:
-    """Gathers the statistics of one data file over the batches that go into it."""
+def indexed_leaves(schema: pa.Schema, partition_columns: Sequence[str], properties: Mapping[str, str]) -> list[Leaf]:
+    """The columns of a table that get statistics: those of `delta.dataSkippingStatsColumns`, else the first
+    `delta.dataSkippingNumIndexedCols` (32) leaf columns. Raises InvalidProperty.
+    """
+    leaves = leaf_columns([child for child in schema if child.name not in partition_columns])
+    chosen = properties.get(STATS_COLUMNS)
+    if chosen is None:
+        limit = indexed_columns(properties)
+        return leaves if limit < 0 else leaves[:limit]
+    wanted = [_folded(path) for path in _column_paths(chosen)]
+    return [(path, kind) for path, kind in leaves if any(_folded(path)[: len(names)] == names for names in wanted)]
 
-    def __init__(self, schema: pa.Schema, partition_columns: Sequence[str], limit: int) -> None:
-        data = [child for child in schema if child.name not in partition_columns]
+
+def check_indexed(schema: pa.Schema, properties: Mapping[str, str]) -> None:
+    """Raises InvalidProperty where the properties choose statistics columns that make no sense for the schema."""
+    indexed_columns(properties)
+    known = [_folded(path) for path, _ in leaf_columns(list(schema))]
+    for path in _column_paths(properties.get(STATS_COLUMNS, "")):
+        if not any(names[: len(path)] == _folded(path) for names in known):
+            raise InvalidProperty(f"{STATS_COLUMNS} names {'.'.join(path)!r}, which is no column of the table")
+
+
+def _folded(path: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in path)
+
+
+def _column_paths(text: str) -> list[tuple[str, ...]]:
+    """Column names separated by commas, fields by dots, either in backticks."""
+    if not text.strip():
+        return []
+    part = r"\s*(?:`(?:[^`]|``)+`|[^`.,]+)\s*"
+    if not re.fullmatch(rf"{part}(?:[.,]{part})*", text):
+        raise InvalidProperty(f"{STATS_COLUMNS} is {text!r}: use column names separated by commas, such as 'id, address.city'")
+    paths: list[list[str]] = [[]]
+    for match in re.finditer(rf"({part})([.,]?)", text):
+        name = match[1].strip()
+        paths[-1].append(name[1:-1].replace("``", "`") if name.startswith("`") else name)
+        if match[2] == ",":
+            paths.append([])
+    return [tuple(path) for path in paths]
+
+
+class StatisticsCollector:
+    """Gathers the statistics of one data file over the batches that go into it. `leaves`: the columns, as the file names them."""
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
         self._rows = 0
-        self._leaves = [_Leaf(path, kind) for path, kind in leaf_columns(data)]
-        if limit >= 0:
-            self._leaves = self._leaves[:limit]
+        self._leaves = [_Leaf(path, kind) for path, kind in leaves]
 
     def update(self, batch: pa.Table) -> None:
         """Add a batch of the file's rows."""
@@ -109,9 +154,9 @@ def leaf_values(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
     return column
 
 
-def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], pa.DataType]]:
+def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list[Leaf]:
     """The columns that are no structs, at any depth of structs, with their types."""
-    leaves: list[tuple[tuple[str, ...], pa.DataType]] = []
+    leaves: list[Leaf] = []
     for child in fields:
         if pa.types.is_struct(child.type):
             leaves += leaf_columns(list(child.type), (*path, child.name))

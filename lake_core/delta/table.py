@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -18,26 +17,25 @@ from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
 from lake_core.delta.conflict import Reads
-from lake_core.delta.conform import check_fits, rows_to_write
-from lake_core.delta.data_file import AddFile, DataFileWriter
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.definition import check_same, new_metadata, new_protocol
 from lake_core.delta.errors import (
     InvalidPredicate,
     InvalidTransaction,
-    RowsOutsidePredicate,
     SchemaMismatch,
     TableAlreadyExists,
 )
-from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_creatable, check_writable
+from lake_core.delta.features import check_writable, required_features, upgraded
 from lake_core.delta.history import find_transaction, history
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.path import data_keys
-from lake_core.delta.properties import check_properties, checkpoint_interval
-from lake_core.delta.schema import PrimitiveType, schema_from_arrow, schema_to_json
+from lake_core.delta.properties import checkpoint_interval
+from lake_core.delta.row_writer import RowWriter, Scope, row_writer
 from lake_core.delta.skipping import matching_partitions, num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
-from lake_core.expression import Predicate, columns, parse_predicate, to_arrow
+from lake_core.expression import Predicate, columns, parse_predicate
 from lake_core.store import ObjectStore, open_store
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
@@ -93,15 +91,16 @@ class DeltaTable:
         exist_ok: bool = False,
         clock: Clock | None = None,
     ) -> DeltaTable:
-        """Create an empty table, at the lowest protocol that serves it (reader 1, writer 2).
+        """Create an empty table, at the lowest protocol that serves its schema and properties (reader 1, writer 2 for most).
 
         With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
         Raises TableAlreadyExists, SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedWriterFeature.
         """
         store = _store(url_or_store, storage_options)
         clock = clock or system_clock
-        metadata = _new_metadata(schema, partition_by, properties or {}, now_ms(clock))
-        protocol = Protocol(READER_VERSION, WRITER_VERSION)
+        protocol, rest = new_protocol(properties or {})
+        metadata = new_metadata(schema, partition_by, rest, now_ms(clock))
+        protocol = upgraded(protocol, required_features(metadata))
         try:
             if not cls.exists(store):
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
@@ -112,7 +111,7 @@ class DeltaTable:
             if not exist_ok:
                 raise
         table = cls(load_snapshot(store), clock)
-        _check_same(table.metadata, metadata, store)
+        check_same(table.metadata, metadata, store)
         return table
 
     @classmethod
@@ -250,6 +249,13 @@ class DeltaTable:
             parameters["predicate"] = where
         return Operation("WRITE", parameters, snapshot, removes=files, reads=Reads.WHOLE_TABLE if predicate is None else predicate)
 
+    def row_writer(self, operation: Operation) -> RowWriter:
+        """What brings rows into the data files of an operation on this snapshot. Raises UnsupportedExpression."""
+        assert operation.base is not None
+        base, reads = operation.base, operation.reads
+        scope = None if isinstance(reads, Reads) else Scope(operation.parameters["predicate"], reads)
+        return row_writer(self.store, base.metadata, base.protocol, now_ms(self._clock), scope)
+
     def txn_version(self, app_id: str) -> int | None:
         """The version that an application recorded last in this snapshot."""
         return self._snapshot.transaction_version(app_id)
@@ -298,21 +304,13 @@ class DeltaTable:
 
     def _write(self, arrow: ArrowData, operation: Operation, txn: Txn | None) -> WriteResult:
         assert operation.base is not None
-        metadata = operation.base.metadata
         reader = _reader(arrow)
         earlier = self.recorded(txn)
         if earlier is not None:
             return earlier
-        schema = metadata.arrow_schema
-        check_fits(reader.schema, schema)
-        predicate = None if isinstance(operation.reads, Reads) else operation.reads
-        writer = DataFileWriter(self.store, metadata, schema, now_ms(self._clock))
-        for batch in reader:
-            rows = rows_to_write(pa.Table.from_batches([batch]), schema, metadata.partition_columns)
-            if predicate is not None:
-                _check_inside(rows, predicate, operation.parameters["predicate"])
-            writer.add(rows)
-        return self.commit(operation, writer.finish(), txn)
+        writer = self.row_writer(operation)
+        writer.check_fits(reader.schema)
+        return self.commit(operation, writer.write(pa.Table.from_batches([batch]) for batch in reader), txn)
 
     def _recorded_result(self, marker: SetTransaction) -> WriteResult:
         found = find_transaction(self.store, self.version, marker.app_id, marker.version)
@@ -357,44 +355,6 @@ _FILE_TYPES: Mapping[str, pa.DataType] = {
 
 def _store(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:
     return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
-
-
-def _new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str], now: int) -> Metadata:
-    if isinstance(partition_by, str):
-        raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
-    struct = schema_from_arrow(schema)
-    for name in partition_by:
-        if name not in struct.names:
-            raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
-        kind = struct.field(name).type
-        if not isinstance(kind, PrimitiveType):
-            raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
-    if len(set(partition_by)) < len(partition_by):
-        raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
-    if struct.fields and len(partition_by) == len(struct.fields):
-        raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
-    check_properties(properties)
-    metadata = Metadata(
-        id=str(uuid.uuid4()),
-        schema=struct,
-        schema_string=schema_to_json(struct),
-        partition_columns=tuple(partition_by),
-        configuration=dict(properties),
-        created_time=now,
-    )
-    check_creatable(metadata)
-    return metadata
-
-
-def _check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None:
-    if existing.schema.to_arrow() != wanted.schema.to_arrow():
-        raise SchemaMismatch(
-            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {wanted.schema.to_arrow()}"
-        )
-    if existing.partition_columns != wanted.partition_columns:
-        raise SchemaMismatch(
-            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(wanted.partition_columns)}"
-        )
 
 
 def partition_predicate(where: str, schema: pa.Schema, partition_columns: Sequence[str]) -> Predicate:
@@ -446,15 +406,6 @@ def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
     if hasattr(arrow, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(arrow)
     raise SchemaMismatch(f"rows are a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")
-
-
-def _check_inside(rows: pa.Table, predicate: Predicate, where: str) -> None:
-    inside = rows.filter(to_arrow(predicate)).num_rows
-    if inside < rows.num_rows:
-        raise RowsOutsidePredicate(
-            f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {where!r}, so this overwrite would add rows where it "
-            f"removes none. Filter the rows, or widen `where`"
-        )
 
 
 def _whole(text: object) -> int | None:

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from lake_core.delta.action import Metadata, Protocol, SetTransaction
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
-from lake_core.delta.conflict import Footprint, Reads, check_conflicts, check_unseen
+from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists, VersionNotFound
-from lake_core.delta.features import check_writable
+from lake_core.delta.features import check_writable, is_active
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
@@ -46,16 +49,47 @@ class Operation:
     """What it was planned on, so that whatever others committed since is checked; None for what creates the table."""
     metrics: Mapping[str, int] = field(default_factory=dict)
     adds: Sequence[AddFile] = ()
+    restored: pa.Table | None = None
+    """File actions to add as they are, deletion vectors included (columns of `action_fields.ADD_FIELDS`)."""
+    changes: Sequence[AddFile] = ()
+    """Change data files: what a reader of the change feed finds instead of the adds and removes."""
     removes: pa.Table | None = None
     """File actions to remove: path, partitionValues, size, deletionVector where present."""
     reads: Reads | Predicate = Reads.NOTHING
+    read_files: pa.Table | None = None
+    """File actions that were opened or decided on (path, deletionVector); None: those that are removed."""
+    data_change: bool = True
+    """False where the files hold the same rows as before, in another arrangement."""
     transaction: SetTransaction | None = None
     protocol: Protocol | None = None
     metadata: Metadata | None = None
+    domains: Sequence[DomainMetadata] = ()
 
     @property
     def is_blind_append(self) -> bool:
-        return self.reads is Reads.NOTHING and not self.removes and self.metadata is None and self.protocol is None
+        only_adds = not self.removes and self.metadata is None and self.protocol is None and self.restored is None
+        return self.reads is Reads.NOTHING and not self.read_files and only_adds
+
+    @property
+    def isolation(self) -> Isolation:
+        """The level that it runs at, by the table's properties and by what it does."""
+        assert self.base is not None
+        only_files = self.metadata is None and self.protocol is None and not self.domains
+        return isolation_level(self.metadata or self.base.metadata, data_change=self.data_change or not only_files)
+
+    @property
+    def footprint(self) -> Footprint:
+        """What decides which commits it may follow."""
+        return Footprint(
+            self.reads,
+            self.removes if self.read_files is None else self.read_files,
+            self.removes,
+            self.transaction,
+            self.isolation,
+            self.protocol is not None,
+            self.metadata is not None,
+            frozenset(domain.domain for domain in self.domains),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +122,14 @@ def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Comm
     assert operation.base is not None
     pacing = pacing or Pacing()
     end = pacing.monotonic() + pacing.deadline
+    with _queue(operation.base.store.url()):
+        return _commit(operation, now, pacing, end)
+
+
+def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Committed:
+    assert operation.base is not None
     txn_id = str(uuid.uuid4())
-    body = _encode(operation, operation.base.version, txn_id, now)
+    actions = _encode(operation, now)
     latest, attempt = operation.base, 0
     while True:
         # Never into the next slot unseen: where a log was cleaned up, slots that were taken once look free.
@@ -97,6 +137,7 @@ def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Comm
         if newest is not latest and _overtaken(operation, latest, newest):
             return Committed(newest, newest.version, already_recorded=True)
         latest, version = newest, newest.version + 1
+        body = encode_actions([("commitInfo", _commit_info(operation, latest, txn_id, now))]) + actions
         if _put_commit(latest.store, version, body, txn_id, pacing, end):
             return Committed(latest.advanced([(version, body)]), version)
         attempt += 1
@@ -108,16 +149,34 @@ def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Comm
         pacing.sleep(pacing.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(attempt, 10))))
 
 
+_QUEUES: weakref.WeakValueDictionary[str, _Queue] = weakref.WeakValueDictionary()
+_QUEUES_GUARD = threading.Lock()
+
+
+class _Queue:
+    """The writers of this process that commit to one table: they take turns instead of racing one another."""
+
+    def __init__(self) -> None:
+        self.turn = threading.RLock()
+
+
+@contextmanager
+def _queue(url: str) -> Iterator[None]:
+    with _QUEUES_GUARD:
+        queue = _QUEUES.setdefault(url, _Queue())
+    with queue.turn:
+        yield
+
+
 def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot) -> bool:
     """Whether the commits between two snapshots hold this very operation. Raises where they bar it."""
-    footprint = Footprint(operation.reads, operation.removes, operation.transaction, operation.protocol is not None)
     if newest.version < seen.version or newest.metadata.id != seen.metadata.id:
-        return check_unseen(footprint, seen, newest)  # another table stands here now
+        return check_unseen(operation.footprint, seen, newest)  # another table stands here now
     try:
         winners = newest.since(seen)
     except VersionNotFound:
-        return check_unseen(footprint, seen, newest)
-    recorded = check_conflicts(footprint, winners, seen.metadata)
+        return check_unseen(operation.footprint, seen, newest)
+    recorded = check_conflicts(operation.footprint, winners, seen.metadata, seen.protocol)
     if not recorded:
         check_writable(newest.protocol, newest.metadata)
     return recorded
@@ -127,7 +186,7 @@ def commit_first(store: ObjectStore, operation: Operation, now: int, pacing: Pac
     """Create version 0. Returns its bytes. Raises TableAlreadyExists where another writer was first."""
     pacing = pacing or Pacing()
     txn_id = str(uuid.uuid4())
-    body = _encode(operation, None, txn_id, now)
+    body = encode_actions([("commitInfo", _commit_info(operation, None, txn_id, now))]) + _encode(operation, now)
     if not _put_commit(store, 0, body, txn_id, pacing, pacing.monotonic() + pacing.deadline):
         raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
     return body
@@ -159,27 +218,41 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, paci
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 
-def _encode(operation: Operation, read_version: int | None, txn_id: str, now: int) -> bytes:
-    actions: list[tuple[str, dict[str, Any]]] = [("commitInfo", _commit_info(operation, read_version, txn_id, now))]
+def _encode(operation: Operation, now: int) -> bytes:
+    """Everything but the commitInfo, which depends on what the commit follows."""
+    actions: list[tuple[str, dict[str, Any]]] = []
     if operation.protocol is not None:
         actions.append(("protocol", operation.protocol.to_json()))
     if operation.metadata is not None:
         actions.append(("metaData", operation.metadata.to_json()))
     if operation.transaction is not None:
         actions.append(("txn", operation.transaction.to_json()))
+    actions += [("domainMetadata", domain.to_json()) for domain in operation.domains]
+    change = operation.data_change
     if operation.removes is not None:
-        actions += [("remove", _remove(row, now)) for row in operation.removes.to_pylist()]
-    actions += [("add", add.to_json()) for add in operation.adds]
+        actions += [("remove", _remove(row, now, change)) for row in operation.removes.to_pylist()]
+    if operation.restored is not None:
+        actions += [("add", _restored(row, change)) for row in operation.restored.to_pylist()]
+    actions += [("add", add.to_json(data_change=change)) for add in operation.adds]
+    actions += [("cdc", file.to_change_json()) for file in operation.changes]
     return encode_actions(actions)
 
 
-def _commit_info(operation: Operation, read_version: int | None, txn_id: str, now: int) -> dict[str, Any]:
-    return {
+def _commit_info(operation: Operation, latest: Snapshot | None, txn_id: str, now: int) -> dict[str, Any]:
+    metadata = operation.metadata or (latest.metadata if latest is not None else None)
+    protocol = operation.protocol or (latest.protocol if latest is not None else None)
+    assert metadata is not None and protocol is not None
+    info: dict[str, Any] = {}
+    if is_active("inCommitTimestamp", protocol, metadata):
+        before = -1 if latest is None else last_in_commit_timestamp(latest)
+        now = max(now, before + 1)
+        info["inCommitTimestamp"] = now
+    return info | {
         "timestamp": now,
         "operation": operation.name,
         "operationParameters": dict(operation.parameters),
-        "readVersion": read_version,
-        "isolationLevel": "Serializable",
+        "readVersion": operation.base.version if operation.base is not None else None,
+        "isolationLevel": (operation.isolation if operation.base is not None else Isolation.SERIALIZABLE).value,
         "isBlindAppend": operation.is_blind_append,
         "operationMetrics": {name: str(value) for name, value in operation.metrics.items()},
         "engineInfo": ENGINE,
@@ -187,15 +260,35 @@ def _commit_info(operation: Operation, read_version: int | None, txn_id: str, no
     }
 
 
-def _remove(row: dict[str, Any], now: int) -> dict[str, Any]:
+def last_in_commit_timestamp(snapshot: Snapshot) -> int:
+    """The inCommitTimestamp of a snapshot's last commit, in milliseconds since the epoch; -1 where it has none."""
+    try:
+        info = read_commit_info(snapshot.version, snapshot.store.get(commit_key(snapshot.version)))
+    except NotFound:
+        return -1
+    found = info.get("inCommitTimestamp")
+    return found if type(found) is int else -1
+
+
+def _remove(row: dict[str, Any], now: int, data_change: bool) -> dict[str, Any]:
     return {
         "path": row["path"],
         "deletionTimestamp": now,
-        "dataChange": True,
+        "dataChange": data_change,
         "extendedFileMetadata": True,
         "partitionValues": dict(row["partitionValues"] or ()),
         "size": row["size"],
+        "deletionVector": _present(row.get("deletionVector")),
     }
+
+
+def _restored(row: dict[str, Any], data_change: bool) -> dict[str, Any]:
+    maps = {name: dict(row[name]) for name in ("partitionValues", "tags") if row.get(name) is not None}
+    return row | maps | {"dataChange": data_change, "deletionVector": _present(row.get("deletionVector"))}
+
+
+def _present(vector: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if vector is None else {key: value for key, value in vector.items() if value is not None}
 
 
 def partition_by_text(columns: Sequence[str]) -> str:

@@ -14,21 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from lake_core.delta import DeltaTable, WriteResult
-from lake_core.delta.action import Metadata
 from lake_core.delta.action_fields import PARTITION_VALUES
-from lake_core.delta.clock import now_ms, system_clock
-from lake_core.delta.conform import check_fits, rows_to_write
-from lake_core.delta.data_file import AddFile, DataFileWriter
-from lake_core.delta.errors import RowsOutsidePredicate, SchemaMismatch, TableAlreadyExists
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.errors import SchemaMismatch, TableAlreadyExists
+from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.schema import schema_from_json
-from lake_core.delta.skipping import matching_partitions
 from lake_core.delta.table import Txn, check_transaction, partition_predicate
 from lake_core.spark.executor import batch_function, lake_error
-from lake_core.store import ObjectStore
 
 Mode: TypeAlias = Literal["append", "overwrite", "error"]
 
-_ADD_ROWS = "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint"
+ADD_ROWS = "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint"
 
 
 def write_delta(
@@ -64,20 +60,11 @@ def write_delta(
 
 def write_into(df: DataFrame, target: DeltaTable, *, overwrite: bool, where: str | None, txn: Txn | None) -> WriteResult:
     """Append to, or overwrite, a table as its handle shows it. The marker was looked up before."""
-    check_fits(arrow_schema(df), target.schema)
     predicate = None if where is None else partition_predicate(where, target.schema, target.metadata.partition_columns)
     operation = target.overwrite_operation(where, predicate) if overwrite else target.append_operation()
-    adds = _write_files(df, target.store, target.metadata, target.schema)
-    if predicate is not None and adds:
-        values = pa.table({"partitionValues": pa.array([list(add.partition_values.items()) for add in adds], PARTITION_VALUES)})
-        inside = matching_partitions(values, predicate, target.metadata)
-        outside = [add for add, ok in zip(adds, inside, strict=True) if not ok]
-        if outside:
-            raise RowsOutsidePredicate(
-                f"{sum(add.rows for add in outside)} of {sum(add.rows for add in adds)} rows lie outside {where!r}, e.g. in partition "
-                f"{outside[0].partition_values}: this overwrite would add rows where it removes none. Filter the rows, or widen `where`"
-            )
-    return target.commit(operation, adds, txn)
+    writer = target.row_writer(operation)
+    writer.check_fits(arrow_schema(df))
+    return target.commit(operation, write_files(df, writer), txn)
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
@@ -111,37 +98,42 @@ def _target(
     return target
 
 
-def _write_files(df: DataFrame, store: ObjectStore, metadata: Metadata, schema: pa.Schema) -> list[AddFile]:
-    now = now_ms(system_clock)
+def write_files(df: DataFrame, writer: RowWriter) -> list[AddFile]:
+    """Write a DataFrame's rows into data files, in the executors. Raises what the writer raises, and SparkJobFailed."""
     # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
     plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    result = plain.mapInArrow(batch_function(_writer(store, metadata, schema, df.columns, now)), _ADD_ROWS)
+    result = plain.mapInArrow(batch_function(_write_partition(writer, df.columns)), ADD_ROWS)
     try:
-        rows = result.toArrow()
+        return add_files(result.toArrow())
     except PySparkException as error:
         raise lake_error(error) from error
+
+
+def _write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield add_rows(writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches))
+
+    return write
+
+
+def add_rows(files: Sequence[AddFile]) -> pa.RecordBatch:
+    """Data files as the rows of `ADD_ROWS`, on their way from an executor to the driver."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([add.path for add in files], pa.string()),
+            pa.array([list(add.partition_values.items()) for add in files], PARTITION_VALUES),
+            pa.array([add.size for add in files], pa.int64()),
+            pa.array([add.modification_time for add in files], pa.int64()),
+            pa.array([add.stats for add in files], pa.string()),
+            pa.array([add.rows for add in files], pa.int64()),
+        ],
+        names=["path", "partitionValues", "size", "modificationTime", "stats", "rows"],
+    )
+
+
+def add_files(rows: pa.Table) -> list[AddFile]:
+    """The data files that executors report."""
     return [
         AddFile(row["path"], dict(row["partitionValues"]), row["size"], row["modificationTime"], row["stats"], row["rows"])
         for row in rows.to_pylist()
     ]
-
-
-def _writer(store: ObjectStore, metadata: Metadata, schema: pa.Schema, names: Sequence[str], now: int) -> Any:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = DataFileWriter(store, metadata, schema, now)
-        for batch in batches:
-            writer.add(rows_to_write(pa.Table.from_batches([batch]).rename_columns(list(names)), schema, metadata.partition_columns))
-        written = writer.finish()
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([add.path for add in written], pa.string()),
-                pa.array([list(add.partition_values.items()) for add in written], PARTITION_VALUES),
-                pa.array([add.size for add in written], pa.int64()),
-                pa.array([add.modification_time for add in written], pa.int64()),
-                pa.array([add.stats for add in written], pa.string()),
-                pa.array([add.rows for add in written], pa.int64()),
-            ],
-            names=["path", "partitionValues", "size", "modificationTime", "stats", "rows"],
-        )
-
-    return write

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
-from lake_core.delta.conform import check_fits, conform_in, conform_out
+from lake_core.delta.conform import check_fits, check_nulls, conform_in, conform_out
 from lake_core.delta.errors import (
     ConstraintViolation,
     CorruptDataFile,
@@ -176,7 +176,7 @@ def test_nested_values_are_conformed_at_every_level() -> None:
     ]
     bad = pa.table({"s": pa.array([{"Y": [{"Z": None}]}], narrow)})
     with pytest.raises(ConstraintViolation, match=r"s\.y\.element\.z"):
-        conform_in(bad, table)
+        check_nulls(conform_in(bad, table), table)
 
 
 @pytest.mark.parametrize(

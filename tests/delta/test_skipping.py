@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.statistics import StatisticsCollector
+from lake_core.delta.statistics import StatisticsCollector, leaf_columns
 from lake_core.expression import parse_predicate, to_arrow
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
@@ -188,7 +188,7 @@ def test_only_files_that_may_match_are_opened(where: str, opened: int) -> None:
 
 
 def _stats(data: pa.Table, limit: int = 32) -> dict[str, Any]:
-    collector = StatisticsCollector(data.schema, [], limit)
+    collector = StatisticsCollector(leaf_columns(list(data.schema))[:limit])
     collector.update(data)
     return json.loads(collector.to_json())
 
@@ -212,7 +212,7 @@ def test_bounds_that_json_cannot_hold_are_left_out() -> None:
 
 def test_decimals_keep_their_digits_and_only_indexed_columns_count() -> None:
     data = pa.table({"a": pa.array([Decimal("12345678901234567890.12")], pa.decimal128(38, 2)), "b": [1]})
-    collector = StatisticsCollector(data.schema, [], 1)
+    collector = StatisticsCollector(leaf_columns(list(data.schema))[:1])
     collector.update(data)
     assert '"a":12345678901234567890.12' in collector.to_json()
     assert '"b"' not in collector.to_json()

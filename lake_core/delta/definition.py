@@ -1,0 +1,90 @@
+"""What a table is when it is created: its metadata, and the protocol that it begins with."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
+from lake_core.delta.errors import InvalidProperty, SchemaMismatch
+from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded
+from lake_core.delta.properties import check_properties
+from lake_core.delta.row_rules import check_rules
+from lake_core.delta.schema import PrimitiveType, schema_from_arrow, schema_to_json
+from lake_core.store import ObjectStore
+
+_FEATURE_PREFIX = "delta.feature."
+
+
+def new_protocol(properties: Mapping[str, str]) -> tuple[Protocol, dict[str, str]]:
+    """The protocol that properties ask for by name (`delta.feature.X`, `delta.minReaderVersion`, …), and the other properties.
+
+    Raises InvalidProperty, UnsupportedWriterFeature.
+    """
+    reader, writer = (_version(properties, key) for key in ("delta.minReaderVersion", "delta.minWriterVersion"))
+    features = [key.removeprefix(_FEATURE_PREFIX) for key in properties if key.startswith(_FEATURE_PREFIX)]
+    for key, value in properties.items():
+        if key.startswith(_FEATURE_PREFIX) and value not in ("supported", "enabled"):
+            raise InvalidProperty(f"{key} is {value!r}: the only value is 'supported'")
+    protocol = Protocol(max(READER_VERSION, min(reader, 2)), max(WRITER_VERSION, min(writer, 5)))
+    rest = {key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)}
+    return upgraded(protocol, features), rest
+
+
+_VERSIONS = {"delta.minReaderVersion": 3, "delta.minWriterVersion": 7}
+"""Properties that ask for a protocol version, with the highest one."""
+
+
+def _version(properties: Mapping[str, str], key: str) -> int:
+    text = properties.get(key, "1")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _VERSIONS[key]):
+        raise InvalidProperty(f"{key} is {text!r}: use a whole number from 1 to {_VERSIONS[key]}")
+    return int(text)
+
+
+def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str], now: int) -> Metadata:
+    """The metadata of a table yet to be. `now`: milliseconds since the epoch.
+
+    Raises SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedExpression.
+    """
+    if isinstance(partition_by, str):
+        raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
+    struct = schema_from_arrow(schema)
+    for name in partition_by:
+        if name not in struct.names:
+            raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
+        kind = struct.field(name).type
+        if not isinstance(kind, PrimitiveType):
+            raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
+    if len(set(partition_by)) < len(partition_by):
+        raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
+    if struct.fields and len(partition_by) == len(struct.fields):
+        raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
+    check_properties(properties)
+    if properties.get(MODE_PROPERTY, "none") != "none":
+        struct, properties = with_mapping(struct, properties, keep_names=False)
+    metadata = Metadata(
+        id=str(uuid.uuid4()),
+        schema=struct,
+        schema_string=schema_to_json(struct),
+        partition_columns=tuple(partition_by),
+        configuration=dict(properties),
+        created_time=now,
+    )
+    check_rules(metadata)
+    return metadata
+
+
+def check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None:
+    """Raises SchemaMismatch unless a table that stands here has the schema and the partitioning of one that was to be created."""
+    if existing.schema.to_arrow() != wanted.schema.to_arrow():
+        raise SchemaMismatch(
+            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {wanted.schema.to_arrow()}"
+        )
+    if existing.partition_columns != wanted.partition_columns:
+        raise SchemaMismatch(
+            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(wanted.partition_columns)}"
+        )

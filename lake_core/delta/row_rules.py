@@ -1,0 +1,172 @@
+"""What a table demands of its rows beside their types: generated columns, CHECK constraints, column invariants.
+
+Protocol sections: Generated Columns, CHECK Constraints, Column Invariants. The expressions are SQL that stands in the table's
+metadata: they are parsed to a closed list of operations, and a table whose rules cannot be evaluated is not written to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core import expression as _e
+from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, UnsupportedExpression
+from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
+from lake_core.delta.schema import StructType, walk
+from lake_core.delta.statistics import check_indexed
+from lake_core.expression import InvalidExpression, Predicate, parse_predicate
+
+Expression = object
+
+
+def __getattr__(name):
+    return getattr(_e, name)
+
+
+def _l(name):
+    return lambda *a, **k: getattr(_e, name)(*a, **k)
+
+
+check_assignable, evaluate, parse_expression, store_assign, truth = map(_l, ["check_assignable", "evaluate", "parse_expression", "store_assign", "truth"])
+
+INVARIANTS = "delta.invariants"
+GENERATION_EXPRESSION = "delta.generationExpression"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition that must be true for every row; null is not true."""
+
+    what: str
+    """As errors name it: `CHECK constraint 'positive'`."""
+    text: str
+    predicate: Predicate
+
+    def violations(self, rows: pa.Table) -> pa.Table:
+        """The rows that break it."""
+        return rows.filter(pc.invert(pc.fill_null(truth(self.predicate, rows), False)))
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A column whose value follows from the others."""
+
+    column: str
+    text: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """A table's rules, parsed. Picklable: Spark's executors apply them as well."""
+
+    checks: tuple[Check, ...] = ()
+    generated: tuple[Generated, ...] = ()
+
+    @property
+    def computed(self) -> frozenset[str]:
+        """The columns that writers may leave out though they are NOT NULL."""
+        return frozenset(rule.column for rule in self.generated)
+
+    def complete(self, rows: pa.Table, given: Iterable[str]) -> pa.Table:
+        """Rows in the table's schema with the generated columns computed, except those that were `given`."""
+        folded = {name.lower() for name in given}
+        for rule in self.generated:
+            if rule.column.lower() not in folded:
+                index = rows.schema.get_field_index(rule.column)
+                own = rows.schema.field(index)
+                rows = rows.set_column(index, own, store_assign(evaluate(rule.expression, rows), own.type))
+        return rows
+
+    def check(self, rows: pa.Table) -> None:
+        """Raises ConstraintViolation naming the first rule that rows in the table's schema break, and one such row."""
+        for rule in self.generated:
+            own = rows[rule.column]
+            wanted = store_assign(evaluate(rule.expression, rows), own.type)
+            same = pc.or_kleene(pc.fill_null(_equal(own, wanted), False), pc.and_(pc.is_null(own), pc.is_null(wanted)))
+            _refuse(rows.filter(pc.invert(same)), rows, f"the generated column {rule.column!r}", f"{rule.column} <=> ({rule.text})")
+        for check in self.checks:
+            _refuse(check.violations(rows), rows, check.what, check.text)
+
+
+def row_rules(metadata: Metadata, protocol: Protocol) -> RowRules:
+    """The rules that a table's protocol puts in force. Raises UnsupportedExpression, MalformedMetadata."""
+    features = supported_features(protocol)
+    rules = _all_rules(metadata, "invariants" in features, "checkConstraints" in features)
+    return rules if "generatedColumns" in features else RowRules(rules.checks)
+
+
+def check_rules(metadata: Metadata) -> None:
+    """Raises what writing rows under this metadata would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty."""
+    _all_rules(metadata, True, True)
+    check_indexed(metadata.arrow_schema, metadata.configuration)
+
+
+def constraint(name: str, text: str, schema: pa.Schema) -> Check:
+    """A CHECK constraint. Raises InvalidExpression."""
+    return Check(f"CHECK constraint {name!r}", text, parse_predicate(text, schema))
+
+
+def constraints(metadata: Metadata) -> dict[str, str]:
+    """The CHECK constraints by name, as the table's properties hold them."""
+    return {
+        key.removeprefix(CONSTRAINT_PREFIX): text for key, text in metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)
+    }
+
+
+def _all_rules(metadata: Metadata, invariants: bool, checks: bool) -> RowRules:
+    schema = metadata.arrow_schema
+    found: list[Check] = []
+    try:
+        if invariants:
+            for child in walk(metadata.schema):
+                if INVARIANTS in child.metadata:
+                    text = _invariant(child.name, child.metadata[INVARIANTS])
+                    found.append(Check(f"the invariant of column {child.name!r}", text, parse_predicate(text, schema)))
+        if checks:
+            found += [constraint(name, text, schema) for name, text in constraints(metadata).items()]
+        generated = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in _generated_columns(metadata.schema)]
+    except InvalidExpression as error:
+        raise UnsupportedExpression(
+            f"a rule in the table's metadata cannot be evaluated here, so no row can be checked against it: {error}. Write the table "
+            f"with another Delta client, or drop the rule"
+        ) from None
+    return RowRules(tuple(found), tuple(generated))
+
+
+def _generated_columns(schema: StructType) -> list:  # type: ignore[type-arg]
+    return [child for child in schema.fields if GENERATION_EXPRESSION in child.metadata]
+
+
+def _generated(column: str, text: object, schema: pa.Schema) -> Generated:
+    if not isinstance(text, str):
+        raise MalformedMetadata(f"the generation expression of column {column!r} is {str(text)[:80]!r}, not SQL text")
+    expression = parse_expression(text, schema)
+    check_assignable(expression.type, schema.field(column).type, column)
+    return Generated(column, text, expression)
+
+
+def _invariant(column: str, body: object) -> str:
+    try:
+        text = json.loads(body)["expression"]["expression"] if isinstance(body, str) else None
+    except (ValueError, TypeError, KeyError):
+        text = None
+    if not isinstance(text, str):
+        raise MalformedMetadata(f"the invariant of column {column!r} is {str(body)[:80]!r}, not an expression in JSON")
+    return text
+
+
+def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+    equal = pc.equal(left, right)
+    return pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right))) if pa.types.is_floating(left.type) else equal
+
+
+def _refuse(broken: pa.Table, rows: pa.Table, what: str, text: str) -> None:
+    if broken.num_rows:
+        example = ", ".join(f"{name}={value!r}" for name, value in list(broken.slice(0, 1).to_pylist()[0].items())[:8])
+        raise ConstraintViolation(f"{broken.num_rows} of {rows.num_rows} rows break {what}, {text}; the first: {example[:300]}")

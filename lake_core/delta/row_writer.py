@@ -1,0 +1,91 @@
+"""From rows of any origin to data files of a table: brought into its schema, completed, checked, written.
+
+The one way by which rows get into data files, in the driver and in Spark's executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lake_core import expression as _e
+from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
+from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter
+from lake_core.delta.errors import RowsOutsidePredicate
+from lake_core.delta.row_rules import RowRules, row_rules
+from lake_core.expression import Predicate
+from lake_core.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rows that an overwrite replaces."""
+
+    text: str
+    predicate: Predicate
+
+    def check(self, rows: pa.Table) -> None:
+        """Raises RowsOutsidePredicate unless the predicate is true for every row."""
+        inside = rows.filter(_e.to_arrow(self.predicate)).num_rows
+        if inside < rows.num_rows:
+            raise RowsOutsidePredicate(
+                f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {self.text!r}, so this overwrite would add rows where it "
+                f"removes none. Filter the rows, or widen `where`"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """How rows are written into a table. Picklable.
+
+    Raises, while rows are written: SchemaMismatch, ConstraintViolation, RowsOutsidePredicate, EvaluationFailed and the store's errors.
+    """
+
+    store: ObjectStore
+    metadata: Metadata
+    rules: RowRules
+    now: int
+    """Milliseconds since the epoch."""
+    scope: Scope | None = None
+    """Where an overwrite replaces rows: all others are refused."""
+
+    def check_fits(self, data: pa.Schema) -> None:
+        """Raises SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
+        check_fits(data, self.metadata.arrow_schema, self.rules.computed)
+
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        """Rows in the table's schema, with generated columns, that keep all of its rules."""
+        schema = self.metadata.arrow_schema
+        complete = self.rules.complete(conform_in(rows, schema), rows.column_names)
+        complete = null_partitions(complete, schema, self.metadata.partition_columns)
+        check_nulls(complete, schema)
+        self.rules.check(complete)
+        if self.scope is not None:
+            self.scope.check(complete)
+        return complete
+
+    def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
+        """A writer of data files, for rows that are prepared."""
+        return DataFileWriter(self.store, self.metadata, self.now, target=target)
+
+    def change_files(self) -> DataFileWriter:
+        """A writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
+        return DataFileWriter(self.store, self.metadata, self.now, changes=True)
+
+    def write(self, batches: Iterable[pa.Table]) -> list[AddFile]:
+        """Write rows of any origin into data files."""
+        writer = self.files()
+        for rows in batches:
+            writer.add(self.prepare(rows))
+        return writer.finish()
+
+
+def row_writer(store: ObjectStore, metadata: Metadata, protocol: Protocol, now: int, scope: Scope | None = None) -> RowWriter:
+    """How rows are written into a table. `now`: milliseconds since the epoch. Raises UnsupportedExpression, MalformedMetadata
+    where the table has a rule that cannot be evaluated.
+    """
+    # Not a method: what RowWriter's methods name travels to the executors, which have no SQL parser.
+    return RowWriter(store, metadata, row_rules(metadata, protocol), now, scope)
