@@ -1,6 +1,7 @@
 """Deletion vectors: which rows of a data file are deleted. Protocol sections: Deletion Vectors, Deletion Vector Format.
 
-All storage kinds: inline, beside the table's files by a random name, and at an absolute path inside the table's root.
+All storage kinds: inline, beside the table's files by a random name, and at an absolute path under the table's root or another
+that the caller allowed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import base64
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pyroaring
 
 from lake_core.delta.errors import CorruptDeletionVector
-from lake_core.delta.path import data_key
+from lake_core.delta.path import locate
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -28,14 +29,16 @@ _RFC1924 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&(
 _TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
 
 
-def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any], allowed_roots: Sequence[ObjectStore] = ()) -> npt.NDArray[np.int64]:
     """Row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
+
+    `store` is the table's; an absolute path may also lie under one of the `allowed_roots`.
 
     Raises CorruptDeletionVector where it cannot be read or holds another number of rows than it says; PathOutsideTable.
     """
     where = f"deletion vector {descriptor.get('storageType')}{descriptor.get('pathOrInlineDv')!r}"
     try:
-        body = _body(store, descriptor)
+        body = _body((store, *allowed_roots), descriptor)
         (magic,) = struct.unpack_from("<i", body)
         if magic != _MAGIC:
             raise ValueError(f"magic number {magic}")
@@ -49,7 +52,7 @@ def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any]) -> npt.NDArr
     return rows
 
 
-def _body(store: ObjectStore, descriptor: Mapping[str, Any]) -> bytes:
+def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
     kind, text, size = descriptor["storageType"], descriptor["pathOrInlineDv"], descriptor["sizeInBytes"]
     if not isinstance(size, int) or size < 4:
         raise ValueError(f"a size of {size!r} bytes")
@@ -59,10 +62,12 @@ def _body(store: ObjectStore, descriptor: Mapping[str, Any]) -> bytes:
             raise ValueError(f"{len(decoded)} bytes instead of {size}")
         return decoded[:size]
     if kind == "u":
+        store = roots[0]
         folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_base85(text[-_UUID_LENGTH:]))
         key = f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
     elif kind == "p":
-        key = data_key(text, store)
+        number, key = locate(text, roots)
+        store = roots[number]
     else:
         raise ValueError(f"unknown storage type {kind!r}")
     offset = descriptor.get("offset") or 0

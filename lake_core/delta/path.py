@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -14,7 +17,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.errors import PathOutsideTable
 from lake_core.errors import InvalidKey
-from lake_core.store import ObjectStore
+from lake_core.store import ObjectStore, open_store
 from lake_core.store.key import check_key
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -29,15 +32,7 @@ def data_key(path: str, store: ObjectStore) -> str:
 
     Raises PathOutsideTable for everything that does not lie under the table's root.
     """
-    if _SCHEME.match(path) or path.startswith("/"):
-        key = _inside(path, store)
-    else:
-        key = unquote(path)
-    try:
-        check_key(key)
-    except InvalidKey as error:
-        raise PathOutsideTable(f"the log names the data file {path!r}, which is not under the table's root: {error}") from None
-    return key
+    return locate(path, (store,))[1]
 
 
 def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
@@ -45,6 +40,46 @@ def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths
     return pa.chunked_array([pa.array([data_key(path, store) for path in paths.to_pylist()], pa.string())])
+
+
+def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
+    """Which of the roots a data file lies under, and its key there. The first root is the table's, the only one of relative paths.
+
+    Raises PathOutsideTable for everything that lies under none of them.
+    """
+    if not (_SCHEME.match(path) or path.startswith("/")):
+        return 0, _checked(unquote(path), path)
+    whole = _absolute(unquote(path))
+    for number, root in enumerate(roots):
+        start = root.url().rstrip("/") + "/"
+        if whole.startswith(start):
+            return number, _checked(whole[len(start) :], path)
+    known = ", ".join(root.url() for root in roots[1:]) or "none"
+    raise PathOutsideTable(
+        f"the log names the data file {path!r}, which is not under the table's root {roots[0].url()}. If the table borrows another's "
+        f"files (a shallow clone), and you trust its log, open it with DeltaTable.open(…, allowed_roots=[the folder of those files]); "
+        f"allowed now: {known}"
+    )
+
+
+def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[list[str], dict[int, ObjectStore]]:
+    """`locate` of many paths: their keys, and for those that lie outside of the table, by row number, the stores to read them from."""
+    if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
+        return paths.to_pylist(), {}
+    places = [locate(path, roots) for path in paths.to_pylist()]
+    return [key for _, key in places], {row: roots[number] for row, (number, _) in enumerate(places) if number}
+
+
+def open_roots(locations: Sequence[str | PathLike[str] | ObjectStore], options: Mapping[str, Any]) -> tuple[ObjectStore, ...]:
+    """The stores at the folders whose files a caller allows a log to name; they are only read from."""
+    if isinstance(locations, (str, PathLike, ObjectStore)):
+        raise ValueError(f"allowed_roots takes a list of locations: [{locations!r}]")
+    return tuple(
+        place
+        if isinstance(place, ObjectStore)
+        else open_store(_one_scheme(place) if isinstance(place, str) else place, storage_options=options, read_only=True)
+        for place in locations
+    )
 
 
 def encode_path(key: str) -> str:
@@ -69,17 +104,23 @@ def _hive_escape(text: str) -> str:
     return _HIVE_ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
-def _inside(path: str, store: ObjectStore) -> str:
-    root = store.url().rstrip("/") + "/"
-    whole = unquote(path)
-    if whole.startswith("/"):
-        whole = f"file://{whole}"
-    elif whole.startswith("file:/") and not whole.startswith("file://"):
-        whole = f"file://{whole[len('file:') :]}"
-    whole = re.sub(r"^s3[an]://", "s3://", whole)
-    if not whole.startswith(root):
-        raise PathOutsideTable(
-            f"the log names the data file {path!r}, which is not under the table's root {root}. A table that borrows another's files "
-            f"(a shallow clone) is not read here: open it with the client that made it, or copy its data"
-        )
-    return whole[len(root) :]
+def _absolute(path: str) -> str:
+    """A decoded absolute path as stores spell their URLs."""
+    if path.startswith("/"):
+        return f"file://{path}"
+    if path.startswith("file:/") and not path.startswith("file://"):
+        return f"file://{path[len('file:') :]}"
+    return _one_scheme(path)
+
+
+def _one_scheme(url: str) -> str:
+    """Hadoop's names for S3 as stores spell them."""
+    return re.sub(r"^s3[an]://", "s3://", url)
+
+
+def _checked(key: str, path: str) -> str:
+    try:
+        check_key(key)
+    except InvalidKey as error:
+        raise PathOutsideTable(f"the log names the data file {path!r}, which is not under the table's root: {error}") from None
+    return key

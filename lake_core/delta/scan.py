@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +16,8 @@ from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.deletion_vector import deleted_rows
 from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing, SchemaMismatch
-from lake_core.delta.numpy_arrays import mask
-from lake_core.delta.path import data_keys
+from lake_core.delta.numpy_arrays import integers, mask
+from lake_core.delta.path import locate_all
 from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
@@ -25,6 +26,7 @@ from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
 
 _READERS = 4
+_BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,56 +77,134 @@ class DataFiles:
     names_by_id: Mapping[int, str] = field(default_factory=dict)
     """Physical names by field id, where files are read by id."""
     deleted: Sequence[npt.NDArray[np.int64] | None] = ()
-    """The rows of each file that its deletion vector takes out; empty if no file has one."""
+    """The rows of each file that its deletion vector takes out, ascending; empty if no file has one."""
     predicate: Predicate | None = None
     """Keep only the rows for which it is true."""
+    elsewhere: Mapping[int, ObjectStore] = field(default_factory=dict)
+    """The stores of the files, by number, that lie outside of the table's root."""
+    only: Sequence[npt.NDArray[np.int64] | None] = ()
+    """The rows of each file, ascending, that alone are wanted; empty if all are."""
+    by_name: frozenset[str] = frozenset()
+    """Columns that no table has, found by their names also where the others are read by id."""
+    position: str | None = None
+    """A column of this name is put last: the number of each row in its file, from 0."""
 
     def __iter__(self) -> Iterator[pa.Table]:
         return map(self.read, range(len(self.keys)))
 
     def read(self, index: int) -> pa.Table:
-        """The rows of one file. Raises DataFileMissing, CorruptDataFile and the store's errors."""
-        partition_values = {name: self.partitions[name][index] for name in self.partitions.column_names}
-        chosen = [number for number, child in enumerate(self.schema) if child.name not in partition_values]
+        """The rows of one file. Raises DataFileMissing, CorruptDataFile, CorruptDeletionVector and the store's errors."""
+        with self._telling(index):
+            file, names = self._open(index)
+            rows = file.read(columns=names, use_threads=False)
+        return self._finished(index, rows, 0, file.metadata.num_rows)
+
+    def batches(self, index: int) -> Iterator[pa.Table]:
+        """The rows of one file in their order, some tens of thousands at a time, so that a file of any size fits; raises as `read`."""
+        with self._telling(index):
+            file, names = self._open(index)
+        total, first = file.metadata.num_rows, 0
+        if not names:
+            yield from (
+                self._finished(index, pa.table({}), start, min(_BATCH_ROWS, total - start)) for start in range(0, total, _BATCH_ROWS)
+            )
+            return
+        for group in range(file.num_row_groups):
+            # One row group after another: read ahead, all of them would stay in memory.
+            batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
+            while True:
+                with self._telling(index):
+                    batch = next(batches, None)
+                if batch is None:
+                    break
+                yield self._finished(index, pa.Table.from_batches([batch]), first, batch.num_rows)
+                first += batch.num_rows
+        if first != total:
+            raise CorruptDataFile(f"data file {self.keys[index]} holds {first} rows instead of {total}. Restore it from a backup")
+
+    def _open(self, index: int) -> tuple[pq.ParquetFile, list[str]]:
+        """A file, and those of its columns that are wanted."""
+        file = pq.ParquetFile(
+            open_object(self.elsewhere.get(index, self.store), self.keys[index], self.sizes[index]),
+            coerce_int96_timestamp_unit="us",
+            pre_buffer=True,
+            page_checksum_verification=True,
+        )
+        gone = self.deleted[index] if self.deleted else None
+        if gone is not None and len(gone) and gone[-1] >= file.metadata.num_rows:
+            raise CorruptDeletionVector(
+                f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {file.metadata.num_rows}. Restore the table's log"
+            )
+        folded = {child.name.lower() for child in self._data_fields()[1]}
+        own = file.schema_arrow
+        return file, [old.name for old, new in zip(own, self._named(own), strict=True) if new.name.lower() in folded]
+
+    def _named(self, own: pa.Schema) -> pa.Schema:
+        """A file's own schema under physical names."""
+        if not self.names_by_id:
+            return own
+        return pa.schema([child if child.name in self.by_name else renamed_field(child, self.names_by_id) for child in own])
+
+    def _data_fields(self) -> tuple[pa.Schema, pa.Schema]:
+        """The columns that stand in data files, under the table's names and under physical ones."""
+        chosen = [number for number, child in enumerate(self.schema) if child.name not in self.partitions.column_names]
         data, physical = (pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical))
-        rows, count = self._read_parquet(index, physical)
+        return data, physical
+
+    def _finished(self, index: int, rows: pa.Table, first: int, count: int) -> pa.Table:
+        """Rows `first` to `first + count` of a file, as it has them, in the table's columns and without those that are not wanted."""
+        data, physical = self._data_fields()
+        if rows.num_columns:
+            own = self._named(rows.schema)
+            rows = relabelled(rows, own)
+        else:
+            # A file may lack every wanted column: its rows count all the same.
+            rows = pa.table({"\x00rows": pa.nulls(count)})
         conformed = relabelled(conform_out(rows, physical), data)
-        columns_ = [
-            pa.chunked_array([pa.repeat(partition_values[child.name], count)]) if child.name in partition_values else conformed[child.name]
-            for child in self.schema
-        ]
+        columns_ = []
+        for child in self.schema:
+            if child.name in self.partitions.column_names:
+                columns_.append(pa.chunked_array([pa.repeat(self.partitions[child.name][index], count)]))
+            else:
+                columns_.append(conformed[child.name])
         # Without columns a table has no rows to count: one that carries them is dropped again last.
         table = pa.Table.from_arrays(columns_, schema=self.schema) if columns_ else pa.table({"\x00rows": pa.nulls(count)})
-        gone = self.deleted[index] if self.deleted else None
-        if gone is not None:
-            if len(gone) and gone[-1] >= count:
-                raise CorruptDeletionVector(f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {count}")
-            table = table.filter(mask(np.isin(np.arange(count), gone, invert=True)))
-        return (table if self.predicate is None else table.filter(to_arrow(self.predicate))).select(self.schema.names)
+        names = self.schema.names
+        if self.position is not None:
+            table = table.append_column(self.position, integers(np.arange(first, first + count, dtype=np.int64)))
+            names = [*names, self.position]
+        keep = self._kept(index, first, count)
+        if keep is not None:
+            table = table.filter(mask(keep))
+        return (table if self.predicate is None else table.filter(to_arrow(self.predicate))).select(names)
 
-    def _read_parquet(self, index: int, wanted: pa.Schema) -> tuple[pa.Table, int]:
+    def _kept(self, index: int, first: int, count: int) -> npt.NDArray[np.bool_] | None:
+        gone = self.deleted[index] if self.deleted else None
+        only = self.only[index] if self.only else None
+        if gone is None and only is None:
+            return None
+        keep = np.full(count, only is None)
+        if only is not None:
+            keep[_within(only, first, count)] = True
+        if gone is not None:
+            keep[_within(gone, first, count)] = False
+        return keep
+
+    @contextmanager
+    def _telling(self, index: int) -> Iterator[None]:
         key = self.keys[index]
         try:
-            file = pq.ParquetFile(
-                open_object(self.store, key, self.sizes[index]),
-                coerce_int96_timestamp_unit="us",
-                pre_buffer=True,
-                page_checksum_verification=True,
-            )
-            count = file.metadata.num_rows
-            own = file.schema_arrow
-            named = pa.schema([renamed_field(child, self.names_by_id) for child in own]) if self.names_by_id else own
-            folded = {child.name.lower() for child in wanted}
-            names = [old.name for old, new in zip(own, named, strict=True) if new.name.lower() in folded]
-            rows = file.read(columns=names, use_threads=False)
+            yield
         except NotFound:
             raise data_file_missing(self.version, key) from None
         except (pa.ArrowException, OSError) as error:
             raise CorruptDataFile(f"data file {key} cannot be read as Parquet: {error}. Restore it from a backup") from None
-        if not rows.num_columns:
-            # A file may lack every wanted column: its rows count all the same.
-            return pa.table({"\x00rows": pa.nulls(count)}), count
-        return relabelled(rows, pa.schema([named.field(own.get_field_index(name)) for name in rows.column_names])), count
+
+
+def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
+    """Those of the ascending row numbers that lie in [first, first + count), counted from `first`."""
+    start, stop = np.searchsorted(rows, [first, first + count])
+    return rows[start:stop] - first
 
 
 def data_file_missing(version: int, what: str) -> DataFileMissing:
@@ -138,29 +218,42 @@ def data_file_missing(version: int, what: str) -> DataFileMissing:
 def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Predicate | None = None) -> DataFiles:
     """The files of a scan (or those with these row numbers in `scan.files`), ready to be read."""
     files = scan.files if rows is None else scan.files.take(pa.array(rows, pa.int64()))
-    store = scan.snapshot.store
-    partition_columns = [name for name in scan.snapshot.partition_columns if name in scan.read_schema.names]
-    metadata = scan.snapshot.metadata
-    partitions = partition_table(files, metadata, partition_columns)
-    mapping = metadata.column_mapping
+    snapshot, metadata = scan.snapshot, scan.snapshot.metadata
+    partition_columns = [name for name in snapshot.partition_columns if name in scan.read_schema.names]
+    keys, elsewhere = locate_all(files["path"], snapshot.roots)
     return DataFiles(
-        store,
-        scan.snapshot.version,
-        data_keys(files["path"], store).to_pylist(),
+        snapshot.store,
+        snapshot.version,
+        keys,
         files["size"].to_pylist(),
-        partitions,
+        partition_table(files, metadata, partition_columns),
         scan.read_schema,
-        mapping.physical_schema(scan.read_schema.names).to_arrow(),
-        mapping.names_by_id(),
-        _deleted(files, store),
+        metadata.column_mapping.physical_schema(scan.read_schema.names).to_arrow(),
+        metadata.column_mapping.names_by_id(),
+        deleted_of_files(files, snapshot.roots),
         predicate,
+        elsewhere,
     )
 
 
-def _deleted(files: pa.Table, store: ObjectStore) -> list[npt.NDArray[np.int64] | None]:
+def deleted_of_files(files: pa.Table, roots: Sequence[ObjectStore]) -> list[npt.NDArray[np.int64] | None]:
+    """The rows that the deletion vector of each file action takes out; empty if none has one."""
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
         return []
-    return [None if vector is None else deleted_rows(store, vector) for vector in files["deletionVector"].to_pylist()]
+    vectors = files["deletionVector"].to_pylist()
+    return [None if vector is None else deleted_rows(roots[0], vector, roots[1:]) for vector in vectors]
+
+
+def stream_rows(scan: Scan) -> pa.RecordBatchReader:
+    """The rows of a scan, file by file, a batch at a time; raises as `read_rows`, the files' errors when it comes to them."""
+    files = open_data_files(scan, predicate=scan.predicate)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for index in range(len(files.keys)):
+            for table in files.batches(index):
+                yield from (batch for batch in table.select(scan.schema.names).to_batches() if batch.num_rows)
+
+    return pa.RecordBatchReader.from_batches(scan.schema, batches())
 
 
 def read_rows(scan: Scan) -> pa.Table:

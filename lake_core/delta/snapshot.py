@@ -54,6 +54,13 @@ class Snapshot:
     _checkpoint: Checkpoint | None
     _runs: tuple[CommitRun, ...]
     _domains: tuple[DomainMetadata, ...]
+    allowed_roots: tuple[ObjectStore, ...] = ()
+    """Where data files may lie besides the table's own root."""
+
+    @property
+    def roots(self) -> tuple[ObjectStore, ...]:
+        """The stores that data files are read from, the table's own first."""
+        return (self.store, *self.allowed_roots)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -101,7 +108,7 @@ class Snapshot:
         """The latest snapshot: this one if nothing was committed since."""
         newer = newer_versions(self.store, self.version)
         if newer is None or sum(len(run.versions) for run in self._runs) + len(newer) > _MAX_TAIL:
-            latest = load_snapshot(self.store)
+            latest = load_snapshot(self.store, allowed_roots=self.allowed_roots)
             return self if latest.version == self.version and latest.metadata.id == self.metadata.id else latest
         return self.advanced(_read_commits(self.store, newer)) if newer else self
 
@@ -155,12 +162,18 @@ class Snapshot:
         except CorruptCheckpoint as error:
             if self._checkpoint is None:
                 raise
-            older = load_snapshot(self.store, self.version, _damaged=(self._checkpoint.version, error))
+            older = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _damaged=(self._checkpoint.version, error))
             return older._recovering(read)
 
 
-def load_snapshot(store: ObjectStore, version: int | None = None, *, _damaged: tuple[int, CorruptCheckpoint] | None = None) -> Snapshot:
-    """The table at `version` (None: the latest).
+def load_snapshot(
+    store: ObjectStore,
+    version: int | None = None,
+    *,
+    allowed_roots: tuple[ObjectStore, ...] = (),
+    _damaged: tuple[int, CorruptCheckpoint] | None = None,
+) -> Snapshot:
+    """The table at `version` (None: the latest). Data files outside of its root are read from the `allowed_roots` only.
 
     Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, MissingProtocol, MissingMetadata,
     MalformedProtocol, MalformedMetadata and UnsupportedReaderFeature.
@@ -187,7 +200,7 @@ def load_snapshot(store: ObjectStore, version: int | None = None, *, _damaged: t
                 continue
             if first_error is not None:
                 warnings.warn(f"{first_error}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)
-            return snapshot
+            return replace(snapshot, allowed_roots=allowed_roots)
     except DeltaError as error:
         raise first_error or error from None
     assert first_error is not None

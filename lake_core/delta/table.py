@@ -28,8 +28,8 @@ from lake_core.delta.errors import (
 from lake_core.delta.features import check_writable, required_features, upgraded
 from lake_core.delta.history import find_transaction, history
 from lake_core.delta.log_segment import log_exists
-from lake_core.delta.numpy_arrays import mask
-from lake_core.delta.path import data_keys
+from lake_core.delta.numpy_arrays import mask, texts
+from lake_core.delta.path import data_keys, locate_all, open_roots
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.row_writer import RowWriter, Scope, row_writer
 from lake_core.delta.skipping import matching_partitions, num_records
@@ -121,12 +121,15 @@ class DeltaTable:
         *,
         version: int | None = None,
         timestamp: Instant | None = None,
+        allowed_roots: Sequence[Location] = (),
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> DeltaTable:
         """The table at `version`, or the last one committed at or before `timestamp`; the latest by default.
 
         A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
+        A log may name data files outside of the table's own root (that of a shallow clone does): they are read from folders
+        under the `allowed_roots` only.
 
         Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
         Missing… and Malformed… errors.
@@ -137,10 +140,13 @@ class DeltaTable:
             if version is not None:
                 raise ValueError("a table is opened at a version or at a timestamp, not at both")
             parse_instant(timestamp)
-        snapshot = load_snapshot(_store(url_or_store, storage_options), version)
+        store = _store(url_or_store, storage_options)
+        options = storage_options or store.storage_options
+        roots = open_roots(allowed_roots, options)
+        snapshot = load_snapshot(store, version, allowed_roots=roots)
         if timestamp is not None:
             stood = CommitTimes(snapshot).version_at(timestamp)
-            snapshot = snapshot if stood == snapshot.version else load_snapshot(snapshot.store, stood)
+            snapshot = snapshot if stood == snapshot.version else load_snapshot(store, stood, allowed_roots=roots)
         return cls(snapshot, clock or system_clock)
 
     @classmethod
@@ -192,8 +198,9 @@ class DeltaTable:
         return self
 
     def files(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The data files: path (relative to the root, decoded), size (bytes), modification_time (milliseconds),
-        partition_values, num_records (null where unknown), stats (JSON). `columns` picks some of them, which is faster.
+        """The data files: path (relative to the root, decoded; a URL where it lies elsewhere), size (bytes),
+        modification_time (milliseconds), partition_values, num_records (null where unknown), stats (JSON). `columns` picks some of
+        them, which is faster.
         """
         wanted = list(_FILE_COLUMNS) if columns is None else list(columns)
         unknown = [name for name in wanted if name not in _FILE_COLUMNS]
@@ -204,11 +211,17 @@ class DeltaTable:
         for name in wanted:
             column = found[_FILE_COLUMNS[name]]
             if name == "path":
-                column = data_keys(column, self.store)
+                column = self._paths(column)
             elif name == "num_records":
                 column = num_records(column)
             arrays.append(column)
         return pa.Table.from_arrays(arrays, schema=pa.schema([(name, _FILE_TYPES[name]) for name in wanted]))
+
+    def _paths(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+        if not self._snapshot.allowed_roots:
+            return data_keys(paths, self.store)
+        keys, elsewhere = locate_all(paths, self._snapshot.roots)
+        return pa.chunked_array([texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])])
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """The rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
@@ -216,6 +229,10 @@ class DeltaTable:
         Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
         """
         return scan.read_rows(scan.plan_scan(self._snapshot, columns, where))
+
+    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+        """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
+        return scan.stream_rows(scan.plan_scan(self._snapshot, columns, where))
 
     def append(self, arrow: ArrowData, *, txn: Txn | None = None) -> WriteResult:
         """Add rows. Never conflicts with other appends. Raises SchemaMismatch, UnsupportedType, ConstraintViolation,

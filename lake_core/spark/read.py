@@ -21,10 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.path import data_keys
+from lake_core.delta.commit_time import Instant
+from lake_core.delta.path import locate_all
 from lake_core.delta.scan import Scan, data_file_missing, plan_scan
 from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
+from lake_core.delta.table import Location
 from lake_core.expression import quote_identifier
 from lake_core.expression.spark_sql import literal
 from lake_core.spark.predicate import to_column
@@ -51,18 +53,26 @@ def read_delta(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     version: int | None = None,
+    timestamp: Instant | None = None,
+    allowed_roots: Sequence[Location] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A table's rows at one version as a DataFrame. The version is fixed now: later commits do not show in it.
+
+    `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`; a handle keeps the roots that it was opened with.
 
     `columns` and `where` (Spark SQL) narrow what is read; timestamps in `where` are UTC unless they say otherwise.
     Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that is gone
     already; one that goes before Spark comes to read it fails the job.
     """
-    if isinstance(table, DeltaTable):
-        opened = table if version is None or version == table.version else DeltaTable.open(table.store, version=version)
+    if not isinstance(table, DeltaTable):
+        opened = DeltaTable.open(table, version=version, timestamp=timestamp, allowed_roots=allowed_roots, storage_options=storage_options)
+    elif timestamp is not None or version not in (None, table.version) or allowed_roots:
+        roots = [*table.snapshot.allowed_roots, *allowed_roots]
+        at = table.version if version is None and timestamp is None else version
+        opened = DeltaTable.open(table.store, version=at, timestamp=timestamp, allowed_roots=roots, storage_options=storage_options)
     else:
-        opened = DeltaTable.open(table, version=version, storage_options=storage_options)
+        opened = table
     scan = plan_scan(opened.snapshot, columns, where)
     frame = _read_files(spark, scan)
     if scan.predicate is not None:
@@ -71,20 +81,19 @@ def read_delta(
 
 
 def _read_files(spark: SparkSession, scan: Scan) -> DataFrame:
-    store = scan.snapshot.store
     spark_schema = T.StructType.fromJson(json.loads(scan.snapshot.metadata.schema_string))
     schema = T.StructType([spark_schema[name] for name in scan.read_schema.names])
-    keys = data_keys(scan.files["path"], store).to_pylist()
+    keys, elsewhere = locate_all(scan.files["path"], scan.snapshot.roots)
     if not keys:
         return spark.createDataFrame([], schema)
-    urls = [store.url(key) for key in keys]
+    urls = [elsewhere.get(row, scan.snapshot.store).url(key) for row, key in enumerate(keys)]
     hadoop_reads = all(url.startswith("file://") for url in urls) and not any(_UNREADABLE.search(key) for key in keys)
     # A session that minds case would read null where a file spells a column differently from the table. And
     # Hadoop's configuration carries the schema to the scan, and replaces `${…}` in it: such columns would come back null.
     deleted = "deletionVector" in scan.files.column_names and scan.files["deletionVector"].null_count < len(scan.files)
     exact_names = spark.conf.get("spark.sql.caseSensitive") == "true"
     if not hadoop_reads or deleted or exact_names or "${" in schema.json() or scan.snapshot.metadata.column_mapping.mode == "id":
-        return read_with_source(spark, scan, keys, schema)
+        return read_with_source(spark, scan, schema)
     return _native(spark, scan, [url.removeprefix("file://") for url in urls], schema)
 
 

@@ -24,7 +24,7 @@ _FILES_PER_TASK = 32
 _BYTES_PER_TASK = 128 << 20
 
 
-def read_with_source(spark: SparkSession, scan: Scan, keys: Sequence[str], schema: T.StructType) -> DataFrame:
+def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> DataFrame:
     """The rows of a scan's files, read by Arrow in the executors; `schema` is that of `scan.read_schema`."""
     tasks = _tasks(scan.files["size"].to_pylist())
     # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
@@ -44,8 +44,9 @@ def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) 
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
             files: DataFiles = pickle.loads(partition.value)
-            for rows in files:
-                yield from rows.to_batches()
+            for index in range(len(files.keys)):
+                for rows in files.batches(index):
+                    yield from rows.to_batches()
 
     class FilesSource(DataSource):
         @classmethod

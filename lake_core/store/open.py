@@ -18,7 +18,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _MANGLED = re.compile(r"(memory|s3|s3a):/(?!/)")
 
 
-def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None) -> ObjectStore:
+def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None, read_only: bool = False) -> ObjectStore:
     """The store at a location.
 
     - a path (a leading `~` is the home folder), a `pathlib.Path`, `file:///path`: a file system
@@ -27,7 +27,8 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
 
     URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. `storage_options` are
     s3fs's; file systems and memory need none. A file system's root need not exist yet. An S3 endpoint other than AWS is asked
-    here whether it honours conditional puts.
+    here whether it honours conditional puts, by putting an object that is deleted again; not where the caller says that it will only
+    read (`read_only`), and then before the first put.
 
     Raises InvalidUrl: unknown scheme, no bucket, credentials inside the URL (the message does not repeat them; pass them in
     `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied, StoreUnavailable.
@@ -59,7 +60,7 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
         case "memory":
             return MemoryStore(rest)
         case "s3" | "s3a":
-            return _open_s3(rest, storage_options or {})
+            return _open_s3(rest, storage_options or {}, read_only)
         case _:
             raise InvalidUrl(f"unknown scheme {scheme!r}: {_known()}")
 
@@ -70,13 +71,14 @@ def _open_path(path: str) -> LocalStore:
     return LocalStore(os.path.expanduser(path) if path == "~" or path.startswith("~/") else path)
 
 
-def _open_s3(location: str, storage_options: Mapping[str, object]) -> ObjectStore:
+def _open_s3(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
     # Importing s3fs takes long, and it is an optional install.
     from lake_core.store.s3 import S3Store
 
     bucket, _, prefix = location.partition("/")
     store = S3Store(bucket, prefix, storage_options=storage_options)
-    store.check_conditional_puts()
+    if not read_only:
+        store.check_conditional_puts()
     return store
 
 
