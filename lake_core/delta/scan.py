@@ -21,7 +21,7 @@ from lake_core.delta.path import locate_all
 from lake_core.delta.skipping import partition_table, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
-from lake_core.expression import Predicate, columns, parse_predicate, to_arrow
+from lake_core.expression import Predicate, columns, matching, parse_predicate
 from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
 
@@ -176,7 +176,7 @@ class DataFiles:
         keep = self._kept(index, first, count)
         if keep is not None:
             table = table.filter(mask(keep))
-        return (table if self.predicate is None else table.filter(to_arrow(self.predicate))).select(names)
+        return (table if self.predicate is None else matching(table, self.predicate)).select(names)
 
     def _kept(self, index: int, first: int, count: int) -> npt.NDArray[np.bool_] | None:
         gone = self.deleted[index] if self.deleted else None

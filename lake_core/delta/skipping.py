@@ -28,7 +28,9 @@ from lake_core.expression import (
     Column,
     ColumnComparison,
     Comparison,
+    Condition,
     Constant,
+    EvaluationFailed,
     In,
     IsNull,
     Like,
@@ -36,7 +38,7 @@ from lake_core.expression import (
     Or,
     Predicate,
     columns,
-    to_arrow,
+    matching,
 )
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -59,8 +61,8 @@ def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str]
 
 
 def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """For a predicate over partition columns only: whether it is true for each file. Exact."""
-    return _Skipper(partition_table(files, metadata), None, len(files)).may_match(predicate)
+    """For a predicate over partition columns only: whether it is true for each file. Exact. Raises EvaluationFailed."""
+    return _evaluate(partition_table(files, metadata), predicate, len(files))
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
@@ -140,7 +142,10 @@ class _Skipper:
                 return np.full(self._rows, value is True)
         named = [column.path[0] for column in columns(predicate)]
         if named and all(name in self._partitions.column_names for name in named):
-            return _evaluate(self._partitions, predicate)
+            try:
+                return _evaluate(self._partitions, predicate, self._rows)
+            except EvaluationFailed:  # the rest of the predicate may keep such rows from it: reading them tells
+                return np.full(self._rows, True)
         if self._statistics is None or any(name in self._partitions.column_names for name in named):
             return np.full(self._rows, True)
         match predicate:
@@ -155,7 +160,7 @@ class _Skipper:
                 return self._unless(None if nulls is None else pc.greater(nulls, 0))
             case Not(operand=IsNull(column=column)):
                 return self._has_values(column)
-            case Not() | ColumnComparison():
+            case Not() | ColumnComparison() | Condition():
                 return np.full(self._rows, True)
             case _:
                 raise AssertionError(predicate)
@@ -215,11 +220,12 @@ class _Skipper:
         return np.full(self._rows, True) if answer is None else _true_or_unknown(answer)
 
 
-def _evaluate(table: pa.Table, predicate: Predicate) -> Mask:
-    number = integers(np.arange(len(table)))
-    rows = table.append_column(pa.field("\x00row", pa.int64()), number).filter(to_arrow(predicate))["\x00row"]
-    answer = np.zeros(len(table), dtype=bool)
-    answer[numbers(rows)] = True
+def _evaluate(table: pa.Table, predicate: Predicate, count: int) -> Mask:
+    # Without partition columns the table has no rows to count.
+    number = pa.chunked_array([integers(np.arange(count))])
+    rows = pa.Table.from_arrays([*table.columns, number], names=[*table.column_names, "\x00row"])
+    answer = np.zeros(count, dtype=bool)
+    answer[numbers(matching(rows, predicate)["\x00row"])] = True
     return answer
 
 

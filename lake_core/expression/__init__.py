@@ -1,17 +1,25 @@
-"""Predicates in Spark SQL text: parsed once against a schema, then rendered to Arrow, to Spark columns, or to file skipping.
+"""Spark SQL in text: parsed once against a schema, with Spark's types, and evaluated on Arrow rows anywhere.
 
-Only what is on this package's list is accepted, so text from a stranger cannot do anything but compare columns.
+Predicates are also rendered to Spark columns and to file skipping, as far as they compare columns with literals. Only what is on
+this package's list is accepted, so text from a stranger cannot do anything but compute with a row's columns.
 """
 
 from __future__ import annotations
 
 from lake_core.expression.arrow import to_arrow
-from lake_core.expression.parse import InvalidExpression, parse_predicate
+from lake_core.expression.assign import check_assignable, store_assign
+from lake_core.expression.bind import parse_expression
+from lake_core.expression.errors import EvaluationFailed, InvalidExpression
+from lake_core.expression.evaluate import evaluate
+from lake_core.expression.expression import Call, Case, Cast, Coalesce, Expression, Junction, OneOf, columns
+from lake_core.expression.expression import Literal as ExpressionLiteral
+from lake_core.expression.parse import parse_predicate
 from lake_core.expression.predicate import (
     And,
     Column,
     ColumnComparison,
     Comparison,
+    Condition,
     Constant,
     In,
     IsNull,
@@ -19,28 +27,45 @@ from lake_core.expression.predicate import (
     Not,
     Or,
     Predicate,
-    columns,
     negated,
 )
 from lake_core.expression.spark_sql import quote_identifier, quote_text
+from lake_core.expression.truth import has_condition, matching, truth
 
 __all__ = [
     "And",
+    "Call",
+    "Case",
+    "Cast",
+    "Coalesce",
     "Column",
     "ColumnComparison",
     "Comparison",
+    "Condition",
     "Constant",
+    "EvaluationFailed",
+    "Expression",
+    "ExpressionLiteral",
     "In",
     "InvalidExpression",
     "IsNull",
+    "Junction",
     "Like",
     "Not",
+    "OneOf",
     "Or",
     "Predicate",
+    "check_assignable",
     "columns",
+    "evaluate",
+    "has_condition",
+    "matching",
     "negated",
+    "parse_expression",
     "parse_predicate",
     "quote_identifier",
     "quote_text",
+    "store_assign",
     "to_arrow",
+    "truth",
 ]

@@ -15,6 +15,7 @@ from lake_core.expression.predicate import (
     Column,
     ColumnComparison,
     Comparison,
+    Condition,
     Constant,
     In,
     IsNull,
@@ -29,7 +30,10 @@ _CHAIN = 32
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
-    """The predicate as an expression over a table whose columns it names. `Table.filter` keeps the rows where it is true."""
+    """The predicate as an expression over a table whose columns it names. `Table.filter` keeps the rows where it is true.
+
+    For predicates without a Condition, which only `matching` and `truth` know.
+    """
     match predicate:
         case Comparison(operator=operator, column=column, value=value):
             field = _field(column)
@@ -48,6 +52,8 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
             return _field(column).is_null()
         case Constant(value=value):
             return pc.scalar(value).cast(pa.bool_())
+        case Condition():
+            raise AssertionError("a condition is no expression of Arrow: use `matching`")
         case Not(operand=operand):
             return ~to_arrow(operand)
         case And(operands=operands):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
-import sqlglot
-from sqlglot import TokenType, exp
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
-from lake_core.errors import LakeError
+from lake_core.expression.bind import Binder
+from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.literal import (
     CONVERT,
     compare_exactly,
@@ -22,12 +20,14 @@ from lake_core.expression.literal import (
     round_integer,
     to_number,
 )
+from lake_core.expression.name import Names, is_column, parts_of
 from lake_core.expression.predicate import (
     FLIPPED,
     And,
     Column,
     ColumnComparison,
     Comparison,
+    Condition,
     Constant,
     In,
     IsNull,
@@ -38,20 +38,13 @@ from lake_core.expression.predicate import (
     negated,
     never,
 )
+from lake_core.expression.sql import parse_sql, short, short_sql, too_deep
 
-_MAX_TEXT = 1 << 20
-_MAX_TERMS = 100_000
-_MAX_DEPTH = 100
 _MANY_INEQUALITIES = 64
 _UNDERSTOOD = frozenset(
     {"this", "expression", "expressions", "low", "high", "query", "unnest", "negate", "quoted", "table", "db", "catalog", "to"}
 )
 """Arguments of the parser's nodes that the binder looks at, or refuses in a place of its own."""
-
-_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
-_PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
-_SEPARATORS = frozenset({TokenType.COMMA, TokenType.AND, TokenType.OR})
 
 _INTEGER_BITS = {
     exp.DataType.Type.TINYINT: 8,
@@ -71,68 +64,33 @@ _OPERATORS: dict[type[exp.Expr], Operator] = {
 }
 
 
-class InvalidExpression(LakeError):
-    """SQL text that does not parse, names no column of the schema, or uses what this package does not evaluate."""
+class _NoLeaf(InvalidExpression):
+    """What is no comparison of a column with a literal, so that only the expression engine may know it."""
 
 
-def parse_predicate(text: str, schema: pa.Schema) -> Predicate:
+def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False) -> Predicate:
     """Parse a boolean Spark SQL expression over the columns of `schema`.
 
-    Known: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL, AND, OR, NOT, boolean columns; literals of every
-    primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included; nested fields by dots. Column names
-    ignore case. A timestamp literal without a zone is UTC. Whole numbers and decimals are compared exactly, whatever the
-    literal's type; floats as doubles, so that a FLOAT column is equal to `0.1F`, not to `0.1`. Raises InvalidExpression.
+    Leaves that files can be skipped by: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL of a column and literals of
+    every primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included, and boolean columns; nested fields
+    by dots. Column names ignore case. A timestamp literal without a zone is UTC. Whole numbers and decimals are compared exactly,
+    whatever the literal's type; floats as doubles, so that a FLOAT column is equal to `0.1F`, not to `0.1`. What is none of these
+    becomes a `Condition`: any boolean that `parse_expression` knows, with `relations` as there. Raises InvalidExpression.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidExpression("a predicate is Spark SQL text, such as \"month = DATE '2024-01-01'\"")
-    if len(text) > _MAX_TEXT:
-        raise InvalidExpression(f"a predicate of {len(text)} characters is too long (at most {_MAX_TEXT})")
+    tree = parse_sql(text)
     try:
-        _check_size(text)
-        return _Binder(text, schema).predicate(_parse(text))
-    except SqlglotError as error:
-        raise InvalidExpression(f"predicate {_short(text)} does not parse: {str(error).splitlines()[0]}") from None
+        return _Binder(text, schema, relations=relations).predicate(tree)
     except RecursionError:
-        raise InvalidExpression(f"predicate {_short(text)} nests too deeply; use IN (…) instead of long chains of OR") from None
-
-
-def _parse(text: str) -> exp.Expr:
-    try:
-        return sqlglot.parse_one(text, dialect="spark")
-    except (ValueError, ArithmeticError):
-        # The parser computes with the digits of a literal such as 1e99BD.
-        raise InvalidExpression(f"predicate {_short(text)} holds a literal that cannot be computed with") from None
-
-
-def _check_size(text: str) -> None:
-    """Refuse what would take the parser, or an engine behind it, too deep or too long."""
-    depth = run = terms = 0
-    for token in sqlglot.tokenize(text, dialect="spark"):
-        kind = token.token_type
-        terms += kind in _SEPARATORS
-        depth += (kind in _OPENING) - (kind in _CLOSING)
-        run = run + 1 if kind in _PREFIXES else 0
-        if depth + run > _MAX_DEPTH:
-            raise InvalidExpression(f"predicate {_short(text)} nests too deeply (at most {_MAX_DEPTH} levels)")
-        if terms >= _MAX_TERMS:
-            raise InvalidExpression(f"predicate {_short(text)} has too many terms (at most {_MAX_TERMS} comparisons and list items)")
-        if kind == TokenType.HEX_STRING and text[token.start] == "0":
-            raise InvalidExpression(f"predicate {_short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'")
+        raise too_deep(text) from None
 
 
 class _Binder:
-    def __init__(self, text: str, schema: pa.Schema) -> None:
-        self._text, self._schema = text, schema
+    def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
+        self._text = text
+        self._names = Names(text, schema, relations=relations)
+        self._expressions = Binder(text, self._names)
 
     def predicate(self, node: exp.Expr) -> Predicate:
-        unknown = [name for name, value in node.args.items() if value and name not in _UNDERSTOOD]
-        if unknown:
-            # The parser knows more variants of a node than this binder: one that is overlooked would give wrong rows.
-            raise self._refused(node)
-        found = self._positive(node)
-        return negated(found) if node.args.get("negate") else found
-
-    def _positive(self, node: exp.Expr) -> Predicate:
         match node:
             case exp.Paren(this=inner):
                 return self.predicate(inner)
@@ -142,6 +100,25 @@ class _Binder:
                 return _any([self.predicate(part) for part in node.flatten()])
             case exp.Not(this=inner):
                 return negated(self.predicate(inner))
+        try:
+            return self._leaf(node)
+        except InvalidExpression as error:
+            try:
+                return Condition(self._expressions.condition(node))
+            except InvalidExpression as other:
+                raise (other if isinstance(error, _NoLeaf) else error) from None
+
+    def _leaf(self, node: exp.Expr) -> Predicate:
+        self._expressions.check(node)
+        unknown = [name for name, value in node.args.items() if value and name not in _UNDERSTOOD]
+        if unknown:
+            # The parser knows more variants of a node than this binder: one that is overlooked would give wrong rows.
+            raise self._refused(node)
+        found = self._positive(node)
+        return negated(found) if node.args.get("negate") else found
+
+    def _positive(self, node: exp.Expr) -> Predicate:
+        match node:
             case exp.Is(this=left, expression=exp.Null()):
                 return IsNull(self._column(left))
             case exp.Is(this=left, expression=exp.Boolean(this=flag)):
@@ -166,22 +143,22 @@ class _Binder:
 
     def _comparison(self, operator: Operator, left: exp.Expr, right: exp.Expr) -> Predicate:
         left, right = left.unnest(), right.unnest()
-        if _is_column(left) and _is_column(right):
+        if is_column(left) and is_column(right):
             pair = self._column(left), self._column(right)
             if _family(pair[0].type) != _family(pair[1].type):
                 raise InvalidExpression(
-                    f"predicate {_short(self._text)} compares {'.'.join(pair[0].path)} ({pair[0].type}) "
+                    f"predicate {short(self._text)} compares {'.'.join(pair[0].path)} ({pair[0].type}) "
                     f"with {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
             if not _comparable(pair[0].type, pair[1].type):
                 raise InvalidExpression(
-                    f"predicate {_short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} ({pair[0].type}) "
+                    f"predicate {short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} ({pair[0].type}) "
                     f"and {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
             return ColumnComparison(operator, *pair)
-        if _is_column(right):
+        if is_column(right):
             left, right, operator = right, left, FLIPPED[operator]
-        if not _is_column(left):
+        if not is_column(left):
             raise self._refused(left)
         column = self._column(left)
         if _is_null(right):
@@ -206,32 +183,20 @@ class _Binder:
         if not isinstance(pattern, exp.Literal) or not pattern.is_string:
             raise self._refused(pattern)
         if _family(column.type) != "text":
-            raise InvalidExpression(f"predicate {_short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}")
+            raise InvalidExpression(f"predicate {short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}")
         return Like(column, pattern.this)
 
     def _boolean(self, node: exp.Expr) -> Column:
         column = self._column(node)
         if not pa.types.is_boolean(column.type):
-            raise InvalidExpression(f"predicate {_short(self._text)}: {'.'.join(column.path)} is {column.type}, not boolean")
+            raise InvalidExpression(f"predicate {short(self._text)}: {'.'.join(column.path)} is {column.type}, not boolean")
         return column
 
     def _column(self, node: exp.Expr) -> Column:
         node = node.unnest()
-        if not _is_column(node):
+        if not is_column(node):
             raise self._refused(node)
-        names = [part.name for part in node.parts]  # type: ignore[attr-defined]
-        path: list[str] = []
-        kind = pa.struct(list(self._schema))
-        for name in names:
-            if path and not pa.types.is_struct(kind):
-                raise InvalidExpression(f"predicate {_short(self._text)}: {'.'.join(path)} is {kind}: it has no fields")
-            found = _field(list(kind), name)
-            if found is None:
-                known = ", ".join(child.name for child in list(self._schema)[:20])
-                raise InvalidExpression(f"predicate {_short(self._text)}: no column {'.'.join(names)!r}; there are {known}")
-            path.append(found.name)
-            kind = found.type
-        return Column(tuple(path), kind)
+        return self._names.column(parts_of(node))
 
     def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar | Decimal:
         """A literal, not null, in the column's type; for whole numbers and decimals the number, which that type may not hold."""
@@ -242,13 +207,13 @@ class _Binder:
             convert = CONVERT[family]
         except KeyError:
             raise InvalidExpression(
-                f"predicate {_short(self._text)}: columns of type {column.type} cannot be compared ({'.'.join(column.path)})"
+                f"predicate {short(self._text)}: columns of type {column.type} cannot be compared ({'.'.join(column.path)})"
             ) from None
         try:
             return convert(value, column.type)
         except (ValueError, ArithmeticError, TypeError, pa.ArrowInvalid):
             raise InvalidExpression(
-                f"predicate {_short(self._text)}: {_short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
+                f"predicate {short(self._text)}: {short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
             ) from None
 
     def _value(self, node: exp.Expr) -> object:
@@ -259,7 +224,7 @@ class _Binder:
                 try:
                     return to_number(text)
                 except (ValueError, ArithmeticError):
-                    raise InvalidExpression(f"predicate {_short(self._text)}: {_short(text)} is no number that can be compared") from None
+                    raise InvalidExpression(f"predicate {short(self._text)}: {short(text)} is no number that can be compared") from None
             case exp.Neg(this=inner):
                 number = self._value(inner.unnest())
                 if isinstance(number, Decimal):
@@ -295,23 +260,11 @@ class _Binder:
         except (ValueError, ArithmeticError):
             pass
         raise InvalidExpression(
-            f"predicate {_short(self._text)}: CAST({_short_sql(inner)} AS {_short_sql(target)}) is no literal that can be compared"
+            f"predicate {short(self._text)}: CAST({short_sql(inner)} AS {short_sql(target)}) is no literal that can be compared"
         )
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
-        return InvalidExpression(
-            f"predicate {_short(self._text)}: {_short_sql(node)!r} ({type(node).__name__}) is not evaluated here. "
-            f"Compare columns with literals; filter the rest on the data itself"
-        )
-
-
-def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
-    exact = next((child for child in fields if child.name == name), None)
-    return exact or next((child for child in fields if child.name.lower() == name.lower()), None)
-
-
-def _is_column(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts))
+        return _NoLeaf(f"predicate {short(self._text)}: {short_sql(node)!r} ({type(node).__name__}) is no comparison with a literal")
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
@@ -377,11 +330,3 @@ def _one_of(parts: list[Comparison | In]) -> Predicate:
     if len(parts) == 1:
         return parts[0]
     return In(parts[0].column, tuple(value for part in parts for value in (part.values if isinstance(part, In) else (part.value,))))
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 120 else f"{text[:117]}…")
-
-
-def _short_sql(node: exp.Expr) -> str:
-    return node.sql(dialect="spark")[:80]

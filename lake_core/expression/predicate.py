@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from lake_core.expression.expression import Expression
 
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 
@@ -69,6 +71,13 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
+class Condition:
+    """Any other boolean: an expression, which is evaluated row by row and tells nothing of files."""
+
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     operand: Predicate
 
@@ -83,24 +92,7 @@ class Or:
     operands: tuple[Predicate, ...]
 
 
-Predicate: TypeAlias = Comparison | ColumnComparison | In | Like | IsNull | Constant | Not | And | Or
-
-
-def columns(predicate: Predicate) -> Iterator[Column]:
-    """Every column that the predicate names, repeats included."""
-    match predicate:
-        case Comparison(column=column) | In(column=column) | Like(column=column) | IsNull(column=column):
-            yield column
-        case ColumnComparison(left=left, right=right):
-            yield left
-            yield right
-        case Not(operand=operand):
-            yield from columns(operand)
-        case And(operands=operands) | Or(operands=operands):
-            for child in operands:
-                yield from columns(child)
-        case Constant():
-            pass
+Predicate: TypeAlias = Comparison | ColumnComparison | In | Like | IsNull | Constant | Condition | Not | And | Or
 
 
 def negated(predicate: Predicate) -> Predicate:

@@ -1,0 +1,75 @@
+"""Store assignment: a value as the type of the column that it is written to, as Spark's ANSI policy has it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.expression.cast import cast_array, castable
+from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, is_number, spark_name
+from lake_core.expression.errors import EvaluationFailed, InvalidExpression
+
+_MOMENTS = (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ)
+
+
+def check_assignable(source: pa.DataType, target: pa.DataType, name: str) -> None:
+    """Raises InvalidExpression unless values of one type may be written to the column `name` of the other."""
+    if not _assignable(source, target):
+        raise InvalidExpression(f"{spark_name(source)} cannot be assigned to {name} ({spark_name(target)}); cast it")
+
+
+def store_assign(array: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """The values as `target`. Raises EvaluationFailed for one that overflows it, InvalidExpression for types that do not go."""
+    check_assignable(array.type, target, "a column")
+    return pa.chunked_array([_assigned(chunk, target) for chunk in array.chunks], target)
+
+
+def _assignable(source: pa.DataType, target: pa.DataType) -> bool:
+    types = pa.types
+    if source == target or types.is_null(source):
+        return True
+    if is_number(source) and is_number(target):
+        return castable(source, target)
+    if source in _MOMENTS and target in _MOMENTS:
+        return True
+    if types.is_string(target):
+        return not types.is_nested(source) and castable(source, target)
+    if types.is_struct(source) and types.is_struct(target):
+        return [child.name for child in source] == [child.name for child in target] and all(
+            _assignable(old.type, new.type) for old, new in zip(source, target, strict=True)
+        )
+    if types.is_list(source) and types.is_list(target):
+        return _assignable(source.value_type, target.value_type)
+    if types.is_map(source) and types.is_map(target):
+        return _assignable(source.key_type, target.key_type) and _assignable(source.item_type, target.item_type)
+    return False
+
+
+def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if array.type == target:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    if pa.types.is_struct(target):
+        # Flattened, children are null where their struct is: what stands below a null is not judged.
+        children = [_assigned(child, new.type) for child, new in zip(array.flatten(), target, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
+    if pa.types.is_list(target):
+        return _list(array, target)
+    if pa.types.is_map(target):
+        # As a list of its entries, whose layout is the same.
+        entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
+        wanted = pa.list_(pa.struct([target.key_field, target.item_field]))
+        return _assigned(array.cast(entries), wanted).cast(target)
+    return cast_array(array, target)
+
+
+def _list(array: pa.Array, target: pa.DataType) -> pa.Array:
+    sizes = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pc.cumulative_sum(sizes)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    try:
+        # `flatten` leaves out what stands below a null.
+        return pa.ListArray.from_arrays(offsets, _assigned(array.flatten(), target.value_type), type=target, mask=array.is_null())
+    except pa.ArrowException as error:
+        raise EvaluationFailed(f"a list cannot be assigned to {target}: {error}") from None

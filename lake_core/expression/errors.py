@@ -1,0 +1,13 @@
+"""What can go wrong with an expression: it is refused when it is read, or a row fails it."""
+
+from __future__ import annotations
+
+from lake_core.errors import LakeError
+
+
+class InvalidExpression(LakeError):
+    """SQL text that does not parse, names no column of the schema, or uses what this package does not evaluate."""
+
+
+class EvaluationFailed(LakeError):
+    """A row for which an expression has no value: overflow, division by zero, a cast of what is no value of the type."""

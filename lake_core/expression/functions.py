@@ -1,0 +1,396 @@
+"""The allow-list: every function and operator there is, with its rule of types and its implementation on Arrow arrays.
+
+Text from a stranger can call nothing else. Names are Spark's; aliases stand beside one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from lake_core.expression import numeric, temporal, texts
+from lake_core.expression.coercion import (
+    INTEGERS,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    bounded_decimal,
+    call,
+    cast_expression,
+    decimal_operand,
+    implicit,
+    is_number,
+    meet,
+    spark_name,
+)
+from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.expression import Call, Case, Coalesce, Expression, Literal
+
+Run: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
+Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
+Accept: TypeAlias = Callable[[str, Expression], Expression]
+"""A parameter: the argument as the type that the function takes, or InvalidExpression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    bind: Bind
+    least: int
+    most: int | None
+    run: Run
+
+
+def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
+    """A call of a function by its name in lower case. Raises InvalidExpression for one that is not on the list, and wrong arguments."""
+    function = FUNCTIONS.get(ALIASES.get(name, name))
+    if function is None or not name.replace("_", "").isalnum():
+        known = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
+        raise InvalidExpression(f"the function {name}() is not evaluated here. There are: {known}")
+    if len(arguments) < function.least or (function.most is not None and len(arguments) > function.most):
+        raise InvalidExpression(f"{name}() does not take {len(arguments)} arguments")
+    return function.bind(ALIASES.get(name, name), arguments)
+
+
+def bind_operator(name: str, *arguments: Expression) -> Expression:
+    """As `bind_call`, for operators."""
+    return FUNCTIONS[name].bind(name, arguments)
+
+
+def _not_taken(name: str, argument: Expression, wanted: str) -> InvalidExpression:
+    return InvalidExpression(f"{name} takes {wanted}, not {spark_name(argument.type)}; cast it")
+
+
+def _is_constant_text(argument: Expression) -> bool:
+    return isinstance(argument, Literal) and (pa.types.is_string(argument.type) or pa.types.is_null(argument.type))
+
+
+# --- parameters
+
+
+def _text(name: str, argument: Expression) -> Expression:
+    if pa.types.is_floating(argument.type) or pa.types.is_nested(argument.type) or pa.types.is_binary(argument.type):
+        raise _not_taken(name, argument, "text")
+    return implicit(argument, pa.string())
+
+
+def _integer(name: str, argument: Expression) -> Expression:
+    if argument.type in INTEGERS[:3] or _is_constant_text(argument) or isinstance(argument, Literal):
+        return implicit(argument, pa.int32())
+    raise _not_taken(name, argument, "an INT")
+
+
+def _double(name: str, argument: Expression) -> Expression:
+    if is_number(argument.type) or _is_constant_text(argument):
+        return implicit(argument, pa.float64())
+    raise _not_taken(name, argument, "a number")
+
+
+def _boolean(name: str, argument: Expression) -> Expression:
+    if pa.types.is_boolean(argument.type) or pa.types.is_null(argument.type):
+        return implicit(argument, pa.bool_())
+    raise _not_taken(name, argument, "a condition")
+
+
+def _date(name: str, argument: Expression) -> Expression:
+    if argument.type in (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ) or _is_constant_text(argument):
+        return implicit(argument, pa.date32())
+    raise _not_taken(name, argument, "a DATE")
+
+
+def _timestamp(name: str, argument: Expression) -> Expression:
+    if argument.type in (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ) or _is_constant_text(argument):
+        return implicit(argument, TIMESTAMP)
+    raise _not_taken(name, argument, "a TIMESTAMP")
+
+
+def _literal(accept: Accept) -> Accept:
+    def accepted(name: str, argument: Expression) -> Expression:
+        if not isinstance(argument, Literal):
+            raise InvalidExpression(f"{name} takes a literal there, not an expression")
+        return accept(name, argument)
+
+    return accepted
+
+
+def _one_letter(name: str, argument: Expression) -> Expression:
+    letter = _literal(_text)(name, argument)
+    assert isinstance(letter, Literal)
+    if letter.value.is_valid and len(letter.value.as_py()) != 1:
+        raise InvalidExpression(f"{name} fills up with one character, not {letter.value.as_py()!r}")
+    return letter
+
+
+def _function(run: Run, result: pa.DataType, *accepts: Accept, optional: int = 0) -> Function:
+    """A function of fixed parameters, the last of which may be left out."""
+
+    def bind(name: str, arguments: Sequence[Expression]) -> Expression:
+        return Call(name, tuple(accept(name, argument) for accept, argument in zip(accepts, arguments, strict=False)), result)
+
+    return Function(bind, len(accepts) - optional, len(accepts), run)
+
+
+# --- rules of types that depend on the arguments
+
+
+def _bind_comparison(name: str, arguments: Sequence[Expression]) -> Expression:
+    met = meet(name, arguments)
+    if pa.types.is_nested(met[0].type):
+        raise InvalidExpression(f"{name}: {spark_name(met[0].type)} is not compared here; compare its parts")
+    return call(name, pa.bool_(), *met)
+
+
+def _bind_arithmetic(name: str, arguments: Sequence[Expression]) -> Expression:
+    left, right = arguments
+    if pa.types.is_date(left.type) and name in "+-" and (right.type in INTEGERS[:3]):
+        return FUNCTIONS["date_add" if name == "+" else "date_sub"].bind("date_add" if name == "+" else "date_sub", arguments)
+    if pa.types.is_date(right.type) and name == "+" and (left.type in INTEGERS[:3]):
+        return FUNCTIONS["date_add"].bind("date_add", (right, left))
+    return _numbers(name, left, right)
+
+
+def _numbers(name: str, left: Expression, right: Expression) -> Expression:
+    left, right = (_operand(name, side) for side in (left, right))
+    if pa.types.is_string(left.type) and pa.types.is_string(right.type):
+        raise InvalidExpression(f"{name} takes numbers, not two texts; cast them")
+    floating = any(pa.types.is_floating(side.type) or pa.types.is_string(side.type) for side in (left, right))
+    if any(pa.types.is_decimal(side.type) for side in (left, right)) and not floating:
+        left, right = decimal_operand(left), decimal_operand(right)
+        return call(name, _decimal_result(name, left.type, right.type), left, right)
+    left, right = meet(name, (left, right))
+    if name in ("/", "div"):
+        target = pa.float64() if name == "/" else pa.int64()
+        if name == "div" and not pa.types.is_integer(left.type):
+            raise InvalidExpression(f"DIV takes whole numbers, not {spark_name(left.type)}")
+        return call(name, target, implicit(left, target), implicit(right, target))
+    return call(name, left.type, left, right)
+
+
+def _operand(name: str, side: Expression) -> Expression:
+    if pa.types.is_null(side.type):
+        return implicit(side, pa.int32() if name != "/" else pa.float64())
+    if not is_number(side.type) and not pa.types.is_string(side.type):
+        raise _not_taken(name, side, "numbers")
+    return side
+
+
+def _decimal_result(name: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """As Spark's DecimalPrecision."""
+    if name in "+-":
+        scale = max(left.scale, right.scale)
+        return bounded_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale)
+    if name == "*":
+        return bounded_decimal(left.precision + right.precision + 1, left.scale + right.scale)
+    if name == "/":
+        scale = max(6, left.scale + right.precision + 1)
+        return bounded_decimal(left.precision - left.scale + right.scale + scale, scale)
+    raise InvalidExpression(f"{name.upper()} of decimals is not evaluated here; cast them to DOUBLE or BIGINT")
+
+
+def _bind_same(name: str, arguments: Sequence[Expression]) -> Expression:
+    """Unary minus and ABS."""
+    (operand,) = arguments
+    if pa.types.is_string(operand.type) or pa.types.is_null(operand.type):
+        operand = implicit(operand, pa.float64())
+    if not is_number(operand.type):
+        raise _not_taken(name, operand, "a number")
+    return call(name, operand.type, operand)
+
+
+def _bind_concat(name: str, arguments: Sequence[Expression]) -> Expression:
+    if all(pa.types.is_binary(argument.type) for argument in arguments):
+        return call("concat", pa.binary(), *arguments)
+    made = [
+        cast_expression(argument, pa.string()) if pa.types.is_binary(argument.type) else _text(name, argument) for argument in arguments
+    ]
+    return call("concat", pa.string(), *made)
+
+
+def _bind_extreme(name: str, arguments: Sequence[Expression]) -> Expression:
+    met = meet(name, arguments, promote_text=False)
+    if pa.types.is_nested(met[0].type) or pa.types.is_null(met[0].type):
+        raise InvalidExpression(f"{name}: {spark_name(met[0].type)} is not compared here")
+    return call(name, met[0].type, *met)
+
+
+def _bind_coalesce(name: str, arguments: Sequence[Expression]) -> Expression:
+    met = meet(name, arguments)
+    return met[0] if len(met) == 1 else Coalesce(tuple(met), met[0].type)
+
+
+def _bind_if(name: str, arguments: Sequence[Expression]) -> Expression:
+    condition = _boolean("if", arguments[0])
+    met = meet("if", arguments[1:])
+    return Case(((condition, met[0]),), met[1], met[0].type)
+
+
+def _bind_nullif(name: str, arguments: Sequence[Expression]) -> Expression:
+    null = Literal(pa.scalar(None, arguments[0].type))
+    return Case(((_bind_comparison("=", arguments), null),), arguments[0], arguments[0].type)
+
+
+def _bind_nvl2(name: str, arguments: Sequence[Expression]) -> Expression:
+    met = meet(name, arguments[1:])
+    return Case(((call("isnull", pa.bool_(), arguments[0]), met[1]),), met[0], met[0].type)
+
+
+def _bind_is_null(name: str, arguments: Sequence[Expression]) -> Expression:
+    test = call("isnull", pa.bool_(), arguments[0])
+    return test if name == "isnull" else call("not", pa.bool_(), test)
+
+
+def _bind_length(name: str, arguments: Sequence[Expression]) -> Expression:
+    (operand,) = arguments
+    return call(name, pa.int32(), operand if pa.types.is_binary(operand.type) else _text(name, operand))
+
+
+def _bind_whole(name: str, arguments: Sequence[Expression]) -> Expression:
+    """FLOOR and CEIL."""
+    (operand,) = arguments
+    if pa.types.is_integer(operand.type):
+        return implicit(operand, pa.int64())
+    if pa.types.is_decimal(operand.type):
+        kind = operand.type
+        precision = kind.precision - kind.scale + (1 if kind.scale else 0)
+        return call(name, pa.decimal128(max(min(precision, 38), 1), 0), operand)
+    return call(name, pa.int64(), _double(name, operand))
+
+
+def _bind_round(name: str, arguments: Sequence[Expression]) -> Expression:
+    operand = arguments[0]
+    digits = _literal(_integer)(name, arguments[1]) if len(arguments) > 1 else Literal(pa.scalar(0, pa.int32()))
+    assert isinstance(digits, Literal)
+    places = digits.value.as_py()
+    if places is None or abs(places) > 20:
+        raise InvalidExpression(f"round takes between -20 and 20 digits, not {places}")
+    if pa.types.is_decimal(operand.type):
+        kind = operand.type
+        whole = kind.precision - kind.scale + 1
+        if places < 0:
+            result = pa.decimal128(min(max(whole, -places + 1), 38), 0)
+        else:
+            scale = min(kind.scale, places)
+            result = pa.decimal128(min(whole + scale, 38), scale)
+        return call(name, result, operand, digits)
+    if pa.types.is_float32(operand.type):
+        raise InvalidExpression("round takes no FLOAT here; cast it to DOUBLE or DECIMAL")
+    operand = operand if is_number(operand.type) else _double(name, operand)
+    return call(name, operand.type, operand, digits)
+
+
+def _bind_truncate(name: str, arguments: Sequence[Expression]) -> Expression:
+    moment, unit = arguments if name == "trunc" else (arguments[1], arguments[0])
+    units = list(temporal.UNITS) if name == "date_trunc" else [each for each in temporal.UNITS if temporal.UNITS[each] in _DATE_UNITS]
+    chosen = unit.value.as_py() if isinstance(unit, Literal) else None
+    if not isinstance(chosen, str) or chosen.lower() not in units:
+        raise InvalidExpression(f"{name} takes one of these units as a literal: {', '.join(units)}")
+    literal = Literal(pa.scalar(chosen.lower()))
+    if name == "trunc":
+        return call(name, pa.date32(), literal, _date(name, moment))
+    return call(name, TIMESTAMP, literal, _timestamp(name, moment))
+
+
+_DATE_UNITS = ("year", "quarter", "month", "week")
+
+
+def _bind_date_format(name: str, arguments: Sequence[Expression]) -> Expression:
+    pattern = _literal(_text)(name, arguments[1])
+    assert isinstance(pattern, Literal)
+    text = pattern.value.as_py() or ""
+    if not text or "".join(match[0] for match in temporal.PATTERN.finditer(text)) != text:
+        raise InvalidExpression(f"date_format with {text!r} is not evaluated here: patterns consist of yyyy, MM, dd, HH, mm, ss and signs")
+    return call(name, pa.string(), _timestamp(name, arguments[0]), pattern)
+
+
+def _bind_cast_to(kind: pa.DataType) -> Bind:
+    return lambda name, arguments: cast_expression(arguments[0], kind)
+
+
+def _bind_truth(name: str, arguments: Sequence[Expression]) -> Expression:
+    return call(name, pa.bool_(), _boolean(name, arguments[0]))
+
+
+def _bind_mod(name: str, arguments: Sequence[Expression]) -> Expression:
+    return _numbers("%", *arguments)
+
+
+def _never(called: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    raise AssertionError(called.function)
+
+
+FUNCTIONS: dict[str, Function] = {
+    **{name: Function(_bind_comparison, 2, 2, numeric.compare) for name in ("=", "!=", "<", "<=", ">", ">=", "<=>")},
+    **{name: Function(_bind_arithmetic, 2, 2, numeric.arithmetic) for name in ("+", "-", "*")},
+    "/": Function(_bind_arithmetic, 2, 2, numeric.divide),
+    "div": Function(_bind_arithmetic, 2, 2, numeric.whole_division),
+    "%": Function(_bind_arithmetic, 2, 2, numeric.remainder),
+    "mod": Function(_bind_mod, 2, 2, _never),
+    "negative": Function(_bind_same, 1, 1, numeric.negative),
+    "not": Function(_bind_truth, 1, 1, numeric.invert),
+    "isnull": Function(_bind_is_null, 1, 1, numeric.is_null),
+    "isnotnull": Function(_bind_is_null, 1, 1, _never),
+    "isnan": _function(numeric.is_nan, pa.bool_(), _double),
+    "coalesce": Function(_bind_coalesce, 1, None, _never),
+    "nvl": Function(_bind_coalesce, 2, 2, _never),
+    "nvl2": Function(_bind_nvl2, 3, 3, _never),
+    "if": Function(_bind_if, 3, 3, _never),
+    "nullif": Function(_bind_nullif, 2, 2, _never),
+    "greatest": Function(_bind_extreme, 2, None, numeric.extreme),
+    "least": Function(_bind_extreme, 2, None, numeric.extreme),
+    "abs": Function(_bind_same, 1, 1, numeric.absolute),
+    "round": Function(_bind_round, 1, 2, numeric.round_half_up),
+    "floor": Function(_bind_whole, 1, 1, numeric.round_to_whole),
+    "ceil": Function(_bind_whole, 1, 1, numeric.round_to_whole),
+    "sign": _function(numeric.sign, pa.float64(), _double),
+    "sqrt": _function(numeric.square_root, pa.float64(), _double),
+    "concat": Function(_bind_concat, 1, None, texts.concat),
+    "upper": _function(texts.upper, pa.string(), _text),
+    "lower": _function(texts.lower, pa.string(), _text),
+    "length": Function(_bind_length, 1, 1, texts.length),
+    **{name: _function(texts.trim, pa.string(), _text) for name in ("trim", "ltrim", "rtrim")},
+    "substring": _function(texts.substring, pa.string(), _text, _integer, _integer, optional=1),
+    "left": _function(texts.left, pa.string(), _text, _integer),
+    "right": _function(texts.right, pa.string(), _text, _integer),
+    "replace": _function(texts.replace, pa.string(), _text, _literal(_text), _literal(_text), optional=1),
+    **{name: _function(texts.holds, pa.bool_(), _text, _literal(_text)) for name in ("contains", "startswith", "endswith")},
+    "like": _function(texts.like, pa.bool_(), _text, _literal(_text)),
+    **{name: _function(texts.pad, pa.string(), _text, _literal(_integer), _one_letter, optional=1) for name in ("lpad", "rpad")},
+    "reverse": _function(texts.reverse, pa.string(), _text),
+    **{
+        name: _function(temporal.field, pa.int32(), _date)
+        for name in ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "weekofyear")
+    },
+    **{name: _function(temporal.field, pa.int32(), _timestamp) for name in ("hour", "minute", "second")},
+    "date_add": _function(temporal.add_days, pa.date32(), _date, _integer),
+    "date_sub": _function(temporal.add_days, pa.date32(), _date, _integer),
+    "datediff": _function(temporal.days_between, pa.int32(), _date, _date),
+    "date_trunc": Function(_bind_truncate, 2, 2, temporal.truncate),
+    "trunc": Function(_bind_truncate, 2, 2, temporal.truncate),
+    "date_format": Function(_bind_date_format, 2, 2, temporal.format_date),
+    "unix_timestamp": _function(temporal.to_seconds, pa.int64(), _timestamp),
+    "to_date": Function(_bind_cast_to(pa.date32()), 1, 1, _never),
+    "to_timestamp": Function(_bind_cast_to(TIMESTAMP), 1, 1, _never),
+    "string": Function(_bind_cast_to(pa.string()), 1, 1, _never),
+    "int": Function(_bind_cast_to(pa.int32()), 1, 1, _never),
+    "bigint": Function(_bind_cast_to(pa.int64()), 1, 1, _never),
+    "double": Function(_bind_cast_to(pa.float64()), 1, 1, _never),
+    "boolean": Function(_bind_cast_to(pa.bool_()), 1, 1, _never),
+}
+
+ALIASES = {
+    "ifnull": "nvl",
+    "ucase": "upper",
+    "lcase": "lower",
+    "char_length": "length",
+    "character_length": "length",
+    "len": "length",
+    "substr": "substring",
+    "dayofmonth": "day",
+    "ceiling": "ceil",
+    "signum": "sign",
+    "dateadd": "date_add",
+    "date_diff": "datediff",
+    "date": "to_date",
+    "timestamp": "to_timestamp",
+}

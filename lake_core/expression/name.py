@@ -1,0 +1,64 @@
+"""Which column a name means, in a table or in several relations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.predicate import Column
+from lake_core.expression.sql import short
+
+
+class Names:
+    """The columns of a schema, or with `relations` those of the structs that it consists of. Names ignore case."""
+
+    def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
+        self._text, self._schema, self._relations = text, schema, relations
+
+    def column(self, names: Sequence[str]) -> Column:
+        """Raises InvalidExpression for a name that nothing, or more than one thing, has."""
+        fields = list(self._schema)
+        if not self._relations:
+            return self._descend(fields, names, ())
+        relation = _field(fields, names[0])
+        if relation is not None and len(names) > 1:
+            return self._descend(list(relation.type), names[1:], (relation.name,))
+        owners = [owner for owner in fields if _field(list(owner.type), names[0]) is not None]
+        if len(owners) > 1:
+            offered = " or ".join(f"{owner.name}.{names[0]}" for owner in owners)
+            raise InvalidExpression(f"{short(self._text)}: {'.'.join(names)!r} may mean {offered}; write which")
+        if not owners:
+            raise self._unknown(names, [f"{owner.name}.{child.name}" for owner in fields for child in owner.type])
+        return self._descend(list(owners[0].type), names, (owners[0].name,))
+
+    def _descend(self, fields: Sequence[pa.Field], names: Sequence[str], above: tuple[str, ...]) -> Column:
+        path = list(above)
+        kind = pa.struct(fields)
+        for name in names:
+            if not pa.types.is_struct(kind):
+                raise InvalidExpression(f"{short(self._text)}: {'.'.join(path)} is {kind}: it has no fields")
+            found = _field(list(kind), name)
+            if found is None:
+                raise self._unknown(names, [child.name for child in fields])
+            path.append(found.name)
+            kind = found.type
+        return Column(tuple(path), kind)
+
+    def _unknown(self, names: Sequence[str], known: Sequence[str]) -> InvalidExpression:
+        return InvalidExpression(f"{short(self._text)}: no column {'.'.join(names)!r}; there are {', '.join(known[:20])}")
+
+
+def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:
+    exact = next((child for child in fields if child.name == name), None)
+    return exact or next((child for child in fields if child.name.lower() == name.lower()), None)
+
+
+def is_column(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and all(isinstance(part, exp.Identifier) for part in node.parts))
+
+
+def parts_of(node: exp.Expr) -> list[str]:
+    return [part.name for part in node.parts]  # type: ignore[attr-defined]

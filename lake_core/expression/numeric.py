@@ -1,0 +1,214 @@
+"""Arithmetic and comparison of Arrow arrays as Spark's ANSI mode does them: overflow and division by zero fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.expression.arrays import array, booleans, true, valid, values
+from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal
+from lake_core.expression.errors import EvaluationFailed
+from lake_core.expression.expression import Call, Literal
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_CHECKED: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
+
+
+def compare(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
+    left, right = arguments
+    if call.function == "<=>":
+        equal = pc.fill_null(_compare("=", left, right), False)
+        return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
+    return _compare(call.function, left, right)
+
+
+def _compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
+    if pa.types.is_null(left.type):
+        return pa.nulls(len(left), pa.bool_())
+    found = _COMPARE[operator](left, right)
+    if not pa.types.is_floating(left.type):
+        return found
+    nan_left, nan_right = pc.is_nan(left), pc.is_nan(right)
+    match operator:
+        case "=":
+            return pc.or_(found, pc.and_(nan_left, nan_right))
+        case "!=":
+            return pc.and_(found, pc.invert(pc.and_(nan_left, nan_right)))
+        case "<":
+            return pc.or_(found, pc.and_(pc.invert(nan_left), nan_right))
+        case "<=":
+            return pc.or_(found, pc.and_(nan_right, left.is_valid()))
+        case ">":
+            return pc.or_(found, pc.and_(nan_left, pc.invert(nan_right)))
+        case _:
+            return pc.or_(found, pc.and_(nan_left, right.is_valid()))
+
+
+def arithmetic(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """`+ - *`: of decimals exactly, then rounded to the type of the result."""
+    left, right = arguments
+    if pa.types.is_decimal(call.type):
+        first, second = (_wide(side) for side in arguments)
+        if call.function == "*" and first.type.precision + second.type.precision >= WIDEST:
+            # Two of 38 digits are more than Arrow multiplies: one that uses them all fails.
+            second = second.cast(pa.decimal256(WIDEST - 1 - first.type.precision, second.type.scale))
+        return _decimal(_PLAIN[call.function](first, second), call)
+    operations = _PLAIN if pa.types.is_floating(call.type) else _CHECKED
+    return operations[call.function](left, right)
+
+
+def _wide(side: pa.Array) -> pa.Array:
+    return side.cast(pa.decimal256(side.type.precision, side.type.scale))
+
+
+def _decimal(exact: pa.Array, call: Call) -> pa.Array:
+    found, ok = to_decimal(exact, call.type)
+    if not ok.all():
+        raise EvaluationFailed(f"a result of {call.function} is too great for {call.type}")
+    return found
+
+
+def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
+    zero = pc.and_(pc.equal(right, pa.scalar(0, right.type)), left.is_valid())
+    if true(zero).any():
+        raise EvaluationFailed(f"division by zero ({call.function}); NULLIF(…, 0) makes it null")
+
+
+def divide(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    left, right = arguments
+    _check_divisor(left, right, call)
+    if not pa.types.is_decimal(call.type):
+        return pc.divide(left, right)
+    # Arrow truncates after as many digits as the divisor has, and one: at least one more than is kept, since half up looks at it.
+    a, b = left.type, right.type
+    more = max(0, call.type.scale - a.scale - b.precision + b.scale)
+    digits = min(b.precision, WIDEST - 1 - a.precision - more)
+    more = max(more, call.type.scale - a.scale - digits + b.scale)
+    exact = pc.divide(left.cast(pa.decimal256(a.precision + more, a.scale + more)), right.cast(pa.decimal256(digits, b.scale)))
+    return _decimal(exact, call)
+
+
+def whole_division(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    left, right = arguments
+    _check_divisor(left, right, call)
+    where = valid(left) & valid(right)
+    a, b = values(left), np.where(where, values(right), 1)
+    least = np.iinfo(np.int64).min
+    if (where & (a == least) & (b == -1)).any():
+        raise EvaluationFailed("a result of DIV is too great for BIGINT")
+    a = np.where(where, a, 0)
+    quotient = np.abs(a) // np.abs(b) if not (a == least).any() and not (b == least).any() else _careful_quotient(a, b)
+    return array(np.where((a < 0) == (b < 0), quotient, -quotient), pa.int64(), where)
+
+
+def _careful_quotient(a: Any, b: Any) -> Any:
+    """|a / b| where one of them has no absolute value of its own size."""
+    unsigned_a, unsigned_b = (np.where(x < 0, ~x.view(np.uint64) + np.uint64(1), x.view(np.uint64)) for x in (a, b))
+    return (unsigned_a // unsigned_b).astype(np.int64)
+
+
+def remainder(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """With the sign of the dividend."""
+    left, right = arguments
+    _check_divisor(left, right, call)
+    where = valid(left) & valid(right)
+    a, b = values(left), np.where(where, values(right), 1)
+    if pa.types.is_integer(call.type):
+        # Where b is -1 the remainder is 0, and the division of the least number would overflow.
+        return array(np.where(b == -1, 0, np.fmod(a, np.where(b == -1, 1, b))), call.type, where)
+    with np.errstate(invalid="ignore"):
+        return array(np.fmod(a, b), call.type, where)
+
+
+def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pc.negate(arguments[0]) if not pa.types.is_integer(call.type) else pc.negate_checked(arguments[0])
+
+
+def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pc.abs_checked(arguments[0])
+
+
+def invert(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pc.invert(arguments[0])
+
+
+def is_null(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return arguments[0].is_null()
+
+
+def is_nan(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pc.fill_null(pc.is_nan(arguments[0]), False)
+
+
+def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """GREATEST and LEAST skip nulls."""
+    best = arguments[0]
+    operator = ">" if call.function == "greatest" else "<"
+    for other in arguments[1:]:
+        better = pc.or_kleene(pc.and_(best.is_null(), other.is_valid()), pc.fill_null(_compare(operator, other, best), False))
+        best = pc.if_else(better, other, best)
+    return best
+
+
+def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """FLOOR and CEIL."""
+    (source,) = arguments
+    operation = pc.floor if call.function == "floor" else pc.ceil
+    if pa.types.is_decimal(source.type):
+        return _decimal(operation(source.cast(pa.decimal256(WIDEST, source.type.scale))), call)
+    found, where = values(operation(source)), valid(source)
+    with np.errstate(invalid="ignore"):
+        ok = ~where | ((found >= -(2.0**63)) & (found < 2.0**63))
+    if not ok.all():
+        raise EvaluationFailed(f"a result of {call.function} is too great for BIGINT")
+    return array(np.where(where, found, 0).astype(np.int64), pa.int64(), where)
+
+
+def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    source = arguments[0]
+    digits = constant(call, 1, 0)
+    if pa.types.is_decimal(source.type):
+        wide = source.cast(pa.decimal256(WIDEST, source.type.scale))
+        return _decimal(pc.round(wide, digits, "half_towards_infinity"), call)
+    if pa.types.is_integer(source.type):
+        if digits >= 0:
+            return source
+        wide = pc.round(source.cast(pa.decimal256(WIDEST, 0)), max(digits, -20), "half_towards_infinity")
+        return wide.cast(pa.int64()).cast(call.type)
+    # A float is rounded as the shortest decimal that it is; from 2^53 up it has nothing behind the point.
+    stored, where = values(source).astype(np.float64), valid(source)
+    with np.errstate(invalid="ignore"):
+        small = where & (np.abs(stored) < 2.0**53)
+    rounded = pc.round(exact_decimal(array(np.where(small, stored, 0.0), pa.float64())), digits, "half_towards_infinity")
+    return pc.if_else(booleans(small), rounded.cast(pa.string()).cast(call.type), source)
+
+
+def sign(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    stored, where = values(arguments[0]), valid(arguments[0])
+    return array(np.sign(stored), pa.float64(), where)
+
+
+def square_root(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pc.sqrt(arguments[0])
+
+
+def constant(call: Call, position: int, default: Any) -> Any:
+    """The value of an argument that the binder has made sure is a literal."""
+    if position >= len(call.arguments):
+        return default
+    argument = call.arguments[position]
+    assert isinstance(argument, Literal)
+    return argument.value.as_py()

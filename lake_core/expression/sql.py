@@ -1,0 +1,81 @@
+"""Spark SQL text as the parser's tree: bounded in size, every function by the name that was written."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+
+from lake_core.expression.errors import InvalidExpression
+
+MAX_TEXT = 1 << 20
+_MAX_TERMS = 100_000
+_MAX_DEPTH = 100
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+_PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
+_SEPARATORS = frozenset({TokenType.COMMA, TokenType.AND, TokenType.OR})
+_SIZED_TEXT = frozenset({"char", "character", "varchar", "nchar", "nvarchar"})
+
+
+class _NamedFunctions(Spark):
+    """Spark's grammar without the parser's knowledge of functions, which rewrites their arguments: each stays what it is called."""
+
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST")}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": Spark.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+def parse_sql(text: object) -> exp.Expr:
+    """The tree of one expression. Raises InvalidExpression for what does not parse, and for what is too long or too deep."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidExpression("an expression is Spark SQL text, such as \"month = DATE '2024-01-01'\"")
+    if len(text) > MAX_TEXT:
+        raise InvalidExpression(f"an expression of {len(text)} characters is too long (at most {MAX_TEXT})")
+    try:
+        _check_tokens(text)
+        return sqlglot.parse_one(text, dialect=_NamedFunctions)
+    except SqlglotError as error:
+        raise InvalidExpression(f"{short(text)} does not parse: {str(error).splitlines()[0]}") from None
+    except (ValueError, ArithmeticError):
+        # The parser computes with the digits of a literal such as 1e99BD.
+        raise InvalidExpression(f"{short(text)} holds a literal that cannot be computed with") from None
+    except RecursionError:
+        raise too_deep(text) from None
+
+
+def _check_tokens(text: str) -> None:
+    """Refuse what would take the parser, or an engine behind it, too deep or too long, and what the tree does not tell."""
+    depth = run = terms = 0
+    before = ""
+    for token in sqlglot.tokenize(text, dialect="spark"):
+        kind = token.token_type
+        terms += kind in _SEPARATORS
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        run = run + 1 if kind in _PREFIXES else 0
+        if depth + run > _MAX_DEPTH:
+            raise InvalidExpression(f"{short(text)} nests too deeply (at most {_MAX_DEPTH} levels)")
+        if terms >= _MAX_TERMS:
+            raise InvalidExpression(f"{short(text)} has too many terms (at most {_MAX_TERMS} comparisons and list items)")
+        if kind == TokenType.HEX_STRING and text[token.start] == "0":
+            raise InvalidExpression(f"{short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'")
+        if kind == TokenType.L_PAREN and before in _SIZED_TEXT:
+            raise InvalidExpression(f"{short(text)}: {before}(…) is not evaluated here; cast to STRING and cut with substring")
+        before = token.text.lower()
+
+
+def too_deep(text: str) -> InvalidExpression:
+    return InvalidExpression(f"{short(text)} nests too deeply; use IN (…) instead of long chains of OR")
+
+
+def short(text: str) -> str:
+    return repr(text if len(text) <= 120 else f"{text[:117]}…")
+
+
+def short_sql(node: exp.Expr) -> str:
+    return node.sql(dialect="spark")[:80]

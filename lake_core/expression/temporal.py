@@ -1,0 +1,111 @@
+"""Functions of dates and timestamps, in the proleptic Gregorian calendar and UTC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.expression.arrays import array, valid, values
+from lake_core.expression.errors import EvaluationFailed
+from lake_core.expression.expression import Call
+from lake_core.expression.numeric import constant
+
+_NTZ = pa.timestamp("us")
+_SECOND = 1_000_000
+UNITS = {
+    **dict.fromkeys(("year", "yyyy", "yy"), "year"),
+    "quarter": "quarter",
+    **dict.fromkeys(("month", "mon", "mm"), "month"),
+    "week": "week",
+    **dict.fromkeys(("day", "dd"), "day"),
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "millisecond": "millisecond",
+    "microsecond": "microsecond",
+}
+"""What Spark calls the units of DATE_TRUNC, and what Arrow does."""
+
+_SPANS = {"day": 86_400 * _SECOND, "hour": 3600 * _SECOND, "minute": 60 * _SECOND, "second": _SECOND, "millisecond": 1000, "microsecond": 1}
+
+PATTERN = re.compile(r"yyyy|MM|dd|HH|mm|ss|'[^']+'|[^A-Za-z'\[\]{}#]")
+"""The pieces of a pattern of DATE_FORMAT that mean the same to everyone."""
+
+_FIELDS: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "year": pc.year,
+    "quarter": pc.quarter,
+    "month": pc.month,
+    "day": pc.day,
+    "dayofmonth": pc.day,
+    "dayofyear": pc.day_of_year,
+    "hour": pc.hour,
+    "minute": pc.minute,
+    "second": pc.second,
+    "weekofyear": pc.iso_week,
+    "weekday": pc.day_of_week,
+    "yyyy": pc.year,
+    "MM": pc.month,
+    "dd": pc.day,
+    "HH": pc.hour,
+    "mm": pc.minute,
+    "ss": pc.second,
+}
+
+
+def field(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    if call.function == "dayofweek":  # from Sunday, which is 1
+        return pc.day_of_week(arguments[0], week_start=7, count_from_zero=False).cast(pa.int32())
+    return _FIELDS[call.function](_plain(arguments[0])).cast(pa.int32())
+
+
+def _plain(moments: pa.Array) -> pa.Array:
+    return moments.cast(_NTZ) if pa.types.is_timestamp(moments.type) else moments
+
+
+def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    dates, count = arguments
+    where = valid(dates) & valid(count)
+    days, change = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
+    moved = days - change if call.function == "date_sub" else days + change
+    if (np.abs(moved) >= 1 << 31).any():
+        raise EvaluationFailed(f"a result of {call.function} is too far away for a DATE")
+    return array(moved, pa.date32(), where)
+
+
+def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    where = valid(arguments[0]) & valid(arguments[1])
+    end, start = (np.where(where, values(side), 0).astype(np.int64) for side in arguments)
+    if (np.abs(end - start) >= 1 << 31).any():
+        raise EvaluationFailed("a result of datediff is too great for INT")
+    return array(end - start, pa.int32(), where)
+
+
+def truncate(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """DATE_TRUNC of timestamps, TRUNC of dates; the unit is the literal that the binder put first."""
+    unit, moments = UNITS[constant(call, 0, None)], arguments[1]
+    if unit in _SPANS:
+        stored = values(moments)
+        return array(stored - stored % _SPANS[unit], moments.type, valid(moments))
+    return pc.floor_temporal(_plain(moments), unit=unit, week_starts_monday=True).cast(moments.type)
+
+
+def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    moments = _plain(arguments[0])
+    pieces: list[pa.Array | pa.Scalar] = []
+    for piece in PATTERN.findall(constant(call, 1, "")):
+        if piece not in _FIELDS:
+            pieces.append(pa.scalar(piece.strip("'") if len(piece) > 1 else piece))
+            continue
+        number = _FIELDS[piece](moments)
+        if piece == "yyyy" and len(number) and not pc.all(pc.and_(pc.greater(number, 0), pc.less(number, 10_000))).as_py():
+            raise EvaluationFailed("a date before the year 1 or after 9999 is not formatted here")
+        pieces.append(pc.utf8_lpad(number.cast(pa.string()), len(piece), "0"))
+    return pc.binary_join_element_wise(*pieces, "")
+
+
+def to_seconds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return array(values(arguments[0]) // _SECOND, pa.int64(), valid(arguments[0]))

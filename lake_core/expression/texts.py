@@ -1,0 +1,132 @@
+"""Functions of text, by code points, as Spark counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.expression.arrays import Values, array, booleans, valid, values
+from lake_core.expression.errors import EvaluationFailed
+from lake_core.expression.expression import Call
+from lake_core.expression.numeric import constant
+
+_LONGEST = 1 << 20
+
+
+def upper(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return _change_case(arguments[0], pc.ascii_upper, str.upper)
+
+
+def lower(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return _change_case(arguments[0], pc.ascii_lower, str.lower)
+
+
+def _change_case(text: pa.Array, ascii_: Callable[[pa.Array], pa.Array], unicode: Callable[[str], str]) -> pa.Array:
+    if pc.all(pc.string_is_ascii(text)).as_py() is not False:
+        return ascii_(text)
+    # Arrow maps a letter to one letter (ß stays one): Python knows the full mappings. Once a distinct text.
+    encoded = text.dictionary_encode()
+    changed = pa.array([unicode(each) for each in encoded.dictionary.to_pylist()], pa.string())
+    return changed.take(encoded.indices)
+
+
+def length(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    (text,) = arguments
+    return pc.binary_length(text) if pa.types.is_binary(text.type) else pc.utf8_length(text)
+
+
+def trim(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Only blanks (U+0020), as in Spark."""
+    cut = {"ltrim": pc.utf8_ltrim, "rtrim": pc.utf8_rtrim}.get(call.function, pc.utf8_trim)
+    return cut(arguments[0], " ")
+
+
+def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    if len(arguments) == 1:
+        return arguments[0]
+    return pc.binary_join_element_wise(*arguments, pa.scalar("" if pa.types.is_string(call.type) else b"", call.type))
+
+
+def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """From a position that counts from 1, or from the end; 0 is as 1."""
+    text, position = arguments[0], values(arguments[1]).astype(np.int64)
+    longest = np.int64(1 << 31)
+    wanted = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
+    return _cut(text, position, wanted, _all_valid(arguments))
+
+
+def left(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    text, count = arguments[0], values(arguments[1]).astype(np.int64)
+    return _cut(text, np.ones(len(text), np.int64), count, _all_valid(arguments))
+
+
+def right(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    text, count = arguments[0], values(arguments[1]).astype(np.int64)
+    return _cut(text, -np.maximum(count, 0), np.where(count <= 0, 0, np.int64(1 << 31)), _all_valid(arguments))
+
+
+def _all_valid(arguments: Sequence[pa.Array]) -> Values:
+    where: Values = np.logical_and.reduce([valid(argument) for argument in arguments])
+    return where
+
+
+def _cut(text: pa.Array, position: Values, wanted: Values, where: Values) -> pa.Array:
+    """Substrings: one call of Arrow for each distinct pair of ends."""
+    size = np.where(where, values(pc.fill_null(pc.utf8_length(text), 0)), 0).astype(np.int64)
+    position, wanted = np.where(where, position, 0), np.where(where, wanted, 0)
+    start = np.where(position > 0, position - 1, np.where(position < 0, size + position, 0))
+    stop = np.clip(start + wanted, 0, size)
+    # Ends at the end are told alike whatever the length, so that constant arguments stay one pair.
+    stop = np.where(stop >= size, np.int64(1 << 31), stop)
+    start = np.minimum(np.maximum(start, 0), stop)
+    ends = np.stack([start, stop])
+    pairs, which = np.unique(ends, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    parts = []
+    for number in range(pairs.shape[1]):
+        chosen = text if pairs.shape[1] == 1 else text.filter(booleans(which == number))
+        parts.append(pc.utf8_slice_codeunits(chosen, int(pairs[0, number]), int(pairs[1, number])))
+    if not parts:
+        return text
+    order = np.empty(len(text), np.int64)
+    order[np.argsort(which, kind="stable")] = np.arange(len(text))
+    found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
+    return found if where.all() else pc.if_else(booleans(where), found, pa.scalar(None, found.type))
+
+
+def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    search, instead = constant(call, 1, None), constant(call, 2, "")
+    if search is None or instead is None:
+        return pa.nulls(len(arguments[0]), pa.string())
+    return pc.replace_substring(arguments[0], search, instead) if search else arguments[0]
+
+
+def holds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """CONTAINS, STARTSWITH and ENDSWITH."""
+    find = {"contains": pc.match_substring, "startswith": pc.starts_with, "endswith": pc.ends_with}[call.function]
+    sought = constant(call, 1, None)
+    return pa.nulls(len(arguments[0]), pa.bool_()) if sought is None else find(arguments[0], sought)
+
+
+def like(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    pattern = constant(call, 1, None)
+    return pa.nulls(len(arguments[0]), pa.bool_()) if pattern is None else pc.match_like(arguments[0], pattern)
+
+
+def pad(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """To a length, cut if it is longer."""
+    width, filler = constant(call, 1, None), constant(call, 2, " ")
+    if width is None or filler is None:
+        return pa.nulls(len(arguments[0]), pa.string())
+    width = max(width, 0)
+    if width > _LONGEST:
+        raise EvaluationFailed(f"{call.function} to {width} characters is too long (at most {_LONGEST})")
+    fill = pc.utf8_lpad if call.function == "lpad" else pc.utf8_rpad
+    return pc.utf8_slice_codeunits(fill(arguments[0], width, filler), 0, width)
+
+
+def reverse(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pc.utf8_reverse(arguments[0])
