@@ -42,6 +42,13 @@ REMOVE_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
 )
 """Columns of remove actions in bulk."""
 
+CHANGE_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("path", pa.string()),
+    ("partitionValues", PARTITION_VALUES),
+    ("size", pa.int64()),
+)
+"""Columns of cdc actions (section Add CDC File)."""
+
 TRANSACTION_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("appId", pa.string()),
     ("version", pa.int64()),

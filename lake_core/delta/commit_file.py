@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
-from lake_core.delta.action_fields import ADD_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.action_fields import ADD_FIELDS, CHANGE_FIELDS, PARTITION_VALUES, REMOVE_FIELDS, TRANSACTION_FIELDS
 from lake_core.delta.errors import CorruptCommit, MalformedAction
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.numpy_arrays import integers, texts
@@ -117,6 +117,23 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
     )
 
 
+def change_files(version: int, data: bytes, partition_keys: Sequence[str]) -> pa.Table:
+    """A commit's cdc actions: path, partitionValues, size. Raises CorruptCommit, and MalformedAction for one without a path."""
+    kind = _struct(CHANGE_FIELDS, partition_keys)
+    if b'"cdc"' not in data:
+        return pa.schema(list(CHANGE_FIELDS)).empty_table()
+    try:
+        table = _read_json(b"{}\n" + data, pa.schema([("cdc", kind)]))
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise CorruptCommit(f"{commit_key(version)} is not a commit: {error}. Restore it from a backup") from None
+    column = table["cdc"].combine_chunks()
+    found = column.filter(column.is_valid())
+    paths, values, sizes = (pc.struct_field(found, [name]) for name, _ in CHANGE_FIELDS)
+    if paths.null_count:
+        raise MalformedAction(f"{commit_key(version)} has an action cdc without path")
+    return pa.table([paths, partition_map(values, partition_keys), sizes], schema=pa.schema(list(CHANGE_FIELDS)))
+
+
 def read_commit_info(version: int, data: bytes) -> dict[str, Any]:
     """A commit's provenance (its commitInfo), empty where it has none."""
     return next(single_actions(version, data, "commitInfo"), {})
@@ -161,14 +178,13 @@ def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
 
 
 def _json_schema(partition_keys: Sequence[str]) -> pa.Schema:
+    actions = (("add", ADD_FIELDS), ("remove", REMOVE_FIELDS), ("txn", TRANSACTION_FIELDS))
+    return pa.schema([(_MARKER, pa.int64()), *((name, _struct(fields, partition_keys)) for name, fields in actions)])
+
+
+def _struct(fields: Sequence[tuple[str, pa.DataType]], partition_keys: Sequence[str]) -> pa.StructType:
     partition_struct = pa.struct([(key, pa.string()) for key in partition_keys])
-
-    def struct(fields: Sequence[tuple[str, pa.DataType]]) -> pa.StructType:
-        return pa.struct([(name, partition_struct if kind == PARTITION_VALUES else kind) for name, kind in fields])
-
-    return pa.schema(
-        [(_MARKER, pa.int64()), ("add", struct(ADD_FIELDS)), ("remove", struct(REMOVE_FIELDS)), ("txn", struct(TRANSACTION_FIELDS))]
-    )
+    return pa.struct([(name, partition_struct if kind == PARTITION_VALUES else kind) for name, kind in fields])
 
 
 def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:

@@ -109,6 +109,14 @@ class DataFileMissing(DeltaError):
     """A data file that the snapshot names is gone, most likely vacuumed while it was being read."""
 
 
+class ChangeDataFeedDisabled(DeltaError):
+    """Changes are asked for of a version for which the table did not record them."""
+
+
+class IncompatibleSchema(DeltaError):
+    """A range of versions spans a change of schema after which the earlier rows no longer fit the later columns."""
+
+
 class CorruptDataFile(DeltaError):
     """A data file is not the Parquet that the log promises."""
 

@@ -46,7 +46,7 @@ class Scan:
 def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | None) -> Scan:
     """Choose files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
-    schema = whole if columns_ is None else _chosen(whole, columns_)
+    schema = whole if columns_ is None else chosen_columns(whole, columns_)
     predicate = None if where is None else parse_predicate(where, whole)
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column: partition values alone often decide.
@@ -266,7 +266,8 @@ def read_rows(scan: Scan) -> pa.Table:
     return pa.concat_tables(tables) if tables else scan.schema.empty_table()
 
 
-def _chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+def chosen_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """The columns of these names, in this order, found whatever their case. Raises SchemaMismatch."""
     if isinstance(names, str):
         raise SchemaMismatch(f"columns takes a list of names: [{names!r}]")
     found = [_field(schema, name) for name in names]

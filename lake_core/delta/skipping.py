@@ -66,12 +66,12 @@ def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadat
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """Whether each file may hold a row for which the predicate is true; reads `partitionValues` and `stats`."""
+    """Whether each file may hold a row for which the predicate is true; reads `partitionValues`, and `stats` if there."""
     named = {column.path[0] for column in columns(predicate)}
     partition_columns = metadata.partition_columns
     partitions = partition_table(files, metadata, [name for name in partition_columns if name in named])
     keep = _Skipper(partitions, None, len(files)).may_match(predicate)
-    if named <= set(partition_columns) or not keep.any():
+    if named <= set(partition_columns) or "stats" not in files.column_names or not keep.any():
         return keep
     # Statistics are parsed only for the files that the partition values leave.
     chosen = integers(np.flatnonzero(keep))

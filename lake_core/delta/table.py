@@ -13,6 +13,7 @@ import pyarrow as pa
 from lake_core.delta import scan
 from lake_core.delta.action import Metadata, Protocol, SetTransaction
 from lake_core.delta.action_fields import PARTITION_VALUES
+from lake_core.delta.changes import Bound, read_changes
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
@@ -233,6 +234,22 @@ class DeltaTable:
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
         """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
         return scan.stream_rows(scan.plan_scan(self._snapshot, columns, where))
+
+    def changes(
+        self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> pa.RecordBatchReader:
+        """What the versions `start` to `end` changed, both included (`end`: this handle's version by default): the change data feed.
+
+        The table's columns (or those of `columns`), then `_change_type` (insert, delete, update_preimage, update_postimage),
+        `_commit_version` and `_commit_timestamp`, for which `where` (Spark SQL over all of these) is true; in the order of the
+        versions. Columns are those of the last version, all nullable: what earlier ones lack is null. A timestamp stands for the
+        versions committed at or after it (`start`), at or before it (`end`).
+
+        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it is read
+        also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened between the first
+        and the last version, the first two.
+        """
+        return read_changes(self._snapshot, start, end, columns, where)
 
     def append(self, arrow: ArrowData, *, txn: Txn | None = None) -> WriteResult:
         """Add rows. Never conflicts with other appends. Raises SchemaMismatch, UnsupportedType, ConstraintViolation,

@@ -1,0 +1,314 @@
+"""The change data feed: which rows each version inserted, deleted and updated.
+
+A version that has change files says it in them; else its added files hold inserts and its removed files deletes, and where a
+file only changed its deletion vector, just the rows whose state differs. Read version by version, file by file.
+Protocol sections: Add CDC File, Change Data Files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
+from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
+from lake_core.delta.errors import (
+    ChangeDataFeedDisabled,
+    CorruptCommit,
+    CorruptDataFile,
+    DataFileMissing,
+    IncompatibleSchema,
+    SchemaMismatch,
+    VersionNotFound,
+)
+from lake_core.delta.log_segment import commit_key
+from lake_core.delta.numpy_arrays import booleans, mask
+from lake_core.delta.path import locate_all
+from lake_core.delta.scan import DataFiles, chosen_columns, deleted_of_files
+from lake_core.delta.skipping import partition_table, skip
+from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.errors import NotFound
+from lake_core.expression import And, Predicate, columns, matching, parse_predicate
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+_CHANGE_COLUMNS = pa.schema([(CHANGE_TYPE, pa.string()), (COMMIT_VERSION, pa.int64()), (COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"))])
+_PROPERTY = "delta.enableChangeDataFeed"
+_COMMITS_AT_ONCE = 8
+_ENTRIES = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.string())]))
+
+Bound: TypeAlias = "int | Instant"
+"""A version, or an instant."""
+
+
+def read_changes(
+    snapshot: Snapshot, start: Bound, end: Bound | None, columns_: Sequence[str] | None, where: str | None
+) -> pa.RecordBatchReader:
+    """The changes of the versions `start` to `end`, both included; see `DeltaTable.changes`."""
+    first, last, times = _range(snapshot, start, end)
+    final = snapshot if last >= snapshot.version else load_snapshot(snapshot.store, last, allowed_roots=snapshot.allowed_roots)
+    metadata = final.metadata
+    whole = _nullable(metadata.arrow_schema)
+    taken = [name for name in whole.names if name.lower() in _CHANGE_COLUMNS.names]
+    if taken:
+        raise SchemaMismatch(f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read")
+    wanted = whole if columns_ is None else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
+    schema = pa.schema([*wanted, *_CHANGE_COLUMNS])
+    predicate = None if where is None else parse_predicate(where, pa.schema([*whole, *_CHANGE_COLUMNS]))
+    named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
+    read = pa.schema([*wanted, *(child for child in whole if child.name in named and child.name not in wanted.names)])
+    if first > last:
+        return pa.RecordBatchReader.from_batches(schema, iter(()))
+    begun = final if first == last else load_snapshot(snapshot.store, first, allowed_roots=snapshot.allowed_roots)
+    feed = _Feed(final, first, times, read, schema, predicate)
+    feed.check(begun.metadata, first)
+    feed.check(metadata, last)
+    return pa.RecordBatchReader.from_batches(schema, feed.batches())
+
+
+def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, int, CommitTimes]:
+    first, last = _version(start), snapshot.version if end is None else _version(end)
+    times = CommitTimes(snapshot)
+    by_time = first is None or last is None
+    if first is None:
+        asked = parse_instant(start)  # type: ignore[arg-type]
+        first = times.earliest_from(asked)
+        if first is None:
+            raise VersionNotFound(
+                f"no commit at or after {asked.isoformat()}: the last one, version {snapshot.version}, was committed at "
+                f"{times.text(snapshot.version)}"
+            )
+    if last is None:
+        asked = parse_instant(end)  # type: ignore[arg-type]
+        last = times.latest_until(asked)
+        if last is None:
+            raise VersionNotFound(
+                f"no commit at or before {asked.isoformat()}: the first one that can be rebuilt, version {times.earliest}, was committed "
+                f"at {times.text(times.earliest)}"
+            )
+    for version in (first, last):
+        if not 0 <= version <= snapshot.version:
+            raise VersionNotFound(f"version {version} does not exist: the latest that this handle shows is {snapshot.version}")
+    # Between two commits nothing changed; versions the wrong way round are a mistake.
+    if first > last + by_time:
+        raise ValueError(f"changes from version {first} to {last}: the start lies after the end")
+    return first, last, times
+
+
+def _version(bound: Bound | None) -> int | None:
+    """A bound that is a version, None for an instant."""
+    if isinstance(bound, bool) or not isinstance(bound, (int, str, dt.datetime)):
+        raise ValueError(f"the start and end of changes are versions or timestamps, not {bound!r}")
+    if isinstance(bound, int):
+        return bound
+    parse_instant(bound)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    snapshot: Snapshot
+    """At the last version; its columns are those of all rows."""
+    first: int
+    times: CommitTimes
+    read: pa.Schema
+    """The table's columns to read, those of the predicate included."""
+    schema: pa.Schema
+    """Of the rows returned."""
+    predicate: Predicate | None
+
+    def check(self, metadata: Metadata, version: int) -> None:
+        """Raises ChangeDataFeedDisabled or IncompatibleSchema where a version under this metadata cannot be part of the feed."""
+        last = self.snapshot.version
+        if metadata.configuration.get(_PROPERTY, "false").lower() != "true":
+            raise ChangeDataFeedDisabled(
+                f"changes were not recorded for version {version}: {_PROPERTY} is not set there. Ask for versions at which it is, or set "
+                f"it for those to come"
+            )
+        final = self.snapshot.metadata
+        same_partitions = sorted(metadata.partition_keys.values()) == sorted(final.partition_keys.values())
+        if not same_partitions or not _reads_as(_physical(metadata), _physical(final)):
+            raise IncompatibleSchema(
+                f"the schema of version {version} cannot be read as that of version {last}: a column was dropped or changed its type, or "
+                f"the partitioning changed in between. Ask for the changes up to and from that change apart"
+            )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for version, data in self._commits():
+            info = read_commit_info(version, data)
+            for body in single_actions(version, data, "metaData"):
+                self.check(Metadata.from_json(body), version)
+            when = pa.scalar(self.times.at(version, info) * 1000, _CHANGE_COLUMNS.field(COMMIT_TIMESTAMP).type)
+            for rows in self._version_rows(version, data):
+                columns_ = [*rows.columns, pa.repeat(pa.scalar(version, pa.int64()), len(rows)), pa.repeat(when, len(rows))]
+                table = pa.table(columns_, schema=pa.schema([*self.read, *_CHANGE_COLUMNS]))
+                if self.predicate is not None:
+                    table = matching(table, self.predicate)
+                yield from (batch for batch in table.select(self.schema.names).to_batches() if batch.num_rows)
+
+    def _commits(self) -> Iterator[tuple[int, bytes]]:
+        last = self.snapshot.version
+        for start in range(self.first, last + 1, _COMMITS_AT_ONCE):
+            versions = range(start, min(start + _COMMITS_AT_ONCE, last + 1))
+            try:
+                found = self.snapshot.store.get_many([commit_key(version) for version in versions])
+            except NotFound as error:
+                raise VersionNotFound(
+                    f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. Start at a later one"
+                ) from None
+            yield from zip(versions, found, strict=True)
+
+    def _version_rows(self, version: int, data: bytes) -> Iterator[pa.Table]:
+        """The changed rows of one version, with `_change_type` as their last column."""
+        keys = list(self.snapshot.metadata.partition_keys.values())
+        changes = change_files(version, data, keys)
+        try:
+            if len(changes):
+                yield from self._recorded(version, changes)
+            else:
+                yield from self._derived(version, data, keys)
+        except DataFileMissing as error:
+            raise DataFileMissing(
+                f"{str(error).partition(':')[0]}: it was vacuumed, and with it the changes of version {version}. Start at a later version"
+            ) from None
+
+    def _recorded(self, version: int, changes: pa.Table) -> Iterator[pa.Table]:
+        kind = _CHANGE_COLUMNS.field(CHANGE_TYPE)
+        files = self._files(version, self._pruned(changes), pa.schema([*self.read, kind]))
+        for index in range(len(files.keys)):
+            for rows in files.batches(index):
+                # Writers by hand use texts of their own, which are theirs to understand.
+                if rows[CHANGE_TYPE].null_count:
+                    raise CorruptDataFile(
+                        f"change file {files.keys[index]} of version {version} has rows without {CHANGE_TYPE}. Restore it from a backup"
+                    )
+                yield rows
+
+    def _derived(self, version: int, data: bytes, keys: Sequence[str]) -> Iterator[pa.Table]:
+        run = parse_run([(version, data)], keys, None)
+        adds, removes = (table.filter(pc.fill_null(table["dataChange"], True)) for table in (run.adds, run.removes))
+        if keys:
+            removes = self._with_partitions(version, removes)
+        adds, removes = self._pruned(adds), self._pruned(removes)
+        new, old = self._files(version, adds, self.read), self._files(version, removes, self.read)
+        before, after = _gone_by_place(old, version), _gone_by_place(new, version)
+        for files, kind, mine, other in ((old, "delete", before, after), (new, "insert", after, before)):
+            for number, place in enumerate(mine):
+                chosen = files
+                if place in other:
+                    # The file stayed: of its rows only those changed that one of the deletion vectors names alone.
+                    differing = np.setdiff1d(other[place], mine[place], assume_unique=True)
+                    if not len(differing):
+                        continue
+                    chosen = replace(files, only=[differing if index == number else None for index in range(len(files.keys))])
+                for rows in chosen.batches(number):
+                    yield rows.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind), len(rows)))
+
+    def _files(self, version: int, files: pa.Table, schema: pa.Schema) -> DataFiles:
+        metadata, roots = self.snapshot.metadata, self.snapshot.roots
+        keys, elsewhere = locate_all(files["path"], roots)
+        mapping = metadata.column_mapping
+        own = [name for name in schema.names if name != CHANGE_TYPE]
+        physical = _nullable(mapping.physical_schema(own).to_arrow())
+        return DataFiles(
+            roots[0],
+            version,
+            keys,
+            files["size"].to_pylist(),
+            partition_table(files, metadata, [name for name in metadata.partition_columns if name in own]),
+            schema,
+            pa.schema([*physical, *(child for child in schema if child.name == CHANGE_TYPE)]),
+            mapping.names_by_id(),
+            deleted_of_files(files, roots),
+            elsewhere=elsewhere,
+            by_name=frozenset([CHANGE_TYPE]),
+        )
+
+    def _pruned(self, files: pa.Table) -> pa.Table:
+        """The files that may hold rows for which the part of the predicate is true that is about the table's own columns."""
+        about = None if self.predicate is None else _about(self.predicate, set(self.read.names))
+        return files if about is None else files.filter(mask(skip(files, about, self.snapshot.metadata)))
+
+    def _with_partitions(self, version: int, removes: pa.Table) -> pa.Table:
+        """Removes with partition values. Old writers left them out: the version before knows them."""
+        bare = pc.invert(pc.fill_null(removes["extendedFileMetadata"], False))
+        bare = pc.and_(bare, mask(_without_values(removes["partitionValues"])))
+        if not pc.any(bare).as_py():
+            return removes
+        earlier = load_snapshot(self.snapshot.store, version - 1, allowed_roots=self.snapshot.allowed_roots)
+        known = earlier.files(["path", "partitionValues"])
+        rows = pc.index_in(removes["path"].filter(bare), known["path"].combine_chunks())
+        if rows.null_count:
+            raise CorruptCommit(f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks")
+        found = removes.filter(bare)
+        place = found.column_names.index("partitionValues")
+        return pa.concat_tables(
+            [removes.filter(pc.invert(bare)), found.set_column(place, "partitionValues", known["partitionValues"].take(rows))]
+        )
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(child.name, child.type) for child in schema])
+
+
+def _physical(metadata: Metadata) -> pa.StructType:
+    return pa.struct(list(metadata.column_mapping.physical_schema(metadata.arrow_schema.names).to_arrow()))
+
+
+def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
+    types = pa.types
+    if types.is_struct(old) and types.is_struct(new):
+        fields = {child.name: child.type for child in new}
+        return all(child.name in fields and _reads_as(child.type, fields[child.name]) for child in old)
+    if types.is_map(old) and types.is_map(new):
+        return _reads_as(old.key_type, new.key_type) and _reads_as(old.item_type, new.item_type)
+    if types.is_list(old) and types.is_list(new):
+        return _reads_as(old.value_type, new.value_type)
+    if types.is_decimal(old) and types.is_decimal(new):
+        return bool(old.scale <= new.scale and old.precision - old.scale <= new.precision - new.scale)
+    if types.is_integer(old):
+        digits = {8: 3, 16: 5, 32: 10, 64: 19}[old.bit_width]
+        wider = types.is_integer(new) and old.bit_width <= new.bit_width
+        exact = types.is_float64(new) and old.bit_width <= 32
+        return bool(wider or exact or (types.is_decimal(new) and digits <= new.precision - new.scale))
+    return bool(
+        old == new or (types.is_float32(old) and types.is_float64(new)) or (types.is_date(old) and types.is_timestamp(new) and not new.tz)
+    )
+
+
+def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.NDArray[np.int64]]:
+    """The rows that each file lacks by its deletion vector, by where the file lies, in the files' order."""
+    found: dict[tuple[int, str], npt.NDArray[np.int64]] = {}
+    for number, key in enumerate(files.keys):
+        place = (id(files.elsewhere.get(number)), key)
+        if place in found:
+            raise CorruptCommit(f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are not known")
+        gone = files.deleted[number] if files.deleted else None
+        found[place] = np.empty(0, np.int64) if gone is None else gone
+    return found
+
+
+def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which of the partition values (maps of equally many entries) are null throughout."""
+    maps = values.combine_chunks()
+    if not len(maps):
+        return np.empty(0, np.bool_)
+    known = booleans(pc.list_flatten(maps.cast(_ENTRIES)).field("value").is_valid())
+    return np.asarray(~known.reshape(len(maps), -1).any(axis=1), dtype=np.bool_)
+
+
+def _about(predicate: Predicate, names: set[str]) -> Predicate | None:
+    """What a predicate asks of these columns alone; None if nothing."""
+    if isinstance(predicate, And):
+        parts = [part for child in predicate.operands if (part := _about(child, names)) is not None]
+        return And(tuple(parts)) if parts else None
+    named = {column.path[0] for column in columns(predicate)}
+    return predicate if named <= names else None
