@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
-from lake_core.delta.schema import arrow_type, schema_from_arrow, type_from_arrow
+from lake_core.delta.schema import DataType, arrow_type, schema_from_arrow, type_from_arrow
 
 
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
@@ -117,6 +117,11 @@ def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
         raise SchemaMismatch(f"column {path!r} is {data} in the data and {table} in the table. Cast it to {table} before writing")
 
 
+def widens(data: DataType, table: DataType) -> bool:
+    """Whether values of one leaf type go into a column of the other without loss."""
+    return _widens(arrow_type(data), arrow_type(table), "")
+
+
 def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
     types = pa.types
     source = arrow_type(type_from_arrow(data, path))
@@ -133,6 +138,18 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
             return bool(source.bit_width <= (32 if types.is_float64(table) else 16))
         return bool(types.is_floating(source) and source.bit_width <= table.bit_width)
     return False
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Rows of any origin in the types that a table would give them; columns of nulls alone stay so. Raises UnsupportedType."""
+    kinds = [child.type if pa.types.is_null(child.type) else arrow_type(type_from_arrow(child.type, child.name)) for child in rows.schema]
+    columns = []
+    for child, column, kind in zip(rows.schema, rows.columns, kinds, strict=True):
+        try:
+            columns.append(pa.chunked_array([_convert(chunk, kind) for chunk in column.chunks], kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"column {child.name!r} cannot be taken as {kind}: {error}") from None
+    return pa.Table.from_arrays(columns, schema=pa.schema([pa.field(c.name, kind) for c, kind in zip(rows.schema, kinds, strict=True)]))
 
 
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -89,6 +89,10 @@ class AppendOnlyTable(DeltaError):
     """The table's property `delta.appendOnly` forbids to delete or change rows."""
 
 
+class InvalidMerge(DeltaError):
+    """A merge's clauses make no sense together, or with its source."""
+
+
 class MultipleSourceRows(DeltaError):
     """A merge found several source rows for one target row, so that nobody can say which of them it becomes."""
 

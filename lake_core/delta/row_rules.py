@@ -13,26 +13,23 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core import expression as _e
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, UnsupportedExpression
 from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
-from lake_core.delta.schema import StructType, walk
+from lake_core.delta.schema import StructField, StructType, walk
 from lake_core.delta.statistics import check_indexed
-from lake_core.expression import InvalidExpression, Predicate, parse_predicate
-
-Expression = object
-
-
-def __getattr__(name):
-    return getattr(_e, name)
-
-
-def _l(name):
-    return lambda *a, **k: getattr(_e, name)(*a, **k)
-
-
-check_assignable, evaluate, parse_expression, store_assign, truth = map(_l, ["check_assignable", "evaluate", "parse_expression", "store_assign", "truth"])
+from lake_core.expression import (
+    Expression,
+    InvalidExpression,
+    Predicate,
+    check_assignable,
+    columns,
+    evaluate,
+    parse_expression,
+    parse_predicate,
+    store_assign,
+    truth,
+)
 
 INVARIANTS = "delta.invariants"
 GENERATION_EXPRESSION = "delta.generationExpression"
@@ -107,6 +104,16 @@ def check_rules(metadata: Metadata) -> None:
     check_indexed(metadata.arrow_schema, metadata.configuration)
 
 
+def rule_columns(metadata: Metadata) -> list[tuple[str, set[tuple[str, ...]]]]:
+    """The columns that each of the table's rules names, generated columns themselves included."""
+    rules = _all_rules(metadata, True, True)
+    found = [(check.what, {column.path for column in columns(check.predicate)}) for check in rules.checks]
+    return found + [
+        (f"the generated column {rule.column!r}", {column.path for column in columns(rule.expression)} | {(rule.column,)})
+        for rule in rules.generated
+    ]
+
+
 def constraint(name: str, text: str, schema: pa.Schema) -> Check:
     """A CHECK constraint. Raises InvalidExpression."""
     return Check(f"CHECK constraint {name!r}", text, parse_predicate(text, schema))
@@ -114,9 +121,7 @@ def constraint(name: str, text: str, schema: pa.Schema) -> Check:
 
 def constraints(metadata: Metadata) -> dict[str, str]:
     """The CHECK constraints by name, as the table's properties hold them."""
-    return {
-        key.removeprefix(CONSTRAINT_PREFIX): text for key, text in metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)
-    }
+    return {key.removeprefix(CONSTRAINT_PREFIX): text for key, text in metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)}
 
 
 def _all_rules(metadata: Metadata, invariants: bool, checks: bool) -> RowRules:
@@ -139,7 +144,7 @@ def _all_rules(metadata: Metadata, invariants: bool, checks: bool) -> RowRules:
     return RowRules(tuple(found), tuple(generated))
 
 
-def _generated_columns(schema: StructType) -> list:  # type: ignore[type-arg]
+def _generated_columns(schema: StructType) -> list[StructField]:
     return [child for child in schema.fields if GENERATION_EXPRESSION in child.metadata]
 
 

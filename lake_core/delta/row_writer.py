@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lake_core import expression as _e
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
-from lake_core.expression import Predicate
+from lake_core.expression import Predicate, matching
 from lake_core.store import ObjectStore
 
 
@@ -29,7 +28,7 @@ class Scope:
 
     def check(self, rows: pa.Table) -> None:
         """Raises RowsOutsidePredicate unless the predicate is true for every row."""
-        inside = rows.filter(_e.to_arrow(self.predicate)).num_rows
+        inside = matching(rows, self.predicate).num_rows
         if inside < rows.num_rows:
             raise RowsOutsidePredicate(
                 f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {self.text!r}, so this overwrite would add rows where it "

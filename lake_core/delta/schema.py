@@ -276,6 +276,24 @@ def _field_from_arrow(child: pa.Field, path: str) -> StructField:
     return StructField(child.name, type_from_arrow(child.type, path), child.nullable, metadata)
 
 
+def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:
+    """A column by its name, ignoring case, or a field inside it by dots; as (names, type). Raises SchemaMismatch."""
+    if isinstance(name, str):
+        parts = [name] if any(child.name.lower() == name.lower() for child in schema) else name.split(".")
+        path: list[str] = []
+        fields, kind = list(schema), None
+        for part in parts:
+            child = next((child for child in fields if child.name.lower() == part.lower()), None)
+            if child is None:
+                break
+            path.append(child.name)
+            kind = child.type
+            fields = list(kind) if pa.types.is_struct(kind) else []
+        else:
+            return tuple(path), kind
+    raise SchemaMismatch(f"no column {name!r} in the table; there are {', '.join(schema.names)}")
+
+
 def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
     """The Delta type that holds values of an Arrow type without loss; `path` names the column in errors."""
     types = pa.types

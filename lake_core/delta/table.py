@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, TypeAlias
@@ -30,6 +31,9 @@ from lake_core.delta.features import check_writable, required_features, upgraded
 from lake_core.delta.history import find_transaction, history
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.numpy_arrays import mask, texts
+from lake_core.delta.operations.delete import delete
+from lake_core.delta.operations.merge import Merge, MergeText, merge
+from lake_core.delta.operations.update import update
 from lake_core.delta.path import data_keys, locate_all, open_roots
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.row_writer import RowWriter, Scope, row_writer
@@ -64,6 +68,18 @@ class WriteResult:
     """Data files added."""
     bytes: int | None
     """Their size."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """What an operation on a table did."""
+
+    version: int
+    """The version that it made; the version that it found if there was nothing to do."""
+    skipped: bool
+    """True if the marker was recorded before, so that this call did nothing; the metrics are then the recorded operation's."""
+    metrics: Mapping[str, int]
+    """As in the table's history: numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
 
 
 class DeltaTable:
@@ -267,6 +283,32 @@ class DeltaTable:
         predicate = None if where is None else partition_predicate(where, self.schema, self._snapshot.partition_columns)
         return self._write(arrow, self.overwrite_operation(where, predicate), txn)
 
+    def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
+        """Delete the rows for which `where` (Spark SQL) is true, all rows without it. Only files that hold one are written anew.
+
+        Raises InvalidExpression, AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing raise.
+        """
+        return self.operate(lambda snapshot, now: delete(snapshot, where, now), txn)
+
+    def update(self, changes: Mapping[str, str], where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
+        """Set columns to the values of SQL expressions (`{"price": "price * 2"}`) in the rows for which `where` is true.
+
+        Raises SchemaMismatch, InvalidExpression, EvaluationFailed, ConstraintViolation, and what `delete` raises.
+        """
+        return self.operate(lambda snapshot, now: update(snapshot, changes, where, now), txn)
+
+    def merge(self, source: ArrowData, on: str, *, alias: tuple[str, str] = ("t", "s")) -> Merge[OperationResult]:
+        """Merge rows into the table: `table.merge(rows, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()`.
+
+        `alias` names the table and the source in expressions. The source is held in memory.
+        """
+        rows = _reader(source)
+
+        def execute(text: MergeText, txn: Txn | None) -> OperationResult:
+            return self.operate(lambda snapshot, now: merge(snapshot, rows.read_all(), text, now), txn)
+
+        return Merge(on, alias, execute)
+
     def append_operation(self) -> Operation:
         """An append on this snapshot: it removes and reads nothing."""
         snapshot = self._snapshot
@@ -322,19 +364,42 @@ class DeltaTable:
 
     def commit(self, operation: Operation, adds: Sequence[AddFile], txn: Txn | None) -> WriteResult:
         """Commit data files that were written for an operation, on top of the snapshot that it was planned on."""
-        now = now_ms(self._clock)
-        marker = None if txn is None else _transaction(txn, now)
         rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
         if operation.removes is not None:
             metrics["numRemovedFiles"] = len(operation.removes)
-        done = commit(replace(operation, metrics=metrics, adds=adds, transaction=marker), now)
-        self._snapshot = done.snapshot
+        done = self._commit(replace(operation, metrics=metrics, adds=adds), txn)
         if done.already_recorded:
-            assert marker is not None
-            return self._recorded_result(marker)
-        self._checkpoint_if_due(done)
+            assert txn is not None
+            return self._recorded_result(_transaction(txn, None))
         return WriteResult(done.version, False, rows, len(adds), size)
+
+    def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
+        """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
+
+        A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker is
+        committed alone.
+        """
+        earlier = self.recorded(txn)
+        if earlier is not None:
+            return self._recorded_operation(txn)
+        start = time.monotonic()
+        operation = plan(self._snapshot, now_ms(self._clock))
+        if operation is None:
+            if txn is None:
+                return OperationResult(self.version, False, {})
+            operation = Operation("SET TRANSACTION", {}, self._snapshot)
+        metrics = {**operation.metrics, "executionTimeMs": int((time.monotonic() - start) * 1000)}
+        done = self._commit(replace(operation, metrics=metrics), txn)
+        return self._recorded_operation(txn) if done.already_recorded else OperationResult(done.version, False, metrics)
+
+    def _commit(self, operation: Operation, txn: Txn | None) -> Committed:
+        now = now_ms(self._clock)
+        done = commit(replace(operation, transaction=None if txn is None else _transaction(txn, now)), now)
+        self._snapshot = done.snapshot
+        if not done.already_recorded:
+            self._checkpoint_if_due(done)
+        return done
 
     def _write(self, arrow: ArrowData, operation: Operation, txn: Txn | None) -> WriteResult:
         assert operation.base is not None
@@ -346,13 +411,21 @@ class DeltaTable:
         writer.check_fits(reader.schema)
         return self.commit(operation, writer.write(pa.Table.from_batches([batch]) for batch in reader), txn)
 
+    def _recorded_operation(self, txn: Txn | None) -> OperationResult:
+        assert txn is not None
+        marker = _transaction(txn, None)
+        found = find_transaction(self.store, self.version, marker.app_id, marker.version)
+        if found is None:
+            return OperationResult(self.version, True, {})
+        metrics = {name: number for name, text in _metrics(found[1]).items() if (number := _whole(text)) is not None}
+        return OperationResult(found[0], True, metrics)
+
     def _recorded_result(self, marker: SetTransaction) -> WriteResult:
         found = find_transaction(self.store, self.version, marker.app_id, marker.version)
         if found is None:
             return WriteResult(self.version, True, None, None, None)
         version, info = found
-        metrics = info.get("operationMetrics") or {}
-        metrics = metrics if isinstance(metrics, dict) else {}
+        metrics = _metrics(info)
         rows, files, size = (_whole(metrics.get(name)) for name in ("numOutputRows", "numFiles", "numOutputBytes"))
         return WriteResult(version, True, rows, files, size)
 
@@ -440,6 +513,11 @@ def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
     if hasattr(arrow, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(arrow)
     raise SchemaMismatch(f"rows are a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")
+
+
+def _metrics(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    metrics = info.get("operationMetrics")
+    return metrics if isinstance(metrics, dict) else {}
 
 
 def _whole(text: object) -> int | None:

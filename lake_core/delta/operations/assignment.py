@@ -1,0 +1,70 @@
+"""Assignments of an UPDATE, or of a MERGE clause: columns, or fields inside them, that get the value of an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.errors import SchemaMismatch
+from lake_core.delta.schema import resolve
+from lake_core.expression import Expression, check_assignable, evaluate, parse_expression, store_assign
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """target = expression. Picklable."""
+
+    target: tuple[str, ...]
+    """Names from the top level down, spelled as in the table."""
+    expression: Expression
+
+
+def parse_assignments(changes: Mapping[str, str], table: pa.Schema, scope: pa.Schema, *, relations: bool = False) -> tuple[Assignment, ...]:
+    """Parse `{"column": "sql"}`. `scope`: the columns that the expressions may name.
+
+    Raises SchemaMismatch for an unknown or doubled target, InvalidExpression for SQL that does not fit it.
+    """
+    if not isinstance(changes, Mapping) or not changes:
+        raise SchemaMismatch('assignments are a mapping from column to SQL, such as {"price": "price * 2"}, with one entry at least')
+    found: list[Assignment] = []
+    for name, text in changes.items():
+        target, kind = resolve(name, table)
+        for other in found:
+            shorter = min(len(target), len(other.target))
+            if target[:shorter] == other.target[:shorter]:
+                raise SchemaMismatch(f"column {'.'.join(target)!r} is assigned twice")
+        expression = parse_expression(text, scope, relations=relations)
+        check_assignable(expression.type, kind, ".".join(target))
+        found.append(Assignment(target, expression))
+    return tuple(found)
+
+
+def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | None = None) -> pa.Table:
+    """Rows with the assigned columns replaced. Expressions see `scope`, row by row (the rows themselves by default).
+
+    Raises EvaluationFailed.
+    """
+    values = [evaluate(one.expression, rows if scope is None else scope) for one in assignments]
+    result = rows
+    for one, value in zip(assignments, values, strict=True):
+        index = result.schema.get_field_index(one.target[0])
+        own = result.schema.field(index)
+        column = _assigned(result.column(index), own.type, one.target[1:], value)
+        result = result.set_column(index, own, column)
+    return result
+
+
+def _assigned(column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not path:
+        return store_assign(value, kind)
+    # A field of a null struct makes it a struct, the other fields of which are null.
+    fields = []
+    for index, child in enumerate(kind):
+        own = pc.struct_field(column, [index])
+        own = own if isinstance(own, pa.ChunkedArray) else pa.chunked_array([own])
+        fields.append(_assigned(own, child.type, path[1:], value) if child.name == path[0] else own)
+    arrays = [field.combine_chunks() for field in fields]
+    return pa.chunked_array([pa.StructArray.from_arrays(arrays, fields=list(kind))], kind)

@@ -1,0 +1,381 @@
+"""MERGE: rows of a source are matched with a table's, and clauses say what becomes of those that match and of those that do not.
+
+Only files that hold a row which changes are written anew. The source is held in memory here, the table is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.conflict import Reads
+from lake_core.delta.conform import plain
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.errors import InvalidMerge, MultipleSourceRows
+from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.operations.merge_clause import Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
+from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
+from lake_core.delta.operations.merge_match import Condition, matching_pairs, range_predicate, take_apart
+from lake_core.delta.operations.rewrite import change_rows, check_not_append_only, logs_changes, sizes
+from lake_core.delta.operations.runner import run_here
+from lake_core.delta.row_rules import row_rules
+from lake_core.delta.row_writer import RowWriter, row_writer
+from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.schema import StructType, schema_from_arrow
+from lake_core.delta.schema_evolution import added, with_schema
+from lake_core.delta.skipping import skip
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation
+from lake_core.expression import And, Predicate, columns, parse_predicate
+
+_BATCH_ROWS = 1 << 16
+_R = TypeVar("_R")
+
+
+@dataclass(slots=True)
+class MergeText:
+    """A merge as the caller describes it."""
+
+    on: str
+    target: str = "t"
+    source: str = "s"
+    matched: list[ClauseText] = field(default_factory=list)
+    not_matched: list[ClauseText] = field(default_factory=list)
+    not_matched_by_source: list[ClauseText] = field(default_factory=list)
+    evolve: bool = False
+
+
+class Merge(Generic[_R]):
+    """A merge in the making: clauses first, then `execute`.
+
+    Of the clauses of one kind the first whose condition is true applies to a row. Expressions name columns by the aliases
+    (`t.price + s.price`), or without them where only one side has the column.
+    """
+
+    def __init__(self, on: str, alias: tuple[str, str], execute: Callable[[MergeText, tuple[str, int] | None], _R]) -> None:
+        self._text = MergeText(on, *_aliases(alias))
+        self._execute = execute
+
+    def when_matched_update(self, set: Values, condition: str | None = None) -> Merge[_R]:
+        """Update rows that match: `{"column": "sql"}`, or `"*"` for every column from the source's of that name."""
+        self._text.matched.append(ClauseText("update", set, condition))
+        return self
+
+    def when_matched_delete(self, condition: str | None = None) -> Merge[_R]:
+        """Delete rows that match."""
+        self._text.matched.append(ClauseText("delete", None, condition))
+        return self
+
+    def when_not_matched_insert(self, values: Values, condition: str | None = None) -> Merge[_R]:
+        """Insert source rows that match no row of the table; columns without a value are null."""
+        self._text.not_matched.append(ClauseText("insert", values, condition))
+        return self
+
+    def when_not_matched_by_source_update(self, set: Values, condition: str | None = None) -> Merge[_R]:
+        """Update rows of the table that match no source row; expressions see the table alone."""
+        if set == "*":
+            raise InvalidMerge('rows that match no source row have no source to take "*" from: give the columns')
+        self._text.not_matched_by_source.append(ClauseText("update", set, condition))
+        return self
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[_R]:
+        """Delete rows of the table that match no source row."""
+        self._text.not_matched_by_source.append(ClauseText("delete", None, condition))
+        return self
+
+    def with_schema_evolution(self) -> Merge[_R]:
+        """Let `"*"` add the source's columns that the table lacks."""
+        self._text.evolve = True
+        return self
+
+    def execute(self, txn: tuple[str, int] | None = None) -> _R:
+        """Carry it out in one commit. Returns an OperationResult.
+
+        Raises InvalidMerge, MultipleSourceRows, SchemaMismatch, InvalidExpression, EvaluationFailed, ConstraintViolation,
+        AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing raise.
+        """
+        return self._execute(self._text, txn)
+
+
+def _aliases(alias: tuple[str, str]) -> tuple[str, str]:
+    if isinstance(alias, str) or len(alias) != 2 or not all(isinstance(name, str) and name for name in alias):
+        raise InvalidMerge(f'alias names the table and the source, such as ("t", "s"), not {alias!r}')
+    target, source = alias
+    if target.lower() == source.lower():
+        raise InvalidMerge(f"the table and the source are both called {target!r}: columns could not be told apart")
+    return target, source
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """A merge, parsed against its table and its source's schema."""
+
+    snapshot: Snapshot
+    metadata: Metadata | None
+    """The table's new metadata, where the merge changes its schema."""
+    source: pa.Schema
+    aliases: tuple[str, str]
+    condition: Condition
+    clauses: Clauses
+    writer: RowWriter
+    log_changes: bool
+    parameters: dict[str, str]
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether rows of the table may change; else source rows are only inserted."""
+        return bool(self.clauses.matched or self.clauses.not_matched_by_source)
+
+
+def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int) -> MergePlan:
+    """Parse a merge. Raises InvalidMerge, SchemaMismatch, InvalidExpression, AppendOnlyTable, UnsupportedExpression."""
+    check_clauses(text.matched, text.not_matched, text.not_matched_by_source)
+    if text.matched or text.not_matched_by_source:
+        check_not_append_only(snapshot)
+    metadata = _evolved(snapshot.metadata, source, text) if text.evolve else snapshot.metadata
+    table, own = metadata.arrow_schema, snapshot.metadata.arrow_schema
+    generated = row_rules(metadata, snapshot.protocol).computed
+    target_scope = pa.field(text.target, pa.struct(list(own)))
+    source_scope = pa.field(text.source, pa.struct(list(source)))
+    both = pa.schema([target_scope, source_scope])
+
+    def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple:  # type: ignore[type-arg]
+        alias = text.source if text.source in scope.names else None
+        return tuple(parse_clause(one, table, scope, alias, generated) for one in texts)
+
+    on = parse_predicate(text.on, both, relations=True)
+    return MergePlan(
+        snapshot,
+        metadata if metadata is not snapshot.metadata else None,
+        source,
+        (text.target, text.source),
+        take_apart(on, text.target, text.source),
+        Clauses(
+            clauses(text.matched, both),
+            clauses(text.not_matched, pa.schema([source_scope])),
+            clauses(text.not_matched_by_source, pa.schema([target_scope])),
+        ),
+        row_writer(snapshot.store, metadata, snapshot.protocol, now),
+        logs_changes(snapshot),
+        _parameters(text),
+    )
+
+
+def _evolved(metadata: Metadata, source: pa.Schema, text: MergeText) -> Metadata:
+    if not any(clause.values == "*" for clause in (*text.matched, *text.not_matched)):
+        return metadata
+    nullable = pa.schema([child.with_nullable(True) for child in source])
+    schema: StructType = added(metadata.schema, schema_from_arrow(nullable))
+    return metadata if schema == metadata.schema else with_schema(metadata, schema)
+
+
+def _parameters(text: MergeText) -> dict[str, str]:
+    def spelled(clauses: Sequence[ClauseText]) -> str:
+        bodies = [{"actionType": one.kind} | ({} if one.condition is None else {"predicate": one.condition}) for one in clauses]
+        return json.dumps(bodies, ensure_ascii=False)
+
+    return {
+        "predicate": json.dumps([text.on], ensure_ascii=False),
+        "matchedPredicates": spelled(text.matched),
+        "notMatchedPredicates": spelled(text.not_matched),
+        "notMatchedBySourcePredicates": spelled(text.not_matched_by_source),
+    }
+
+
+def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Reads | Predicate]:
+    """The files that a merge must look at, and what it reads of the table. `ranges`: what the source's keys say of the target."""
+    snapshot = plan.snapshot
+    vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
+    files = snapshot.files(["path", "partitionValues", "size", "stats", *vectors])
+    whole = snapshot.metadata.arrow_schema
+    parts = (*plan.condition.target_only, *ranges)
+    if plan.clauses.not_matched_by_source or not parts:
+        return Scan(snapshot, whole, None, files, whole), Reads.WHOLE_TABLE
+    predicate = And(parts) if len(parts) > 1 else parts[0]
+    chosen = files.filter(mask(skip(files, predicate, snapshot.metadata)))
+    return Scan(snapshot, whole, predicate, chosen, whole), predicate
+
+
+def columns_of(scan: Scan, names: set[str]) -> DataFiles:
+    """The scan's files with these columns alone."""
+    # Without any column there would be no rows to count.
+    schema = pa.schema([child for child in scan.schema if child.name in names] or [scan.schema.field(0)])
+    return open_data_files(replace(scan, schema=schema, read_schema=schema))
+
+
+def asked_columns(plan: MergePlan, conditions: Sequence[Predicate | None]) -> set[str]:
+    """The table's columns that predicates over the relations name."""
+    target = plan.aliases[0]
+    return {column.path[1] for one in conditions if one is not None for column in columns(one) if column.path[0] == target}
+
+
+def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
+    """What merges the scan's files with the source rows that match them."""
+    by_source = plan.clauses.not_matched_by_source
+    probe = columns_of(scan, asked_columns(plan, [clause.condition for clause in by_source]))
+    return FileMerge(open_data_files(scan), probe, plan.clauses, *plan.aliases, plan.writer, plan.log_changes)
+
+
+def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Operation | None:
+    """Plan and write a MERGE with a source in memory. `now`: milliseconds. Returns None where no row changes."""
+    source = plain(source)
+    plan = plan_merge(snapshot, source.schema, text, now)
+    scan, reads = candidates(plan, range_predicate(snapshot.metadata.arrow_schema, plan.condition.keys, source))
+    matched = np.zeros(source.num_rows, dtype=bool)
+    task = _LocalMerge(plan, scan, source, file_merge(plan, scan))
+    done, touched = Merged(), np.zeros(len(scan.files), dtype=bool)
+    for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
+        matched[rows] = True
+        touched[index] = merged.touched
+        done.include(merged)
+    new = _insert(plan, source, matched)
+    return finish_merge(plan, scan, reads, touched, done, new, source.num_rows)
+
+
+@dataclass(slots=True)
+class Inserted:
+    """The rows that a merge adds."""
+
+    adds: list[AddFile] = field(default_factory=list)
+    changes: list[AddFile] = field(default_factory=list)
+    rows: int = 0
+
+
+def _insert(plan: MergePlan, source: pa.Table, matched: npt.NDArray[np.bool_]) -> Inserted:
+    alone = source.filter(mask(~matched)) if plan.clauses.not_matched else source.slice(0, 0)
+    pieces = (alone.slice(start, _BATCH_ROWS) for start in range(0, alone.num_rows, _BATCH_ROWS))
+    return insert_rows(plan.clauses, plan.aliases[1], plan.writer, plan.log_changes, pieces)
+
+
+def insert_rows(clauses: Clauses, alias: str, writer: RowWriter, log_changes: bool, source: Iterator[pa.Table]) -> Inserted:
+    """Write the rows that source rows without a match become."""
+    files, log, count = writer.files(), writer.change_files(), 0
+    for piece in source:
+        rows = inserted(clauses.not_matched, piece, alias, writer)
+        if rows is not None:
+            count += rows.num_rows
+            files.add(rows)
+            if log_changes:
+                log.add(change_rows(rows, "insert"))
+    return Inserted(files.finish(), log.finish(), count)
+
+
+def finish_merge(
+    plan: MergePlan,
+    scan: Scan,
+    reads: Reads | Predicate,
+    touched: npt.NDArray[np.bool_],
+    done: Merged,
+    new: Inserted,
+    source_rows: int | None,
+) -> Operation | None:
+    """The commit of a merge whose files are written; None where no row changes."""
+    removes = scan.files.filter(mask(touched))
+    if not len(removes) and not new.rows and plan.metadata is None:
+        return None
+    adds = [*done.adds, *new.adds]
+    # Change data files stand for the whole commit: with one for an update there is one for the inserts.
+    changes = [*done.changes, *new.changes] if done.changes else []
+    metrics = {
+        "numTargetRowsInserted": new.rows,
+        "numTargetRowsUpdated": done.updated,
+        "numTargetRowsDeleted": done.deleted,
+        "numTargetRowsMatchedUpdated": done.updated - done.updated_by_source,
+        "numTargetRowsMatchedDeleted": done.deleted - done.deleted_by_source,
+        "numTargetRowsNotMatchedBySourceUpdated": done.updated_by_source,
+        "numTargetRowsNotMatchedBySourceDeleted": done.deleted_by_source,
+        "numTargetRowsCopied": done.copied,
+        "numOutputRows": new.rows + done.updated + done.copied,
+        "numTargetFilesAdded": len(adds),
+        "numTargetFilesRemoved": len(removes),
+        "numTargetBytesAdded": sum(add.size for add in adds),
+        "numTargetBytesRemoved": sizes(removes),
+        "numTargetChangeFilesAdded": len(changes),
+    }
+    if source_rows is not None:
+        metrics = {"numSourceRows": source_rows, **metrics}
+    return Operation(
+        "MERGE",
+        plan.parameters,
+        plan.snapshot,
+        metrics,
+        adds=adds,
+        changes=changes,
+        removes=removes if len(removes) else None,
+        reads=reads,
+        read_files=scan.files,
+        metadata=plan.metadata,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalMerge:
+    plan: MergePlan
+    scan: Scan
+    source: pa.Table
+    merge: FileMerge
+
+    def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], Merged]:
+        plan = self.plan
+        asked = asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)])
+        probe = columns_of(replace(self.scan, files=self.scan.files.slice(index, 1)), asked)
+        rows: list[npt.NDArray[np.int64]] = []
+        clause: list[npt.NDArray[np.int64]] = []
+        source: list[npt.NDArray[np.int64]] = []
+        start = 0
+        for part in probe.batches(0):
+            for left, right in matching_pairs(plan.condition, part, self.source, plan.aliases):
+                scope = pa.table(
+                    {
+                        plan.aliases[0]: relation(part.take(pa.array(left))),
+                        plan.aliases[1]: relation(self.source.take(pa.array(right))),
+                    }
+                )
+                rows.append(left + start)
+                clause.append(first_true(plan.clauses.matched, scope))
+                source.append(right)
+            start += part.num_rows
+        if not rows:
+            return np.array([], dtype=np.int64), self.merge(index, no_matches(self.source))
+        all_rows, all_clauses, all_source = np.concatenate(rows), np.concatenate(clause), np.concatenate(source)
+        merged = Merged()
+        if plan.rewrites:
+            merged = self.merge(index, settled(all_rows, all_clauses, all_source, self.source, plan.clauses))
+        return np.unique(all_source), merged
+
+
+def no_matches(source: pa.Table) -> Matches:
+    """For a file of which no row matches."""
+    nothing = np.array([], dtype=np.int64)
+    return Matches(nothing, nothing, source.slice(0, 0))
+
+
+def settled(
+    rows: npt.NDArray[np.int64],
+    clause: npt.NDArray[np.int64],
+    number: npt.NDArray[np.int64],
+    source: pa.Table,
+    clauses: Clauses,
+) -> Matches:
+    """The matches of one file, one a row, from all pairs that match: row, clause that applies (-1: none), row number in `source`.
+
+    Raises MultipleSourceRows where clauses apply to one row for several source rows.
+    """
+    # Pairs with a clause first: of a row's pairs the first is kept.
+    order = np.lexsort((clause < 0, rows))
+    rows, clause, number = rows[order], clause[order], number[order]
+    kept = np.flatnonzero(np.diff(rows, prepend=-1))
+    again = np.setdiff1d(np.arange(len(rows)), kept, assume_unique=True)
+    if (clause[again] >= 0).any() and not clauses.deletes_whatever_matches:
+        raise MultipleSourceRows(
+            f"{int((clause[again] >= 0).sum())} rows of the table match more than one source row, so what becomes of them depends on "
+            f"their order. Make the source unique by the columns of ON, or narrow the clauses' conditions; nothing was changed"
+        )
+    return Matches(rows[kept], clause[kept], source.take(pa.array(number[kept])))

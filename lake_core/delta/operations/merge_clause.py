@@ -1,0 +1,110 @@
+"""The clauses of a MERGE, parsed: what becomes of the rows that match, of those that do not, and in which order that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lake_core.delta.errors import InvalidMerge, SchemaMismatch
+from lake_core.delta.operations.assignment import Assignment, parse_assignments
+from lake_core.delta.schema import resolve
+from lake_core.expression import Predicate, parse_predicate, quote_identifier, truth
+
+Kind: TypeAlias = Literal["update", "delete", "insert"]
+Values: TypeAlias = "Mapping[str, str] | Literal['*']"
+"""SQL text by column, or `*` for all columns from those of the same names in the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseText:
+    """A clause as the caller gave it."""
+
+    kind: Kind
+    values: Values | None
+    condition: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause over relations: rows as struct columns named by their aliases."""
+
+    kind: Kind
+    condition: Predicate | None
+    assignments: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """All clauses of a merge. Of each tuple the first clause whose condition is true applies to a row."""
+
+    matched: tuple[Clause, ...] = ()
+    not_matched: tuple[Clause, ...] = ()
+    not_matched_by_source: tuple[Clause, ...] = ()
+
+    @property
+    def deletes_whatever_matches(self) -> bool:
+        """Whether several source rows may match one target row, since each would do the same."""
+        return len(self.matched) == 1 and self.matched[0].kind == "delete" and self.matched[0].condition is None
+
+
+def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: str | None, generated: frozenset[str]) -> Clause:
+    """Parse a clause. `scope`: the relations that it may name. `source`: the alias of the source, for `*`; `generated`: the
+    columns that need no value. Raises InvalidMerge, SchemaMismatch, InvalidExpression.
+    """
+    condition = None if text.condition is None else parse_predicate(text.condition, scope, relations=True)
+    if text.kind == "delete":
+        return Clause("delete", condition)
+    values = text.values
+    if values == "*":
+        assert source is not None
+        values = _all_columns(table, scope.field(source).type, source, generated)
+    if not isinstance(values, Mapping):
+        raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {values!r}')
+    if text.kind == "insert" and any(len(resolve(name, table)[0]) > 1 for name in values):
+        raise InvalidMerge("a merge inserts whole columns: name the column, and build its struct with named_struct(…)")
+    return Clause(text.kind, condition, parse_assignments(values, table, scope, relations=True))
+
+
+def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]) -> dict[str, str]:
+    by_name = {child.name.lower(): child.name for child in source}
+    missing = [name for name in table.names if name.lower() not in by_name and name not in generated]
+    if missing:
+        raise InvalidMerge(
+            f'the source has no column {missing[0]!r}, which "*" needs. Give the columns one by one, or add it to the source'
+        )
+    return {name: f"{quote_identifier(alias)}.{quote_identifier(by_name[name.lower()])}" for name in table.names if name.lower() in by_name}
+
+
+def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseText], by_source: Sequence[ClauseText]) -> None:
+    """Raises InvalidMerge where there is no clause, or where one can never be reached."""
+    if not (matched or not_matched or by_source):
+        raise InvalidMerge("a merge needs a clause: when_matched_update, when_not_matched_insert, …")
+    for texts in (matched, not_matched, by_source):
+        if any(text.condition is None for text in texts[:-1]):
+            raise InvalidMerge("only the last clause of its kind may stand without a condition: those after it would never be reached")
+
+
+def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int64]:
+    """For each row the number of the first clause whose condition is true, -1 for none."""
+    chosen = np.full(scope.num_rows, -1, dtype=np.int64)
+    for number, clause in enumerate(clauses):
+        open_ = np.flatnonzero(chosen < 0)
+        if not len(open_):
+            break
+        if clause.condition is None:
+            chosen[open_] = number
+            continue
+        rows = scope if len(open_) == scope.num_rows else scope.take(pa.array(open_))
+        hits = np.asarray(truth(clause.condition, rows).fill_null(False))
+        chosen[open_[hits]] = number
+    return chosen
+
+
+def relation(rows: pa.Table) -> pa.ChunkedArray:
+    """Rows as one column of structs, which is how expressions over relations see them."""
+    return rows.to_struct_array() if rows.num_rows else pa.chunked_array([], pa.struct(list(rows.schema)))

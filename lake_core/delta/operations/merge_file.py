@@ -1,0 +1,159 @@
+"""MERGE, for one data file: the rows that a clause applies to are changed, the others written as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lake_core.delta.conform import conform_out
+from lake_core.delta.data_file import AddFile, DataFileWriter
+from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
+from lake_core.delta.operations.rewrite import change_rows, updated
+from lake_core.delta.row_writer import RowWriter
+from lake_core.delta.scan import DataFiles
+from lake_core.expression import evaluate, store_assign
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The rows of one data file that match the source, each once."""
+
+    rows: npt.NDArray[np.int64]
+    """Their numbers among the rows that the file's deletion vector leaves, ascending."""
+    clause: npt.NDArray[np.int64]
+    """The matched clause that applies to each; -1 for none."""
+    source: pa.Table
+    """The source row of each; any row where no clause applies."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What became of one data file, or of all of them."""
+
+    adds: list[AddFile] = field(default_factory=list)
+    changes: list[AddFile] = field(default_factory=list)
+    touched: bool = False
+    copied: int = 0
+    updated: int = 0
+    deleted: int = 0
+    updated_by_source: int = 0
+    """Of the updated rows those that no source row matches."""
+    deleted_by_source: int = 0
+
+    def include(self, other: Merged) -> None:
+        """Add up what became of another file."""
+        self.adds += other.adds
+        self.changes += other.changes
+        for name in ("copied", "updated", "deleted", "updated_by_source", "deleted_by_source"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(frozen=True, slots=True)
+class FileMerge:
+    """How data files are merged with the source rows that match them. Picklable."""
+
+    files: DataFiles
+    """With all columns of the table, as they were before the merge."""
+    probe: DataFiles
+    """The same files with the columns that the clauses for rows without a match ask for."""
+    clauses: Clauses
+    target: str
+    source: str
+    """The relations' aliases."""
+    writer: RowWriter
+    log_changes: bool
+
+    def __call__(self, index: int, matches: Matches) -> Merged:
+        if not (matches.clause >= 0).any() and not self._any_without_match(index, matches):
+            return Merged()
+        done = Merged(touched=True)
+        files, log = self.writer.files(), self.writer.change_files()
+        start = 0
+        for rows in self.files.batches(index):
+            self._batch(rows, start, matches, files, log, done)
+            start += rows.num_rows
+        done.adds, done.changes = files.finish(), log.finish()
+        return done
+
+    def _any_without_match(self, index: int, matches: Matches) -> bool:
+        clauses = self.clauses.not_matched_by_source
+        if not clauses:
+            return False
+        start = 0
+        for rows in self.probe.batches(index):
+            alone = np.flatnonzero(np.isin(np.arange(start, start + rows.num_rows), matches.rows, invert=True, assume_unique=True))
+            start += rows.num_rows
+            scope = pa.table({self.target: relation(rows.take(pa.array(alone)))})
+            if (first_true(clauses, scope) >= 0).any():
+                return True
+        return False
+
+    def _batch(self, rows: pa.Table, start: int, matches: Matches, files: DataFileWriter, log: DataFileWriter, done: Merged) -> None:
+        first, last = np.searchsorted(matches.rows, [start, start + rows.num_rows])
+        matched = matches.rows[first:last] - start
+        fate = np.full(rows.num_rows, -1, dtype=np.int64)  # by clause, those for rows without a match after the matched ones
+        fate[matched] = matches.clause[first:last]
+        offset = len(self.clauses.matched)
+        if self.clauses.not_matched_by_source:
+            alone = np.setdiff1d(np.arange(rows.num_rows), matched, assume_unique=True)
+            own = first_true(self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(pa.array(alone)))}))
+            fate[alone] = np.where(own >= 0, own + offset, -1)
+        source_row = np.full(rows.num_rows, -1, dtype=np.int64)
+        source_row[matched] = np.arange(first, last)
+        kept = np.flatnonzero(fate < 0)
+        parts, places = [conformed(rows.take(pa.array(kept)), self.writer)], [kept]
+        done.copied += len(kept)
+        for number, clause in enumerate((*self.clauses.matched, *self.clauses.not_matched_by_source)):
+            hit = np.flatnonzero(fate == number)
+            if not len(hit):
+                continue
+            old = conformed(rows.take(pa.array(hit)), self.writer)
+            by_source = number >= offset
+            if clause.kind == "delete":
+                done.deleted += len(hit)
+                done.deleted_by_source += len(hit) * by_source
+                self._log(log, [(old, "delete")])
+                continue
+            scope = {self.target: relation(rows.take(pa.array(hit)))}
+            if not by_source:
+                scope[self.source] = relation(matches.source.take(pa.array(source_row[hit])))
+            new = updated(old, clause.assignments, pa.table(scope), self.writer)
+            done.updated += len(hit)
+            done.updated_by_source += len(hit) * by_source
+            self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
+            parts.append(new)
+            places.append(hit)
+        files.add(pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable"))))
+
+    def _log(self, log: DataFileWriter, kinds: Sequence[tuple[pa.Table, str]]) -> None:
+        if self.log_changes:
+            for rows, kind in kinds:
+                log.add(change_rows(rows, kind))
+
+
+def conformed(rows: pa.Table, writer: RowWriter) -> pa.Table:
+    """Rows as they stand in the table, in the schema that the merge gives it."""
+    schema = writer.metadata.arrow_schema
+    return rows if rows.schema.equals(schema) else conform_out(rows, schema)
+
+
+def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: RowWriter) -> pa.Table | None:
+    """The new rows that source rows without a match become, which keep the table's rules; None for no row."""
+    scope = pa.table({alias: relation(source)})
+    chosen = first_true(clauses, scope)
+    parts = []
+    for number, clause in enumerate(clauses):
+        hit = np.flatnonzero(chosen == number)
+        if not len(hit):
+            continue
+        own = scope.take(pa.array(hit))
+        schema = writer.metadata.arrow_schema
+        columns = {
+            one.target[0]: store_assign(evaluate(one.expression, own), schema.field(one.target[0]).type) for one in clause.assignments
+        }
+        parts.append(writer.prepare(pa.table(columns)))
+    return pa.concat_tables(parts) if parts else None

@@ -1,0 +1,184 @@
+"""MERGE: which rows of the target match which rows of the source. A hash join on the equalities in ON, the rest row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.operations.merge_clause import relation
+from lake_core.delta.statistics import leaf_values
+from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, Or, Predicate, columns, truth
+
+_MANY_KEYS = 1000
+_PAIRS = 1 << 20
+"""Pairs of rows that a join without keys tries at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """target = source, or with `null_safe` target <=> source: one equality of an ON condition."""
+
+    target: tuple[str, ...]
+    source: tuple[str, ...]
+    """Names inside the relations."""
+    type: pa.DataType
+    """In which both are compared."""
+    null_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """An ON condition, taken apart. Picklable."""
+
+    whole: Predicate
+    keys: tuple[Key, ...]
+    rest: tuple[Predicate, ...]
+    """What must hold beside the keys' equality, over both relations."""
+    target_only: tuple[Predicate, ...]
+    """Those parts of it that name the target alone, over the table's own columns."""
+
+
+def take_apart(on: Predicate, target: str, source: str) -> Condition:
+    """Find the keys of an ON condition over two relations."""
+    keys: list[Key] = []
+    rest: list[Predicate] = []
+    target_only: list[Predicate] = []
+    for part in on.operands if isinstance(on, And) else (on,):
+        named = {column.path[0] for column in columns(part)}
+        key = _key(part, target) if named == {target, source} else None
+        if key is not None:
+            keys.append(key)
+            continue
+        rest.append(part)
+        if named == {target} and (stripped := _without_relation(part)) is not None:
+            target_only.append(stripped)
+    return Condition(on, tuple(keys), tuple(rest), tuple(target_only))
+
+
+def _key(part: Predicate, target: str) -> Key | None:
+    match part:
+        case ColumnComparison(operator="=" | "<=>" as operator, left=left, right=right):
+            own, other = (left, right) if left.path[0] == target else (right, left)
+            kind = _common(own.type, other.type)
+            return None if kind is None else Key(own.path[1:], other.path[1:], kind, operator == "<=>")
+    return None
+
+
+def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    types = pa.types
+    if types.is_integer(a) and types.is_integer(b):
+        return pa.int64()
+    if types.is_floating(a) and types.is_floating(b):
+        return pa.float64()
+    if pa.types.is_nested(a) or a != b:
+        return None
+    return a
+
+
+def _without_relation(part: Predicate) -> Predicate | None:
+    """A predicate over one relation as one over its columns; None for the kinds that are not worth it."""
+    match part:
+        case Comparison(operator=operator, column=column, value=value):
+            return Comparison(operator, Column(column.path[1:], column.type), value)
+        case In(column=column, values=values):
+            return In(Column(column.path[1:], column.type), values)
+        case And(operands=operands) | Or(operands=operands):
+            inner = [_without_relation(operand) for operand in operands]
+            return None if any(one is None for one in inner) else type(part)(tuple(one for one in inner if one is not None))
+        case _:
+            return None
+
+
+def key_columns(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> dict[str, pa.ChunkedArray]:
+    """The join keys of rows, so that equal bytes are equal values: one zero, one NaN, nulls in a null-safe key spelled out."""
+    found = {}
+    for number, key in enumerate(keys):
+        column = leaf_values(rows, key.target if target else key.source)
+        column = column.cast(key.type)
+        if pa.types.is_floating(key.type):
+            column = pc.if_else(pc.equal(column, 0.0), 0.0, pc.if_else(pc.is_nan(column), float("nan"), column))
+            column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
+        if key.null_safe:
+            found[f"n{number}"] = pc.is_null(column)
+            column = _filled(column)
+        found[f"k{number}"] = column
+    return found
+
+
+def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as text or bytes, with something for the nulls, which another key tells apart."""
+    return pc.fill_null(column, b"") if pa.types.is_binary(column.type) else pc.fill_null(column.cast(pa.string()), "")
+
+
+def range_predicate(table: pa.Schema, keys: Sequence[Key], source: pa.Table) -> list[Predicate]:
+    """Predicates over the table's columns that every row with a match in the source keeps, by the source's keys."""
+    found: list[Predicate] = []
+    for key in keys:
+        if key.null_safe:
+            continue
+        kind = _leaf_type(table, key.target)
+        column = Column(key.target, kind)
+        try:
+            values = leaf_values(source, key.source).cast(kind).drop_null()
+        except pa.ArrowInvalid:
+            continue  # a source key that the target's type cannot hold matches nothing, but says nothing of the others
+        if not len(values):
+            return [Constant(False)]
+        if pa.types.is_floating(kind):
+            continue
+        found.append(_holds_one_of(column, values))
+    return found
+
+
+def _holds_one_of(column: Column, values: pa.ChunkedArray) -> Predicate:
+    distinct = values.unique()
+    if len(distinct) <= _MANY_KEYS:
+        return In(column, tuple(distinct))
+    extremes = pc.min_max(values)
+    return And((Comparison(">=", column, extremes["min"]), Comparison("<=", column, extremes["max"])))
+
+
+def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    kind = pa.struct(list(schema))
+    for name in path:
+        kind = kind.field(name).type
+    return kind
+
+
+def matching_pairs(
+    condition: Condition, target: pa.Table, source: pa.Table, aliases: tuple[str, str]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Pairs of row numbers (target's, source's) for which ON is true, in pieces."""
+    for left, right in _candidates(condition, target, source):
+        if condition.rest and len(left):
+            scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
+            rest = And(condition.rest) if len(condition.rest) > 1 else condition.rest[0]
+            hits = np.asarray(truth(rest, scope).fill_null(False))
+            left, right = left[hits], right[hits]
+        if len(left):
+            yield left, right
+
+
+def _candidates(condition: Condition, target: pa.Table, source: pa.Table) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    if not target.num_rows or not source.num_rows:
+        return
+    if condition.keys:
+        own = pa.table(key_columns(target, condition.keys, target=True) | {"t": pa.array(np.arange(target.num_rows))})
+        other = pa.table(key_columns(source, condition.keys, target=False) | {"s": pa.array(np.arange(source.num_rows))})
+        names = [name for name in own.column_names if name != "t"]
+        joined = own.join(other, keys=names, join_type="inner").select(["t", "s"])
+        left, right = np.asarray(joined["t"]), np.asarray(joined["s"])
+        for start in range(0, len(left), _PAIRS):
+            yield left[start : start + _PAIRS], right[start : start + _PAIRS]
+        return
+    step = max(1, _PAIRS // source.num_rows)
+    for start in range(0, target.num_rows, step):
+        chunk = np.arange(start, min(start + step, target.num_rows))
+        for first in range(0, source.num_rows, _PAIRS):
+            others = np.arange(first, min(first + _PAIRS, source.num_rows))
+            yield np.repeat(chunk, len(others)), np.tile(others, len(chunk))

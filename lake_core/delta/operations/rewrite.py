@@ -1,0 +1,164 @@
+"""Rewriting data files whose rows are deleted or updated: only files that hold such a row, one task a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.data_file import CHANGE_TYPE, AddFile
+from lake_core.delta.errors import AppendOnlyTable
+from lake_core.delta.features import is_active
+from lake_core.delta.numpy_arrays import mask, numbers
+from lake_core.delta.operations.assignment import Assignment, assign
+from lake_core.delta.operations.runner import Runner
+from lake_core.delta.row_writer import RowWriter
+from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.skipping import num_records
+from lake_core.delta.snapshot import Snapshot
+from lake_core.expression import Predicate, columns, truth
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What became of one data file, or of all that an operation looked at."""
+
+    adds: tuple[AddFile, ...] = ()
+    changes: tuple[AddFile, ...] = ()
+    changed: int = 0
+    """Rows that were deleted or updated; a file with none stays as it is."""
+    copied: int = 0
+    """Rows that were written again as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """Deletes or updates the rows of data files for which a predicate is true. Picklable."""
+
+    files: DataFiles
+    """With all columns of the table."""
+    probe: DataFiles
+    """The same files with the predicate's columns alone."""
+    predicate: Predicate
+    writer: RowWriter
+    assignments: tuple[Assignment, ...] | None
+    """None deletes."""
+    log_changes: bool
+
+    def __call__(self, index: int) -> Rewritten:
+        # A first look at the predicate's columns alone: most files that are looked at hold no such row.
+        if self.probe.schema.names and not any(pc.any(_hits(rows, self.predicate)).as_py() for rows in self.probe.batches(index)):
+            return Rewritten()
+        files, log = self.writer.files(), self.writer.change_files()
+        changed = copied = 0
+        for rows in self.files.batches(index):
+            hits = _hits(rows, self.predicate)
+            old, rest = rows.filter(hits), rows.filter(pc.invert(hits))
+            changed, copied = changed + old.num_rows, copied + rest.num_rows
+            if self.assignments is None:
+                files.add(rest)
+                self._log(log, [(old, "delete")])
+            else:
+                new = self._updated(old, self.assignments)
+                files.add(interleaved(rest, new, hits))
+                self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
+        return Rewritten(tuple(files.finish()), tuple(log.finish()), changed, copied)
+
+    def _updated(self, rows: pa.Table, assignments: Sequence[Assignment]) -> pa.Table:
+        return updated(rows, assignments, rows, self.writer) if rows.num_rows else rows
+
+    def _log(self, log: object, kinds: Sequence[tuple[pa.Table, str]]) -> None:
+        if self.log_changes:
+            for rows, kind in kinds:
+                log.add(change_rows(rows, kind))  # type: ignore[attr-defined]
+
+
+def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
+    """Rows after their assignments, which keep the table's rules; generated columns that are not assigned follow."""
+    targets = {one.target[0] for one in assignments}
+    follow = [name for name in writer.rules.computed if name not in targets]
+    return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
+
+
+def change_rows(rows: pa.Table, kind: str) -> pa.Table:
+    """Rows as change data of one kind."""
+    return rows.append_column(pa.field(CHANGE_TYPE, pa.string()), pa.repeat(kind, rows.num_rows))
+
+
+def interleaved(rest: pa.Table, new: pa.Table, hits: pa.ChunkedArray) -> pa.Table:
+    """Two parts of a table in its own order again: `new` where `hits` is true."""
+    if not new.num_rows or not rest.num_rows:
+        return new if new.num_rows else rest
+    hit = np.asarray(hits)
+    places = np.empty(len(hit), dtype=np.int64)
+    places[~hit] = np.arange(rest.num_rows)
+    places[hit] = rest.num_rows + np.arange(new.num_rows)
+    return pa.concat_tables([rest, new]).take(pa.array(places))
+
+
+def _hits(rows: pa.Table, predicate: Predicate) -> pa.ChunkedArray:
+    return pc.fill_null(truth(predicate, rows), False)
+
+
+def logs_changes(snapshot: Snapshot) -> bool:
+    """Whether writers owe the table's readers change data (`delta.enableChangeDataFeed`)."""
+    return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
+
+
+def check_not_append_only(snapshot: Snapshot) -> None:
+    """Raises AppendOnlyTable for a table whose rows may not be deleted or changed."""
+    if is_active("appendOnly", snapshot.protocol, snapshot.metadata):
+        raise AppendOnlyTable(
+            f"the table at {snapshot.store.url()} takes only appends: its rows cannot be changed or deleted. "
+            f"If they must be, set the property delta.appendOnly to false first"
+        )
+
+
+def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
+    """Whether a predicate decides on whole files: it names nothing but partition columns."""
+    return all(column.path[0] in metadata.partition_columns for column in columns(predicate))
+
+
+def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] | None, run: Runner) -> tuple[pa.Table, Rewritten]:
+    """Delete or update the scan's rows. Returns the file actions to remove, and what was written instead of them."""
+    assert scan.predicate is not None
+    snapshot = scan.snapshot
+    whole = snapshot.metadata.arrow_schema
+    named = {column.path[0] for column in columns(scan.predicate)}
+    probe = pa.schema([child for child in whole if child.name in named])
+    task = RewriteTask(
+        open_data_files(replace(scan, schema=whole, read_schema=whole)),
+        open_data_files(replace(scan, schema=probe, read_schema=probe)),
+        scan.predicate,
+        writer,
+        assignments,
+        logs_changes(snapshot),
+    )
+    parts = list(run(task, len(scan.files)))
+    touched = mask(np.array([part.changed > 0 for part in parts], dtype=bool))
+    return scan.files.filter(touched), Rewritten(
+        tuple(add for part in parts for add in part.adds),
+        tuple(file for part in parts for file in part.changes),
+        sum(part.changed for part in parts),
+        sum(part.copied for part in parts),
+    )
+
+
+def rows_of(files: pa.Table) -> int | None:
+    """Rows that files hold by their statistics and deletion vectors; None where one of them does not tell."""
+    records = num_records(files["stats"])
+    if records.null_count:
+        return None
+    gone = 0
+    if "deletionVector" in files.column_names:
+        gone = pc.sum(pc.struct_field(files["deletionVector"], ["cardinality"])).as_py() or 0
+    return int(pc.sum(records).as_py() or 0) - gone
+
+
+def sizes(files: pa.Table) -> int:
+    """Bytes of files."""
+    return int(np.nansum(numbers(pc.fill_null(files["size"], 0))))

@@ -1,0 +1,38 @@
+"""Who carries out the tasks of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+_WORKERS = 2
+
+
+class Runner(Protocol):
+    """Carries out `task(0)` … `task(count - 1)`, in any order and place; tasks are picklable, and so are their results.
+
+    A task may run more than once: what it wrote before is then an unreferenced file.
+    """
+
+    def __call__(self, task: Callable[[int], T], count: int) -> Iterable[T]: ...
+
+
+def run_here(task: Callable[[int], T], count: int) -> Iterator[T]:
+    """Carry out tasks in this process, a few at a time so that memory stays flat."""
+    if count <= 1:
+        yield from map(task, range(count))
+        return
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        numbers = iter(range(count))
+        pending: list[Future[T]] = [pool.submit(task, number) for number in islice(numbers, _WORKERS * 2)]
+        try:
+            while pending:
+                done = pending.pop(0).result()
+                pending += [pool.submit(task, number) for number in islice(numbers, 1)]
+                yield done
+        finally:
+            for future in pending:
+                future.cancel()

@@ -1,0 +1,51 @@
+"""UPDATE: the files that hold a matching row are written anew, the other rows as they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from lake_core.delta.operations.assignment import parse_assignments
+from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, sizes
+from lake_core.delta.operations.runner import Runner, run_here
+from lake_core.delta.row_writer import row_writer
+from lake_core.delta.scan import plan_scan
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation
+
+
+def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, now: int, run: Runner = run_here) -> Operation | None:
+    """Plan and write an UPDATE of the rows for which `where` is true, of all rows for None. `now`: milliseconds.
+
+    `changes`: SQL text by column. Returns None if there is no such row. Raises AppendOnlyTable, SchemaMismatch,
+    InvalidExpression, EvaluationFailed, ConstraintViolation and what reading and writing raise.
+    """
+    check_not_append_only(snapshot)
+    schema = snapshot.metadata.arrow_schema
+    assignments = parse_assignments(changes, schema, schema)
+    scan = plan_scan(snapshot, None, "TRUE" if where is None else where)
+    assert scan.predicate is not None
+    writer = row_writer(snapshot.store, snapshot.metadata, snapshot.protocol, now)
+    removes, done = rewrite(scan, writer, assignments, run)
+    if not len(removes):
+        return None
+    metrics = {
+        "numRemovedFiles": len(removes),
+        "numRemovedBytes": sizes(removes),
+        "numAddedFiles": len(done.adds),
+        "numAddedBytes": sum(add.size for add in done.adds),
+        "numAddedChangeFiles": len(done.changes),
+        "numUpdatedRows": done.changed,
+        "numCopiedRows": done.copied,
+    }
+    return Operation(
+        "UPDATE",
+        {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)},
+        snapshot,
+        metrics,
+        adds=done.adds,
+        changes=done.changes,
+        removes=removes,
+        reads=scan.predicate,
+        read_files=scan.files,
+    )

@@ -1,0 +1,155 @@
+"""Changing a table's schema: what may change, and the metadata that comes of it. Existing data files stay as they are.
+
+Protocol sections: Change Metadata, Column Mapping (renaming and dropping need it: files keep the physical names).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
+from lake_core.delta.conform import widens
+from lake_core.delta.errors import SchemaMismatch
+from lake_core.delta.row_rules import check_rules, rule_columns
+from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, check_names, resolve, schema_to_json
+
+
+def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
+    """The metadata with another schema; new columns get what column mapping needs. Raises SchemaMismatch, UnsupportedExpression
+    where a rule of the table no longer fits.
+    """
+    check_names(schema)
+    configuration = dict(metadata.configuration)
+    if metadata.column_mapping.mode != "none":
+        schema, configuration = with_mapping(schema, configuration, keep_names=False)
+    columns = metadata.partition_columns if partition_columns is None else tuple(partition_columns)
+    changed = replace(metadata, schema=schema, schema_string=schema_to_json(schema), configuration=configuration, partition_columns=columns)
+    check_rules(changed)
+    return changed
+
+
+def added(schema: StructType, new: StructType, path: str = "") -> StructType:
+    """A schema with the columns of another that it lacks, at any depth of structs, at the end of each struct and nullable.
+
+    Raises SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
+    """
+    fields = {child.name.lower(): child for child in schema.fields}
+    for child in new.fields:
+        own = fields.get(child.name.lower())
+        if own is not None:
+            kind = _added_type(own.type, child.type, f"{path}{own.name}")
+            fields[child.name.lower()] = own if kind == own.type else replace(own, type=kind)
+        elif not child.nullable:
+            raise SchemaMismatch(
+                f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. Add it as nullable"
+            )
+        else:
+            fields[child.name.lower()] = replace(child, metadata=without_mapping(child.metadata))
+    return StructType(tuple(fields.values()))
+
+
+def _added_type(own: DataType, new: DataType, path: str) -> DataType:
+    match own, new:
+        case StructType(), StructType():
+            return added(own, new, f"{path}.")
+        case ArrayType(element=a, contains_null=nulls), ArrayType(element=b):
+            return ArrayType(_added_type(a, b, f"{path}.element"), nulls)
+        case MapType(key=key, value=a, value_contains_null=nulls), MapType(key=other, value=b):
+            return MapType(_added_type(key, other, f"{path}.key"), _added_type(a, b, f"{path}.value"), nulls)
+    if own != new and not _fits(new, own):
+        raise SchemaMismatch(
+            f"column {path!r} is {_name(own)} in the table, and would be {_name(new)}: a column's type cannot be changed. "
+            f"Write it under another name, or into a new table"
+        )
+    return own
+
+
+def _fits(new: DataType, own: DataType) -> bool:
+    """Whether data of one type goes into a column of the other anyhow: the rules of writing decide."""
+    return (
+        not isinstance(new, StructType | ArrayType | MapType) and not isinstance(own, StructType | ArrayType | MapType) and widens(new, own)
+    )
+
+
+def _name(kind: DataType) -> str:
+    return kind.name if not isinstance(kind, StructType | ArrayType | MapType) else type(kind).__name__.removesuffix("Type").lower()
+
+
+def renamed(metadata: Metadata, column: str, name: str) -> Metadata:
+    """The metadata with a column, or a field inside one (by dots), under another name. Raises SchemaMismatch."""
+    _check_mapped(metadata, "renamed")
+    path = _path(metadata.schema, column)
+    _check_unused(metadata, path, "renamed")
+    schema = _edited(metadata.schema, path, lambda child: replace(child, name=name))
+    partition_columns = [name if (own,) == path else own for own in metadata.partition_columns]
+    return with_schema(metadata, schema, partition_columns)
+
+
+def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
+    """The metadata without these columns, or fields inside columns (by dots). Raises SchemaMismatch."""
+    _check_mapped(metadata, "dropped")
+    schema = metadata.schema
+    for column in names:
+        path = _path(schema, column)
+        if path[0] in metadata.partition_columns:
+            raise SchemaMismatch(
+                f"column {column!r} partitions the table and cannot be dropped: overwrite the table with another partitioning"
+            )
+        _check_unused(metadata, path, "dropped")
+        schema = _edited(schema, path, lambda child: None)
+    if len(schema.fields) <= len(metadata.partition_columns):
+        raise SchemaMismatch(
+            "every column would be dropped, or only partition columns would be left: a table needs a column for its data files"
+        )
+    return with_schema(metadata, schema)
+
+
+def made_nullable(metadata: Metadata, column: str) -> Metadata:
+    """The metadata with a column, or a field inside one (by dots), that takes nulls. Raises SchemaMismatch."""
+    return with_schema(metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True)))
+
+
+def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
+    """The metadata with these columns first, in this order, the others behind them as they were. Raises SchemaMismatch."""
+    paths = [_path(metadata.schema, name) for name in names]
+    if any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
+        raise SchemaMismatch(f"the order of columns is given by their names, each once: {list(names)}")
+    first = [metadata.schema.field(path[0]) for path in paths]
+    return with_schema(metadata, StructType((*first, *(child for child in metadata.schema.fields if child not in first))))
+
+
+def _check_mapped(metadata: Metadata, verb: str) -> None:
+    if metadata.column_mapping.mode == "none":
+        raise SchemaMismatch(
+            f"a column can be {verb} only where files name columns by themselves (column mapping), which older readers cannot read. "
+            f"To switch it on: set_properties({{{MODE_PROPERTY!r}: 'name'}})"
+        )
+
+
+def _check_unused(metadata: Metadata, path: tuple[str, ...], verb: str) -> None:
+    for what, used in rule_columns(metadata):
+        if any(other[: len(path)] == path or path[: len(other)] == other for other in used):
+            raise SchemaMismatch(f"column {'.'.join(path)!r} cannot be {verb}: {what} uses it. Drop that first")
+
+
+def _path(schema: StructType, column: str) -> tuple[str, ...]:
+    return resolve(column, schema.to_arrow())[0]
+
+
+def _edited(schema: StructType, path: tuple[str, ...], edit) -> StructType:  # type: ignore[no-untyped-def]
+    fields = []
+    for child in schema.fields:
+        if child.name != path[0]:
+            fields.append(child)
+        elif len(path) == 1:
+            changed: StructField | None = edit(child)
+            if changed is not None:
+                fields.append(changed)
+        else:
+            assert isinstance(child.type, StructType)
+            fields.append(replace(child, type=_edited(child.type, path[1:], edit)))
+    if not fields:
+        raise SchemaMismatch(f"{path[0]!r} is the only field of its struct: drop the struct")
+    return StructType(tuple(fields))
