@@ -26,7 +26,7 @@ from lake_core.expression.expression import (
     OneOf,
     expression_columns,
 )
-from lake_core.expression.functions import FUNCTIONS
+from lake_core.expression.implementations import IMPLEMENTATIONS
 from lake_core.expression.predicate import Column
 
 _BATCH = 1 << 17
@@ -79,7 +79,7 @@ def evaluate_batch(expression: Expression, rows: Rows) -> pa.Array:
         case Call(function=function, arguments=arguments, type=kind):
             found = [evaluate_batch(argument, rows) for argument in arguments]
             try:
-                result = FUNCTIONS[function].run(expression, found)
+                result = IMPLEMENTATIONS[function](expression, found)
             except pa.ArrowException as error:
                 raise EvaluationFailed(f"{function}: {error}") from None
             return result if result.type == kind else result.cast(kind)

@@ -1,6 +1,6 @@
-"""The allow-list: every function and operator there is, with its rule of types and its implementation on Arrow arrays.
+"""The allow-list: every function and operator there is, with its rule of types. Text from a stranger can call nothing else.
 
-Text from a stranger can call nothing else. Names are Spark's; aliases stand beside one another.
+Names are Spark's. A rule makes a tree of what `implementations` evaluates; some need nothing there (COALESCE is a node of its own).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lake_core.expression import numeric, temporal, texts
+from lake_core.expression import temporal
 from lake_core.expression.coercion import (
     INTEGERS,
     TIMESTAMP,
@@ -28,7 +28,6 @@ from lake_core.expression.coercion import (
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.expression import Call, Case, Coalesce, Expression, Literal
 
-Run: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]
 """A parameter: the argument as the type that the function takes, or InvalidExpression."""
@@ -39,7 +38,6 @@ class Function:
     bind: Bind
     least: int
     most: int | None
-    run: Run
 
 
 def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -122,13 +120,13 @@ def _one_letter(name: str, argument: Expression) -> Expression:
     return letter
 
 
-def _function(run: Run, result: pa.DataType, *accepts: Accept, optional: int = 0) -> Function:
+def _function(result: pa.DataType, *accepts: Accept, optional: int = 0) -> Function:
     """A function of fixed parameters, the last of which may be left out."""
 
     def bind(name: str, arguments: Sequence[Expression]) -> Expression:
         return Call(name, tuple(accept(name, argument) for accept, argument in zip(accepts, arguments, strict=False)), result)
 
-    return Function(bind, len(accepts) - optional, len(accepts), run)
+    return Function(bind, len(accepts) - optional, len(accepts))
 
 
 # --- rules of types that depend on the arguments
@@ -315,67 +313,63 @@ def _bind_mod(name: str, arguments: Sequence[Expression]) -> Expression:
     return _numbers("%", *arguments)
 
 
-def _never(called: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    raise AssertionError(called.function)
-
-
 FUNCTIONS: dict[str, Function] = {
-    **{name: Function(_bind_comparison, 2, 2, numeric.compare) for name in ("=", "!=", "<", "<=", ">", ">=", "<=>")},
-    **{name: Function(_bind_arithmetic, 2, 2, numeric.arithmetic) for name in ("+", "-", "*")},
-    "/": Function(_bind_arithmetic, 2, 2, numeric.divide),
-    "div": Function(_bind_arithmetic, 2, 2, numeric.whole_division),
-    "%": Function(_bind_arithmetic, 2, 2, numeric.remainder),
-    "mod": Function(_bind_mod, 2, 2, _never),
-    "negative": Function(_bind_same, 1, 1, numeric.negative),
-    "not": Function(_bind_truth, 1, 1, numeric.invert),
-    "isnull": Function(_bind_is_null, 1, 1, numeric.is_null),
-    "isnotnull": Function(_bind_is_null, 1, 1, _never),
-    "isnan": _function(numeric.is_nan, pa.bool_(), _double),
-    "coalesce": Function(_bind_coalesce, 1, None, _never),
-    "nvl": Function(_bind_coalesce, 2, 2, _never),
-    "nvl2": Function(_bind_nvl2, 3, 3, _never),
-    "if": Function(_bind_if, 3, 3, _never),
-    "nullif": Function(_bind_nullif, 2, 2, _never),
-    "greatest": Function(_bind_extreme, 2, None, numeric.extreme),
-    "least": Function(_bind_extreme, 2, None, numeric.extreme),
-    "abs": Function(_bind_same, 1, 1, numeric.absolute),
-    "round": Function(_bind_round, 1, 2, numeric.round_half_up),
-    "floor": Function(_bind_whole, 1, 1, numeric.round_to_whole),
-    "ceil": Function(_bind_whole, 1, 1, numeric.round_to_whole),
-    "sign": _function(numeric.sign, pa.float64(), _double),
-    "sqrt": _function(numeric.square_root, pa.float64(), _double),
-    "concat": Function(_bind_concat, 1, None, texts.concat),
-    "upper": _function(texts.upper, pa.string(), _text),
-    "lower": _function(texts.lower, pa.string(), _text),
-    "length": Function(_bind_length, 1, 1, texts.length),
-    **{name: _function(texts.trim, pa.string(), _text) for name in ("trim", "ltrim", "rtrim")},
-    "substring": _function(texts.substring, pa.string(), _text, _integer, _integer, optional=1),
-    "left": _function(texts.left, pa.string(), _text, _integer),
-    "right": _function(texts.right, pa.string(), _text, _integer),
-    "replace": _function(texts.replace, pa.string(), _text, _literal(_text), _literal(_text), optional=1),
-    **{name: _function(texts.holds, pa.bool_(), _text, _literal(_text)) for name in ("contains", "startswith", "endswith")},
-    "like": _function(texts.like, pa.bool_(), _text, _literal(_text)),
-    **{name: _function(texts.pad, pa.string(), _text, _literal(_integer), _one_letter, optional=1) for name in ("lpad", "rpad")},
-    "reverse": _function(texts.reverse, pa.string(), _text),
+    **{name: Function(_bind_comparison, 2, 2) for name in ("=", "!=", "<", "<=", ">", ">=", "<=>")},
+    **{name: Function(_bind_arithmetic, 2, 2) for name in ("+", "-", "*")},
+    "/": Function(_bind_arithmetic, 2, 2),
+    "div": Function(_bind_arithmetic, 2, 2),
+    "%": Function(_bind_arithmetic, 2, 2),
+    "mod": Function(_bind_mod, 2, 2),
+    "negative": Function(_bind_same, 1, 1),
+    "not": Function(_bind_truth, 1, 1),
+    "isnull": Function(_bind_is_null, 1, 1),
+    "isnotnull": Function(_bind_is_null, 1, 1),
+    "isnan": _function(pa.bool_(), _double),
+    "coalesce": Function(_bind_coalesce, 1, None),
+    "nvl": Function(_bind_coalesce, 2, 2),
+    "nvl2": Function(_bind_nvl2, 3, 3),
+    "if": Function(_bind_if, 3, 3),
+    "nullif": Function(_bind_nullif, 2, 2),
+    "greatest": Function(_bind_extreme, 2, None),
+    "least": Function(_bind_extreme, 2, None),
+    "abs": Function(_bind_same, 1, 1),
+    "round": Function(_bind_round, 1, 2),
+    "floor": Function(_bind_whole, 1, 1),
+    "ceil": Function(_bind_whole, 1, 1),
+    "sign": _function(pa.float64(), _double),
+    "sqrt": _function(pa.float64(), _double),
+    "concat": Function(_bind_concat, 1, None),
+    "upper": _function(pa.string(), _text),
+    "lower": _function(pa.string(), _text),
+    "length": Function(_bind_length, 1, 1),
+    **{name: _function(pa.string(), _text) for name in ("trim", "ltrim", "rtrim")},
+    "substring": _function(pa.string(), _text, _integer, _integer, optional=1),
+    "left": _function(pa.string(), _text, _integer),
+    "right": _function(pa.string(), _text, _integer),
+    "replace": _function(pa.string(), _text, _literal(_text), _literal(_text), optional=1),
+    **{name: _function(pa.bool_(), _text, _literal(_text)) for name in ("contains", "startswith", "endswith")},
+    "like": _function(pa.bool_(), _text, _literal(_text)),
+    **{name: _function(pa.string(), _text, _literal(_integer), _one_letter, optional=1) for name in ("lpad", "rpad")},
+    "reverse": _function(pa.string(), _text),
     **{
-        name: _function(temporal.field, pa.int32(), _date)
+        name: _function(pa.int32(), _date)
         for name in ("year", "quarter", "month", "day", "dayofweek", "dayofyear", "weekday", "weekofyear")
     },
-    **{name: _function(temporal.field, pa.int32(), _timestamp) for name in ("hour", "minute", "second")},
-    "date_add": _function(temporal.add_days, pa.date32(), _date, _integer),
-    "date_sub": _function(temporal.add_days, pa.date32(), _date, _integer),
-    "datediff": _function(temporal.days_between, pa.int32(), _date, _date),
-    "date_trunc": Function(_bind_truncate, 2, 2, temporal.truncate),
-    "trunc": Function(_bind_truncate, 2, 2, temporal.truncate),
-    "date_format": Function(_bind_date_format, 2, 2, temporal.format_date),
-    "unix_timestamp": _function(temporal.to_seconds, pa.int64(), _timestamp),
-    "to_date": Function(_bind_cast_to(pa.date32()), 1, 1, _never),
-    "to_timestamp": Function(_bind_cast_to(TIMESTAMP), 1, 1, _never),
-    "string": Function(_bind_cast_to(pa.string()), 1, 1, _never),
-    "int": Function(_bind_cast_to(pa.int32()), 1, 1, _never),
-    "bigint": Function(_bind_cast_to(pa.int64()), 1, 1, _never),
-    "double": Function(_bind_cast_to(pa.float64()), 1, 1, _never),
-    "boolean": Function(_bind_cast_to(pa.bool_()), 1, 1, _never),
+    **{name: _function(pa.int32(), _timestamp) for name in ("hour", "minute", "second")},
+    "date_add": _function(pa.date32(), _date, _integer),
+    "date_sub": _function(pa.date32(), _date, _integer),
+    "datediff": _function(pa.int32(), _date, _date),
+    "date_trunc": Function(_bind_truncate, 2, 2),
+    "trunc": Function(_bind_truncate, 2, 2),
+    "date_format": Function(_bind_date_format, 2, 2),
+    "unix_timestamp": _function(pa.int64(), _timestamp),
+    "to_date": Function(_bind_cast_to(pa.date32()), 1, 1),
+    "to_timestamp": Function(_bind_cast_to(TIMESTAMP), 1, 1),
+    "string": Function(_bind_cast_to(pa.string()), 1, 1),
+    "int": Function(_bind_cast_to(pa.int32()), 1, 1),
+    "bigint": Function(_bind_cast_to(pa.int64()), 1, 1),
+    "double": Function(_bind_cast_to(pa.float64()), 1, 1),
+    "boolean": Function(_bind_cast_to(pa.bool_()), 1, 1),
 }
 
 ALIASES = {

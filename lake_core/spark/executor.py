@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 import lake_core
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
+from lake_core.expression import errors as expression_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
 _PICKLING = threading.Lock()
@@ -58,7 +59,7 @@ def lake_error(error: PySparkException) -> LakeError:
     found = _RAISED.findall(str(error))
     if found:
         name, message = found[-1]
-        kind = getattr(delta_errors, name, None)
+        kind = getattr(delta_errors, name, None) or getattr(expression_errors, name, None)
         if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
             return kind(message)
         return SparkJobFailed(f"{name}: {message}")

@@ -4,22 +4,63 @@ from __future__ import annotations
 
 import functools
 import operator as op
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from lake_core.expression import (
+    And,
+    Column,
+    ColumnComparison,
+    Comparison,
+    Condition,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    has_condition,
+    matching,
+)
 from lake_core.expression.spark_sql import literal, quote_identifier
+from lake_core.spark.executor import BatchFunction, batch_function
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
 
 
+def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
+    """The rows for which the predicate is true, in every session, whatever its settings.
+
+    What Spark has no column for is evaluated by Arrow in the executors, after the rest, which can be pushed into a scan.
+    A row that an expression fails for fails the job.
+    """
+    parts = predicate.operands if isinstance(predicate, And) else (predicate,)
+    plain = tuple(part for part in parts if not has_condition(part))
+    rest = tuple(part for part in parts if has_condition(part))
+    if plain:
+        frame = frame.where(to_column(And(plain)))
+    return frame.mapInArrow(batch_function(_keep(And(rest))), frame.schema) if rest else frame
+
+
+def _keep(predicate: Predicate) -> BatchFunction:
+    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from matching(pa.Table.from_batches([batch]), predicate).to_batches()
+
+    return keep
+
+
 def to_column(predicate: Predicate) -> SparkColumn:
-    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings."""
+    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings. For one without a Condition."""
     match predicate:
+        case Condition():
+            raise AssertionError("a condition is no column of Spark: use `filtered`")
         case Comparison(operator="=" | "<=>" as operator, column=column, value=value) if _is_zero(value):
             return F.coalesce(_equals_zero(column), F.lit(False)) if operator == "<=>" else _equals_zero(column)
         case Comparison(operator=operator, column=column, value=value):

@@ -29,7 +29,7 @@ from lake_core.delta.skipping import partition_table
 from lake_core.delta.table import Location
 from lake_core.expression import quote_identifier
 from lake_core.expression.spark_sql import literal
-from lake_core.spark.predicate import to_column
+from lake_core.spark.predicate import filtered
 from lake_core.spark.source import read_with_source
 
 _MANY_PARTITIONS = 16
@@ -76,7 +76,7 @@ def read_delta(
     scan = plan_scan(opened.snapshot, columns, where)
     frame = _read_files(spark, scan)
     if scan.predicate is not None:
-        frame = frame.where(to_column(scan.predicate))
+        frame = filtered(frame, scan.predicate)
     return frame.select(*map(quote_identifier, scan.schema.names))
 
 

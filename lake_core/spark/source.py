@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,8 @@ def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> D
     tasks = _tasks(scan.files["size"].to_pylist())
     # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
     relaxed = pa.schema([pa.field(child.name, child.type) for child in scan.read_schema])
-    payloads = [by_value(replace(open_data_files(scan, rows), schema=relaxed)) for rows in tasks]
+    # Most of it is code, which every task carries.
+    payloads = [zlib.compress(by_value(replace(open_data_files(scan, rows), schema=relaxed)), 1) for rows in tasks]
     source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
     spark.dataSource.register(source)
     return spark.read.format(source.name()).load()
@@ -43,7 +45,7 @@ def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) 
             return [InputPartition(payload) for payload in payloads]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            files: DataFiles = pickle.loads(partition.value)
+            files: DataFiles = pickle.loads(zlib.decompress(partition.value))
             for index in range(len(files.keys)):
                 for rows in files.batches(index):
                     yield from rows.to_batches()

@@ -1,0 +1,80 @@
+"""What each function and operator of the allow-list does to Arrow arrays.
+
+Apart from the rules of types, which stay where text is bound: this table travels to Spark's executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from lake_core.expression import numeric, temporal, texts
+from lake_core.expression.expression import Call
+
+Implementation: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {
+    "=": numeric.compare,
+    "!=": numeric.compare,
+    "<": numeric.compare,
+    "<=": numeric.compare,
+    ">": numeric.compare,
+    ">=": numeric.compare,
+    "<=>": numeric.compare,
+    "+": numeric.arithmetic,
+    "-": numeric.arithmetic,
+    "*": numeric.arithmetic,
+    "trim": texts.trim,
+    "ltrim": texts.trim,
+    "rtrim": texts.trim,
+    "contains": texts.holds,
+    "startswith": texts.holds,
+    "endswith": texts.holds,
+    "lpad": texts.pad,
+    "rpad": texts.pad,
+    "year": temporal.field,
+    "quarter": temporal.field,
+    "month": temporal.field,
+    "day": temporal.field,
+    "dayofweek": temporal.field,
+    "dayofyear": temporal.field,
+    "weekday": temporal.field,
+    "weekofyear": temporal.field,
+    "hour": temporal.field,
+    "minute": temporal.field,
+    "second": temporal.field,
+    "/": numeric.divide,
+    "div": numeric.whole_division,
+    "%": numeric.remainder,
+    "negative": numeric.negative,
+    "not": numeric.invert,
+    "isnull": numeric.is_null,
+    "isnan": numeric.is_nan,
+    "greatest": numeric.extreme,
+    "least": numeric.extreme,
+    "abs": numeric.absolute,
+    "round": numeric.round_half_up,
+    "floor": numeric.round_to_whole,
+    "ceil": numeric.round_to_whole,
+    "sign": numeric.sign,
+    "sqrt": numeric.square_root,
+    "concat": texts.concat,
+    "upper": texts.upper,
+    "lower": texts.lower,
+    "length": texts.length,
+    "substring": texts.substring,
+    "left": texts.left,
+    "right": texts.right,
+    "replace": texts.replace,
+    "like": texts.like,
+    "reverse": texts.reverse,
+    "date_add": temporal.add_days,
+    "date_sub": temporal.add_days,
+    "datediff": temporal.days_between,
+    "date_trunc": temporal.truncate,
+    "trunc": temporal.truncate,
+    "date_format": temporal.format_date,
+    "unix_timestamp": temporal.to_seconds,
+}
