@@ -5,11 +5,8 @@ Protocol sections: Checkpoints, Checkpoint Format, Sidecar Files.
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 import functools
 import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
@@ -24,6 +21,7 @@ from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA,
 from lake_core.delta.errors import CorruptCheckpoint
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.delta.numpy_arrays import booleans
+from lake_core.delta.struct_statistics import stats_json
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
 from lake_core.store.object_file import open_object
@@ -304,35 +302,9 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
-def stats_json(parsed: pa.StructArray) -> pa.Array:
-    """Statistics as the JSON text that an add action carries, from the struct form that some checkpoints hold instead."""
-    try:
-        rows = parsed.to_pylist() if pa.types.is_struct(parsed.type) else [None] * len(parsed)
-        return pa.array([None if row is None else json.dumps(_present(row), separators=(",", ":")) for row in rows], pa.string())
-    except (ValueError, OverflowError):
-        # An instant that Python cannot hold, say. Without statistics no file is skipped, which is never wrong.
-        return pa.nulls(len(parsed), pa.string())
-
-
 def _rows_where(struct: pa.StructArray, present: pa.BooleanArray) -> pa.StructArray:
     """The rows of one action; they mostly stand side by side, and then nothing is copied."""
     rows = np.flatnonzero(booleans(present))
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         return struct.slice(int(rows[0]), len(rows))
     return struct.filter(present)
-
-
-def _present(value: Any) -> Any:
-    """As JSON has it; what has no form there (NaN, infinity, bytes) is left out, as it is by those who write JSON at once."""
-    if isinstance(value, dict):
-        found = {key: _present(child) for key, child in value.items()}
-        return {key: child for key, child in found.items() if child is not None}
-    if isinstance(value, dt.datetime):
-        return f"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z" if value.tzinfo else value.isoformat()
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        value = float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, (str, int, float, bool)) else None

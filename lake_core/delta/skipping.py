@@ -160,6 +160,8 @@ class _Skipper:
                 return self._unless(None if nulls is None else pc.greater(nulls, 0))
             case Not(operand=IsNull(column=column)):
                 return self._has_values(column)
+            case Not(operand=In(column=column, values=values)) if 0 < len(values) <= _MANY_VALUES:
+                return _all([self._compare("!=", column, value) for value in values])
             case Not() | ColumnComparison() | Condition():
                 return np.full(self._rows, True)
             case _:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import struct
+from typing import Any
 
 import pyarrow as pa
+import pyroaring
+
+from lake_core.delta.deletion_vector import _RFC1924, _Z85
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("p", pa.string()), pa.field("v", pa.float64())])
 
@@ -21,3 +27,10 @@ def ids(table: pa.Table) -> list[int]:
 
 def instant(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+
+
+def inline_vector(gone: list[int]) -> dict[str, Any]:
+    """The descriptor of a deletion vector that takes these rows out and holds them itself."""
+    body = struct.pack("<i", 1681511377) + pyroaring.BitMap64(gone).serialize()
+    text = base64.b85encode(body + bytes(-len(body) % 4)).decode().translate(str.maketrans(_RFC1924, _Z85))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(body), "cardinality": len(gone)}

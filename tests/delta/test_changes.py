@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import json
-import struct
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyroaring
 import pytest
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.deletion_vector import _RFC1924, _Z85
 from lake_core.delta.errors import (
     ChangeDataFeedDisabled,
     CorruptCommit,
@@ -29,7 +25,7 @@ from lake_core.delta.errors import (
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.schema import StructType, schema_from_arrow, schema_to_json
 from lake_core.store import MemoryStore
-from tests.delta.tables import SCHEMA, instant, rows
+from tests.delta.tables import SCHEMA, inline_vector, instant, rows
 
 START = instant("2024-01-01T00:00:00")
 ENABLED = {"delta.enableChangeDataFeed": "true"}
@@ -97,9 +93,7 @@ class Log:
 def _vector(gone: list[int] | None) -> dict[str, Any]:
     if gone is None:
         return {}
-    body = struct.pack("<i", 1681511377) + pyroaring.BitMap64(gone).serialize()
-    text = base64.b85encode(body + bytes(-len(body) % 4)).decode().translate(str.maketrans(_RFC1924, _Z85))
-    return {"deletionVector": {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(body), "cardinality": len(gone)}}
+    return {"deletionVector": inline_vector(gone)}
 
 
 def _told(feed: pa.Table) -> list[tuple[Any, ...]]:
