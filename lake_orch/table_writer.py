@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
-from lake_core.delta.table import partition_predicate
 from lake_orch.data import is_arrow, is_spark_dataframe
 from lake_orch.errors import TableNotEmpty
 
@@ -81,8 +80,7 @@ def _schema(data: Data) -> pa.Schema:
 def _check_empty(table: DeltaTable, where: str | None, txn: tuple[str, int]) -> None:
     if table.recorded(txn) is not None:
         return  # the rows are our own: a retry, which the write skips
-    predicate = None if where is None else partition_predicate(where, table.schema, table.metadata.partition_columns)
-    if len(table.overwrite_operation(where, predicate).removes or ()):
+    if len(table.plan_overwrite(table.schema, where=where).replaced_files()):
         part = f" where {where}" if where else ""
         raise TableNotEmpty(
             f"mode 'error' writes only the first rows, but the table {table.store.url()} (version {table.version}) has rows already{part}: "

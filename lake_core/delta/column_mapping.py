@@ -19,8 +19,8 @@ from lake_core.delta.errors import MalformedMetadata
 from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, walk
 
 MODE_PROPERTY = "delta.columnMapping.mode"
-_PHYSICAL_NAME = "delta.columnMapping.physicalName"
-_ID = "delta.columnMapping.id"
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+ID = "delta.columnMapping.id"
 _MAX_ID = "delta.columnMapping.maxColumnId"
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -57,8 +57,8 @@ class ColumnMapping:
         names: dict[int, str] = {}
         for child in walk(self.schema):
             name = self._name(child)
-            if names.setdefault(child.metadata[_ID], name) != name:
-                raise MalformedMetadata(f"column {child.name!r} has the column mapping id of another column: {child.metadata[_ID]}")
+            if names.setdefault(child.metadata[ID], name) != name:
+                raise MalformedMetadata(f"column {child.name!r} has the column mapping id of another column: {child.metadata[ID]}")
         return names
 
     def data_file_schema(self, names: list[str]) -> pa.Schema:
@@ -66,7 +66,7 @@ class ColumnMapping:
         return pa.schema([self._file_field(child) for child in self.physical_schema(names).fields])
 
     def _file_field(self, child: StructField) -> pa.Field:
-        ids = {_FIELD_ID: str(child.metadata[_ID])} if self.mode != "none" and _ID in child.metadata else None
+        ids = {_FIELD_ID: str(child.metadata[ID])} if self.mode != "none" and ID in child.metadata else None
         return pa.field(child.name, self._file_type(child.type), metadata=ids)
 
     def _file_type(self, kind: DataType) -> pa.DataType:
@@ -81,8 +81,8 @@ class ColumnMapping:
                 return kind.to_arrow()
 
     def _name(self, child: StructField) -> str:
-        name = child.metadata.get(_PHYSICAL_NAME)
-        if not isinstance(name, str) or (self.mode == "id" and type(child.metadata.get(_ID)) is not int):
+        name = child.metadata.get(PHYSICAL_NAME)
+        if not isinstance(name, str) or (self.mode == "id" and type(child.metadata.get(ID)) is not int):
             raise MalformedMetadata(f"column {child.name!r} of a table with column mapping lacks its physical name or id")
         return name
 
@@ -107,7 +107,7 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
     `keep_names`: fields without a physical name keep their own (their files exist already); else they get one that no rename
     ever touches. Fields that have both are left as they are.
     """
-    used = [child.metadata[_ID] for child in walk(schema) if type(child.metadata.get(_ID)) is int]
+    used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
     text = properties.get(_MAX_ID, "0")
     counter = itertools.count(max([*used, int(text) if text.isascii() and text.isdigit() else 0]) + 1)
 
@@ -124,9 +124,9 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
 
     def mapped_field(child: StructField) -> StructField:
         own = dict(child.metadata)
-        if type(own.get(_ID)) is not int:
-            own[_ID] = next(counter)
-        own.setdefault(_PHYSICAL_NAME, child.name if keep_names else f"col-{uuid.uuid4()}")
+        if type(own.get(ID)) is not int:
+            own[ID] = next(counter)
+        own.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{uuid.uuid4()}")
         return StructField(child.name, mapped(child.type), child.nullable, own)
 
     result = StructType(tuple(mapped_field(child) for child in schema.fields))
@@ -135,7 +135,7 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
 
 def without_mapping(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A field's metadata without what column mapping keeps there."""
-    return {key: value for key, value in metadata.items() if key not in (_ID, _PHYSICAL_NAME)}
+    return {key: value for key, value in metadata.items() if key not in (ID, PHYSICAL_NAME)}
 
 
 def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:

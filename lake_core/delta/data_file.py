@@ -136,6 +136,11 @@ class DataFileWriter:
         return AddFile(encode_path(key), partition_values, buffer.size, self._now, statistics.to_json(), rows.num_rows)
 
 
+def change_rows(rows: pa.Table, kind: str) -> pa.Table:
+    """Rows as change data of one kind."""
+    return rows.append_column(pa.field(CHANGE_TYPE, pa.string()), pa.repeat(kind, rows.num_rows))
+
+
 def without_nan(rows: pa.Table) -> bool | list[str]:
     """The Parquet columns that get statistics: all, but those that hold a NaN, of which the bounds in a Parquet footer do not
     tell: Spark, for which NaN is above every number, would skip row groups that have matching rows.

@@ -13,7 +13,7 @@ from lake_core.delta.errors import InvalidProperty, SchemaMismatch
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import check_rules
-from lake_core.delta.schema import PrimitiveType, schema_from_arrow, schema_to_json
+from lake_core.delta.schema import PrimitiveType, StructType, schema_from_arrow, schema_to_json
 from lake_core.store import ObjectStore
 
 _FEATURE_PREFIX = "delta.feature."
@@ -53,16 +53,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     if isinstance(partition_by, str):
         raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
     struct = schema_from_arrow(schema)
-    for name in partition_by:
-        if name not in struct.names:
-            raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
-        kind = struct.field(name).type
-        if not isinstance(kind, PrimitiveType):
-            raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
-    if len(set(partition_by)) < len(partition_by):
-        raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
-    if struct.fields and len(partition_by) == len(struct.fields):
-        raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
+    check_partitioning(struct, partition_by)
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":
         struct, properties = with_mapping(struct, properties, keep_names=False)
@@ -76,6 +67,20 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     )
     check_rules(metadata)
     return metadata
+
+
+def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
+    """Raises SchemaMismatch unless these columns can partition a table of this schema."""
+    for name in partition_by:
+        if name not in struct.names:
+            raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
+        kind = struct.field(name).type
+        if not isinstance(kind, PrimitiveType):
+            raise SchemaMismatch(f"partition column {name!r} is nested: only columns of a primitive type can partition")
+    if len(set(partition_by)) < len(partition_by):
+        raise SchemaMismatch(f"a column is named twice in partition_by: {list(partition_by)}")
+    if struct.fields and len(partition_by) == len(struct.fields):
+        raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
 
 
 def check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None:

@@ -97,10 +97,6 @@ class MultipleSourceRows(DeltaError):
     """A merge found several source rows for one target row, so that nobody can say which of them it becomes."""
 
 
-class InvalidPredicate(DeltaError):
-    """A `where` cannot serve the operation that it was given to."""
-
-
 class RowsOutsidePredicate(DeltaError):
     """An overwrite was given rows that its own `where` does not cover. Nothing became visible."""
 

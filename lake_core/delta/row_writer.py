@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
-from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter
+from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.expression import Predicate, matching
@@ -50,6 +50,8 @@ class RowWriter:
     """Milliseconds since the epoch."""
     scope: Scope | None = None
     """Where an overwrite replaces rows: all others are refused."""
+    log_inserts: bool = False
+    """Whether the rows are written into change data files too, as inserts."""
 
     def check_fits(self, data: pa.Schema) -> None:
         """Raises SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
@@ -74,12 +76,15 @@ class RowWriter:
         """A writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
         return DataFileWriter(self.store, self.metadata, self.now, changes=True)
 
-    def write(self, batches: Iterable[pa.Table]) -> list[AddFile]:
-        """Write rows of any origin into data files."""
-        writer = self.files()
-        for rows in batches:
-            writer.add(self.prepare(rows))
-        return writer.finish()
+    def write(self, batches: Iterable[pa.Table]) -> tuple[list[AddFile], list[AddFile]]:
+        """Write rows of any origin. Returns the data files, and the change data files."""
+        writer, log = self.files(), self.change_files()
+        for batch in batches:
+            rows = self.prepare(batch)
+            writer.add(rows)
+            if self.log_inserts:
+                log.add(change_rows(rows, "insert"))
+        return writer.finish(), log.finish()
 
 
 def row_writer(store: ObjectStore, metadata: Metadata, protocol: Protocol, now: int, scope: Scope | None = None) -> RowWriter:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lake_core.delta.action import Metadata
-from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
+from lake_core.delta.column_mapping import ID, MODE_PROPERTY, PHYSICAL_NAME, with_mapping, without_mapping
 from lake_core.delta.conform import widens
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.row_rules import check_rules, rule_columns
@@ -75,6 +75,21 @@ def _fits(new: DataType, own: DataType) -> bool:
 
 def _name(kind: DataType) -> str:
     return kind.name if not isinstance(kind, StructType | ArrayType | MapType) else type(kind).__name__.removesuffix("Type").lower()
+
+
+def replaced(schema: StructType, new: StructType) -> StructType:
+    """The new schema; columns that stay as they were keep their comments and other metadata, unless the new ones bring their own."""
+    own = {child.name: child for child in schema.fields}
+    fields = []
+    for child in new.fields:
+        before = own.get(child.name)
+        same = before is not None and before.type == child.type
+        metadata = without_mapping(child.metadata)
+        if before is not None and same:
+            kept = {key: value for key, value in before.metadata.items() if key in (ID, PHYSICAL_NAME)}
+            metadata = {**(metadata or without_mapping(before.metadata)), **kept}
+        fields.append(replace(child, metadata=metadata))
+    return StructType(tuple(fields))
 
 
 def renamed(metadata: Metadata, column: str, name: str) -> Metadata:

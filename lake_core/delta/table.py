@@ -5,42 +5,39 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from lake_core.delta import scan
-from lake_core.delta.action import Metadata, Protocol, SetTransaction
+from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.changes import Bound, read_changes
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
-from lake_core.delta.conflict import Reads
-from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import check_same, new_metadata, new_protocol
 from lake_core.delta.errors import (
-    InvalidPredicate,
-    InvalidTransaction,
     SchemaMismatch,
     TableAlreadyExists,
 )
 from lake_core.delta.features import check_writable, required_features, upgraded
-from lake_core.delta.history import find_transaction, history
+from lake_core.delta.history import history
 from lake_core.delta.log_segment import log_exists
-from lake_core.delta.numpy_arrays import mask, texts
+from lake_core.delta.marker import Txn, check_transaction, set_transaction
+from lake_core.delta.numpy_arrays import texts
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.merge import Merge, MergeText, merge
 from lake_core.delta.operations.update import update
+from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
 from lake_core.delta.path import data_keys, locate_all, open_roots
 from lake_core.delta.properties import checkpoint_interval
-from lake_core.delta.row_writer import RowWriter, Scope, row_writer
-from lake_core.delta.skipping import matching_partitions, num_records
+from lake_core.delta.result import OperationResult, WriteResult, recorded_operation, recorded_write
+from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
-from lake_core.expression import Predicate, columns, parse_predicate
 from lake_core.store import ObjectStore, open_store
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
@@ -48,38 +45,7 @@ ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 
 _LOG = logging.getLogger(__name__)
 
-Txn: TypeAlias = tuple[str, int]
-"""(application id, version): a write that finds this version or a later one recorded does nothing."""
-
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """What a write did."""
-
-    version: int
-    """The version in which the rows are."""
-    skipped: bool
-    """True if the marker was recorded before, so that this call wrote nothing; the numbers are then the recorded write's."""
-    rows: int | None
-    """Rows written; None if the write was skipped and the log no longer tells what was written then."""
-    files: int | None
-    """Data files added."""
-    bytes: int | None
-    """Their size."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperationResult:
-    """What an operation on a table did."""
-
-    version: int
-    """The version that it made; the version that it found if there was nothing to do."""
-    skipped: bool
-    """True if the marker was recorded before, so that this call did nothing; the metrics are then the recorded operation's."""
-    metrics: Mapping[str, int]
-    """As in the table's history: numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
 
 
 class DeltaTable:
@@ -267,21 +233,36 @@ class DeltaTable:
         """
         return read_changes(self._snapshot, start, end, columns, where)
 
-    def append(self, arrow: ArrowData, *, txn: Txn | None = None) -> WriteResult:
-        """Add rows. Never conflicts with other appends. Raises SchemaMismatch, UnsupportedType, ConstraintViolation,
-        InvalidTransaction, UnsupportedWriterFeature, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
-        """
-        return self._write(arrow, self.append_operation(), txn)
+    def append(self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None) -> WriteResult:
+        """Add rows. Never conflicts with other appends. `schema_mode="merge"` adds columns that the table lacks.
 
-    def overwrite(self, arrow: ArrowData, *, where: str | None = None, txn: Txn | None = None) -> WriteResult:
-        """Replace all rows, or those of the partitions for which `where` is true (over partition columns only).
-
-        The new rows must lie inside `where`; no rows at all just clear it. Raises RowsOutsidePredicate, InvalidPredicate,
-        InvalidExpression, ConcurrentAppend and its siblings where others wrote there since this handle's version, and what
-        `append` raises.
+        Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
+        UnsupportedExpression, MetadataChanged, CommitTimeout, CommitOutcomeUnknown.
         """
-        predicate = None if where is None else partition_predicate(where, self.schema, self._snapshot.partition_columns)
-        return self._write(arrow, self.overwrite_operation(where, predicate), txn)
+        return self._write(arrow, lambda schema: self.plan_append(schema, schema_mode), txn)
+
+    def overwrite(
+        self,
+        arrow: ArrowData,
+        *,
+        where: str | None = None,
+        dynamic: bool = False,
+        schema_mode: SchemaMode | None = None,
+        partition_by: Sequence[str] | None = None,
+        txn: Txn | None = None,
+    ) -> WriteResult:
+        """Replace all rows, or those for which `where` is true, or with `dynamic` all rows of the partitions that get new ones.
+
+        The new rows must lie inside `where`; no rows at all just clear it. `schema_mode="merge"` adds columns that the table
+        lacks, `"overwrite"` makes the data's schema (and `partition_by`) the table's. Raises RowsOutsidePredicate,
+        InvalidExpression, AppendOnlyTable, ConcurrentAppend and its siblings where others wrote there since this handle's
+        version, and what `append` raises.
+        """
+
+        def plan(schema: pa.Schema) -> Write:
+            return self.plan_overwrite(schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
+
+        return self._write(arrow, plan, txn)
 
     def delete(self, where: str | None = None, *, txn: Txn | None = None) -> OperationResult:
         """Delete the rows for which `where` (Spark SQL) is true, all rows without it. Only files that hold one are written anew.
@@ -309,28 +290,22 @@ class DeltaTable:
 
         return Merge(on, alias, execute)
 
-    def append_operation(self) -> Operation:
-        """An append on this snapshot: it removes and reads nothing."""
-        snapshot = self._snapshot
-        return Operation("WRITE", {"mode": "Append", "partitionBy": partition_by_text(snapshot.partition_columns)}, snapshot)
+    def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
+        """An append to this snapshot, for writers that bring rows into data files themselves; raises as `append`."""
+        return plan_append(self._snapshot, data, now_ms(self._clock), schema_mode)
 
-    def overwrite_operation(self, where: str | None, predicate: Predicate | None) -> Operation:
-        """An overwrite of this snapshot: what it removes, reads and logs."""
-        snapshot = self._snapshot
-        files = snapshot.files(["path", "partitionValues", "size"])
-        if predicate is not None:
-            files = files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
-        parameters = {"mode": "Overwrite", "partitionBy": partition_by_text(snapshot.partition_columns)}
-        if where is not None:
-            parameters["predicate"] = where
-        return Operation("WRITE", parameters, snapshot, removes=files, reads=Reads.WHOLE_TABLE if predicate is None else predicate)
-
-    def row_writer(self, operation: Operation) -> RowWriter:
-        """What brings rows into the data files of an operation on this snapshot. Raises UnsupportedExpression."""
-        assert operation.base is not None
-        base, reads = operation.base, operation.reads
-        scope = None if isinstance(reads, Reads) else Scope(operation.parameters["predicate"], reads)
-        return row_writer(self.store, base.metadata, base.protocol, now_ms(self._clock), scope)
+    def plan_overwrite(
+        self,
+        data: pa.Schema,
+        *,
+        where: str | None = None,
+        dynamic: bool = False,
+        schema_mode: SchemaMode | None = None,
+        partition_by: Sequence[str] | None = None,
+    ) -> Write:
+        """An overwrite of this snapshot, for writers that bring rows into data files themselves; raises as `overwrite`."""
+        now = now_ms(self._clock)
+        return plan_overwrite(self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
 
     def txn_version(self, app_id: str) -> int | None:
         """The version that an application recorded last in this snapshot."""
@@ -351,28 +326,31 @@ class DeltaTable:
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
         """
+        if not self._is_recorded(txn):
+            return None
+        assert txn is not None
+        return recorded_write(self.store, self.version, set_transaction(txn, None))
+
+    def _is_recorded(self, txn: Txn | None) -> bool:
+        check_transaction(txn)
         check_writable(self._snapshot.protocol, self._snapshot.metadata)
         if txn is None:
-            return None
-        marker = _transaction(txn, None)
+            return False
         latest = self._snapshot.refreshed()
-        recorded = latest.transaction_version(marker.app_id)
-        if recorded is None or recorded < marker.version:
-            return None
+        recorded = latest.transaction_version(txn[0])
+        if recorded is None or recorded < txn[1]:
+            return False
         self._snapshot = latest
-        return self._recorded_result(marker)
+        return True
 
-    def commit(self, operation: Operation, adds: Sequence[AddFile], txn: Txn | None) -> WriteResult:
-        """Commit data files that were written for an operation, on top of the snapshot that it was planned on."""
-        rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
-        metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
-        if operation.removes is not None:
-            metrics["numRemovedFiles"] = len(operation.removes)
-        done = self._commit(replace(operation, metrics=metrics, adds=adds), txn)
+    def commit(self, operation: Operation, txn: Txn | None) -> WriteResult:
+        """Commit a write (of `plan_append` or `plan_overwrite`), on top of the snapshot that it was planned on."""
+        done = self._commit(operation, txn)
         if done.already_recorded:
             assert txn is not None
-            return self._recorded_result(_transaction(txn, None))
-        return WriteResult(done.version, False, rows, len(adds), size)
+            return recorded_write(self.store, self.version, set_transaction(txn, None))
+        metrics = operation.metrics
+        return WriteResult(done.version, False, metrics["numOutputRows"], metrics["numFiles"], metrics["numOutputBytes"])
 
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
@@ -380,54 +358,38 @@ class DeltaTable:
         A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker is
         committed alone.
         """
-        earlier = self.recorded(txn)
-        if earlier is not None:
-            return self._recorded_operation(txn)
+        if self._is_recorded(txn):
+            assert txn is not None
+            return recorded_operation(self.store, self.version, set_transaction(txn, None))
         start = time.monotonic()
         operation = plan(self._snapshot, now_ms(self._clock))
         if operation is None:
             if txn is None:
-                return OperationResult(self.version, False, {})
+                return OperationResult(self.version)
             operation = Operation("SET TRANSACTION", {}, self._snapshot)
         metrics = {**operation.metrics, "executionTimeMs": int((time.monotonic() - start) * 1000)}
         done = self._commit(replace(operation, metrics=metrics), txn)
-        return self._recorded_operation(txn) if done.already_recorded else OperationResult(done.version, False, metrics)
+        if done.already_recorded:
+            assert txn is not None
+            return recorded_operation(self.store, self.version, set_transaction(txn, None))
+        return OperationResult(done.version, False, metrics)
 
     def _commit(self, operation: Operation, txn: Txn | None) -> Committed:
         now = now_ms(self._clock)
-        done = commit(replace(operation, transaction=None if txn is None else _transaction(txn, now)), now)
+        done = commit(replace(operation, transaction=None if txn is None else set_transaction(txn, now)), now)
         self._snapshot = done.snapshot
         if not done.already_recorded:
             self._checkpoint_if_due(done)
         return done
 
-    def _write(self, arrow: ArrowData, operation: Operation, txn: Txn | None) -> WriteResult:
-        assert operation.base is not None
+    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> WriteResult:
         reader = _reader(arrow)
         earlier = self.recorded(txn)
         if earlier is not None:
             return earlier
-        writer = self.row_writer(operation)
-        writer.check_fits(reader.schema)
-        return self.commit(operation, writer.write(pa.Table.from_batches([batch]) for batch in reader), txn)
-
-    def _recorded_operation(self, txn: Txn | None) -> OperationResult:
-        assert txn is not None
-        marker = _transaction(txn, None)
-        found = find_transaction(self.store, self.version, marker.app_id, marker.version)
-        if found is None:
-            return OperationResult(self.version, True, {})
-        metrics = {name: number for name, text in _metrics(found[1]).items() if (number := _whole(text)) is not None}
-        return OperationResult(found[0], True, metrics)
-
-    def _recorded_result(self, marker: SetTransaction) -> WriteResult:
-        found = find_transaction(self.store, self.version, marker.app_id, marker.version)
-        if found is None:
-            return WriteResult(self.version, True, None, None, None)
-        version, info = found
-        metrics = _metrics(info)
-        rows, files, size = (_whole(metrics.get(name)) for name in ("numOutputRows", "numFiles", "numOutputBytes"))
-        return WriteResult(version, True, rows, files, size)
+        write = plan(reader.schema)
+        adds, changes = write.writer.write(pa.Table.from_batches([batch]) for batch in reader)
+        return self.commit(write.operation(adds, changes), txn)
 
     def _checkpoint_if_due(self, done: Committed) -> None:
         # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose time.
@@ -464,45 +426,6 @@ def _store(location: Location, storage_options: Mapping[str, Any] | None) -> Obj
     return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
 
 
-def partition_predicate(where: str, schema: pa.Schema, partition_columns: Sequence[str]) -> Predicate:
-    """`where` parsed for an overwrite. Raises InvalidPredicate if it names a column that does not partition the table."""
-    predicate = parse_predicate(where, schema)
-    for column in columns(predicate):
-        if column.path[0] not in partition_columns:
-            known = ", ".join(partition_columns) or "none"
-            raise InvalidPredicate(
-                f"overwrite where {where!r}: {'.'.join(column.path)!r} does not partition the table (partition columns: {known}), "
-                f"so whole files cannot be replaced by it"
-            )
-    return predicate
-
-
-def check_transaction(txn: Txn | None) -> None:
-    """Raises InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
-    if txn is not None:
-        _transaction(txn, None)
-
-
-def _transaction(txn: Txn, now: int | None) -> SetTransaction:
-    try:
-        app_id, version = txn
-    except (TypeError, ValueError):
-        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}") from None
-    if not isinstance(app_id, str) or not app_id or not _is_unicode(app_id):
-        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
-        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
-    return SetTransaction(app_id, version, now)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
-
-
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
     if isinstance(arrow, pa.RecordBatchReader):
         return arrow
@@ -513,13 +436,3 @@ def _reader(arrow: ArrowData) -> pa.RecordBatchReader:
     if hasattr(arrow, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(arrow)
     raise SchemaMismatch(f"rows are a pyarrow Table, RecordBatch or RecordBatchReader, not {type(arrow).__name__}")
-
-
-def _metrics(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    metrics = info.get("operationMetrics")
-    return metrics if isinstance(metrics, dict) else {}
-
-
-def _whole(text: object) -> int | None:
-    text = str(text)
-    return int(text) if text.isascii() and text.isdigit() else None

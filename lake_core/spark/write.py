@@ -17,14 +17,19 @@ from lake_core.delta import DeltaTable, WriteResult
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import SchemaMismatch, TableAlreadyExists
+from lake_core.delta.marker import Txn, check_transaction
+from lake_core.delta.operations.write import SchemaMode
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.schema import schema_from_json
-from lake_core.delta.table import Txn, check_transaction, partition_predicate
+from lake_core.expression import parse_predicate
 from lake_core.spark.executor import batch_function, lake_error
+from lake_core.spark.runner import run_in
 
 Mode: TypeAlias = Literal["append", "overwrite", "error"]
 
-ADD_ROWS = "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint"
+FILE_ROWS = (
+    "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint, change boolean"
+)
 
 
 def write_delta(
@@ -33,38 +38,38 @@ def write_delta(
     *,
     mode: Mode = "append",
     where: str | None = None,
+    dynamic: bool = False,
+    schema_mode: SchemaMode | None = None,
     partition_by: Sequence[str] = (),
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> WriteResult:
     """Write a DataFrame's rows in one commit; the DataFrame is evaluated once.
 
-    `mode`: `append`; `overwrite` (all rows, or with `where` those of the matching partitions); `error` (the table must
-    never have been written to, unless `txn` says that this very write did it). A table named by URL is created if absent, partitioned by
-    `partition_by`. With `txn`, a version that was recorded before makes the call a no-op, and Spark is not asked at all.
-    Raises what `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
+    `mode`: `append`; `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions that get
+    rows); `error` (the table must never have been written to, unless `txn` says that this very write did it). `schema_mode`: as
+    for `DeltaTable.append` and `overwrite`. A table named by URL is created if absent, partitioned by `partition_by`. With
+    `txn`, a version that was recorded before makes the call a no-op, and Spark is not asked at all. Raises what
+    `DeltaTable.append` and `overwrite` raise, TableAlreadyExists, and SparkJobFailed.
     """
     if mode not in ("append", "overwrite", "error"):
         raise ValueError(f"mode is 'append', 'overwrite' or 'error', not {mode!r}")
-    if where is not None and mode != "overwrite":
-        raise ValueError("where says what an overwrite replaces: it goes with mode='overwrite'")
+    if (where is not None or dynamic) and mode != "overwrite":
+        raise ValueError("where and dynamic say what an overwrite replaces: they go with mode='overwrite'")
     schema = arrow_schema(df)
-    target = _target(table, schema, partition_by, storage_options, where=where, txn=txn)
+    target = _target(table, schema, partition_by, storage_options, schema_mode=schema_mode, where=where, txn=txn)
     earlier = target.recorded(txn)
     if earlier is not None:
         return earlier
     if mode == "error" and not target.is_blank:
         raise TableAlreadyExists(f"a table stands at {target.store.url()}. Use mode 'append' or 'overwrite' to write into it")
-    return write_into(df, target, overwrite=mode == "overwrite", where=where, txn=txn)
-
-
-def write_into(df: DataFrame, target: DeltaTable, *, overwrite: bool, where: str | None, txn: Txn | None) -> WriteResult:
-    """Append to, or overwrite, a table as its handle shows it. The marker was looked up before."""
-    predicate = None if where is None else partition_predicate(where, target.schema, target.metadata.partition_columns)
-    operation = target.overwrite_operation(where, predicate) if overwrite else target.append_operation()
-    writer = target.row_writer(operation)
-    writer.check_fits(arrow_schema(df))
-    return target.commit(operation, write_files(df, writer), txn)
+    if mode == "overwrite":
+        columns = (partition_by or None) if schema_mode == "overwrite" else None
+        write = target.plan_overwrite(schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=columns)
+    else:
+        write = target.plan_append(schema, schema_mode)
+    adds, changes = write_files(df, write.writer)
+    return target.commit(write.operation(adds, changes, run_in(df.sparkSession)), txn)
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
@@ -78,6 +83,7 @@ def _target(
     partition_by: Sequence[str],
     storage_options: Mapping[str, Any] | None,
     *,
+    schema_mode: SchemaMode | None,
     where: str | None,
     txn: Txn | None,
 ) -> DeltaTable:
@@ -89,51 +95,58 @@ def _target(
         # A table that is created stays: what would be refused later is refused before.
         check_transaction(txn)
         if where is not None:
-            partition_predicate(where, schema, partition_by)
+            parse_predicate(where, schema)
         target = DeltaTable.create(table, schema, partition_by=partition_by, storage_options=storage_options, exist_ok=True)
-    if partition_by and tuple(partition_by) != target.metadata.partition_columns:
+    if partition_by and schema_mode != "overwrite" and tuple(partition_by) != target.metadata.partition_columns:
         raise SchemaMismatch(
             f"the table at {target.store.url()} is partitioned by {list(target.metadata.partition_columns)}, not by {list(partition_by)}"
         )
     return target
 
 
-def write_files(df: DataFrame, writer: RowWriter) -> list[AddFile]:
-    """Write a DataFrame's rows into data files, in the executors. Raises what the writer raises, and SparkJobFailed."""
+def write_files(df: DataFrame, writer: RowWriter) -> tuple[list[AddFile], list[AddFile]]:
+    """Write a DataFrame's rows, in the executors. Returns data files and change data files. Raises what the writer raises, and
+    SparkJobFailed.
+    """
     # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
     plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    result = plain.mapInArrow(batch_function(_write_partition(writer, df.columns)), ADD_ROWS)
-    try:
-        return add_files(result.toArrow())
-    except PySparkException as error:
-        raise lake_error(error) from error
+    return collect_files(plain.mapInArrow(batch_function(_write_partition(writer, df.columns)), FILE_ROWS))
 
 
 def _write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield add_rows(writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches))
+        yield file_rows(*writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches))
 
     return write
 
 
-def add_rows(files: Sequence[AddFile]) -> pa.RecordBatch:
-    """Data files as the rows of `ADD_ROWS`, on their way from an executor to the driver."""
+def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
+    """The data files and change data files that the executors' rows of `FILE_ROWS` name. Raises SparkJobFailed, or the error of
+    ours that failed the job.
+    """
+    try:
+        rows = df.toArrow().to_pylist()
+    except PySparkException as error:
+        raise lake_error(error) from error
+    files: tuple[list[AddFile], list[AddFile]] = ([], [])
+    for row in rows:
+        values = dict(row["partitionValues"])
+        files[row["change"]].append(AddFile(row["path"], values, row["size"], row["modificationTime"], row["stats"], row["rows"]))
+    return files
+
+
+def file_rows(adds: Sequence[AddFile], changes: Sequence[AddFile]) -> pa.RecordBatch:
+    """Data files and change data files as rows of `FILE_ROWS`, on their way from an executor to the driver."""
+    files = [*adds, *changes]
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([add.path for add in files], pa.string()),
-            pa.array([list(add.partition_values.items()) for add in files], PARTITION_VALUES),
-            pa.array([add.size for add in files], pa.int64()),
-            pa.array([add.modification_time for add in files], pa.int64()),
-            pa.array([add.stats for add in files], pa.string()),
-            pa.array([add.rows for add in files], pa.int64()),
+            pa.array([file.path for file in files], pa.string()),
+            pa.array([list(file.partition_values.items()) for file in files], PARTITION_VALUES),
+            pa.array([file.size for file in files], pa.int64()),
+            pa.array([file.modification_time for file in files], pa.int64()),
+            pa.array([file.stats for file in files], pa.string()),
+            pa.array([file.rows for file in files], pa.int64()),
+            pa.array([number >= len(adds) for number in range(len(files))], pa.bool_()),
         ],
-        names=["path", "partitionValues", "size", "modificationTime", "stats", "rows"],
+        names=["path", "partitionValues", "size", "modificationTime", "stats", "rows", "change"],
     )
-
-
-def add_files(rows: pa.Table) -> list[AddFile]:
-    """The data files that executors report."""
-    return [
-        AddFile(row["path"], dict(row["partitionValues"]), row["size"], row["modificationTime"], row["stats"], row["rows"])
-        for row in rows.to_pylist()
-    ]

@@ -17,13 +17,13 @@ import pyarrow as pa
 from lake_core.delta.action import Metadata
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import plain
-from lake_core.delta.data_file import AddFile
+from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import InvalidMerge, MultipleSourceRows
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
 from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, range_predicate, take_apart
-from lake_core.delta.operations.rewrite import change_rows, check_not_append_only, logs_changes, sizes
+from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.operations.runner import run_here
 from lake_core.delta.row_rules import row_rules
 from lake_core.delta.row_writer import RowWriter, row_writer

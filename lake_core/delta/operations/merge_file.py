@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.delta.conform import conform_out
-from lake_core.delta.data_file import AddFile, DataFileWriter
+from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
-from lake_core.delta.operations.rewrite import change_rows, updated
+from lake_core.delta.operations.rewrite import updated
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles
 from lake_core.expression import evaluate, store_assign

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata
-from lake_core.delta.data_file import CHANGE_TYPE, AddFile
+from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import mask, numbers
@@ -71,10 +71,10 @@ class RewriteTask:
     def _updated(self, rows: pa.Table, assignments: Sequence[Assignment]) -> pa.Table:
         return updated(rows, assignments, rows, self.writer) if rows.num_rows else rows
 
-    def _log(self, log: object, kinds: Sequence[tuple[pa.Table, str]]) -> None:
+    def _log(self, log: DataFileWriter, kinds: Sequence[tuple[pa.Table, str]]) -> None:
         if self.log_changes:
             for rows, kind in kinds:
-                log.add(change_rows(rows, kind))  # type: ignore[attr-defined]
+                log.add(change_rows(rows, kind))
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
@@ -82,11 +82,6 @@ def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, 
     targets = {one.target[0] for one in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
-
-
-def change_rows(rows: pa.Table, kind: str) -> pa.Table:
-    """Rows as change data of one kind."""
-    return rows.append_column(pa.field(CHANGE_TYPE, pa.string()), pa.repeat(kind, rows.num_rows))
 
 
 def interleaved(rest: pa.Table, new: pa.Table, hits: pa.ChunkedArray) -> pa.Table:

@@ -1,0 +1,38 @@
+"""Markers: the (application id, version) pair by which a repeated write is recognised. Protocol section: Transaction Identifiers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from lake_core.delta.action import SetTransaction
+from lake_core.delta.errors import InvalidTransaction
+
+Txn: TypeAlias = tuple[str, int]
+"""(application id, version): a write that finds this version or a later one recorded does nothing."""
+
+
+def check_transaction(txn: Txn | None) -> None:
+    """Raises InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
+    if txn is not None:
+        set_transaction(txn, None)
+
+
+def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
+    """A marker as an action. `now`: milliseconds since the epoch. Raises InvalidTransaction."""
+    try:
+        app_id, version = txn
+    except (TypeError, ValueError):
+        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}") from None
+    if not isinstance(app_id, str) or not app_id or not _is_unicode(app_id):
+        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
+        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
+    return SetTransaction(app_id, version, now)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True

@@ -1,0 +1,196 @@
+"""Append and overwrite: rows become data files first, then the commit is made of what was written and what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.action_fields import PARTITION_VALUES
+from lake_core.delta.conflict import Reads
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.definition import check_partitioning
+from lake_core.delta.errors import SchemaMismatch
+from lake_core.delta.features import required_features, upgraded
+from lake_core.delta.numpy_arrays import mask
+from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, on_partitions_only, rewrite, sizes
+from lake_core.delta.operations.runner import Runner, run_here
+from lake_core.delta.row_writer import RowWriter, Scope, row_writer
+from lake_core.delta.scan import Scan, plan_scan
+from lake_core.delta.schema import schema_from_arrow
+from lake_core.delta.schema_evolution import added, replaced, with_schema
+from lake_core.delta.skipping import matching_partitions, partition_table
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.expression import And, Column, Comparison, IsNull, Or, Predicate, parse_predicate
+
+SchemaMode: TypeAlias = Literal["merge", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write that is planned: what brings its rows into data files, and what it will commit."""
+
+    snapshot: Snapshot
+    writer: RowWriter
+    metadata: Metadata | None
+    """The table's new metadata, where the write changes its schema."""
+    parameters: dict[str, str]
+    replaces: Literal["nothing", "all", "matching", "partitions"]
+    """`matching`: the rows for which `scope` is true; `partitions`: all rows of the partitions that get new ones."""
+    scope: Scope | None = None
+
+    def operation(self, adds: Sequence[AddFile], changes: Sequence[AddFile], run: Runner = run_here) -> Operation:
+        """The commit, once the rows are in data files. Rewrites the files of which a part is replaced."""
+        rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
+        metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
+        protocol = None
+        if self.metadata is not None:
+            wanted = upgraded(self.snapshot.protocol, required_features(self.metadata))
+            protocol = None if wanted == self.snapshot.protocol else wanted
+        plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds), metadata=self.metadata, protocol=protocol)
+        match self.replaces:
+            case "nothing":
+                return plain
+            case "all":
+                return self._replacing(plain, self._files(None), Reads.WHOLE_TABLE)
+            case "partitions":
+                if not adds:
+                    return plain
+                predicate = _partitions_of(adds, self.snapshot.metadata)
+                return self._replacing(plain, self._files(predicate), predicate)
+        assert self.scope is not None
+        predicate = self.scope.predicate
+        if on_partitions_only(predicate, self.snapshot.metadata):
+            return self._replacing(plain, self._files(predicate), predicate)
+        scan = self._scan()
+        keeper = replace(self.writer, scope=None, log_inserts=False)
+        removes, done = rewrite(scan, keeper, None, run)
+        metrics |= {"numDeletedRows": done.changed, "numCopiedRows": done.copied}
+        # Change data files stand for the whole commit: without one for a deleted row, adds and removes tell the same.
+        logged = [*done.changes, *changes] if done.changes else []
+        return replace(
+            self._replacing(replace(plain, metrics=metrics), removes, predicate),
+            adds=[*adds, *done.adds],
+            changes=logged,
+            read_files=scan.files,
+        )
+
+    def replaced_files(self) -> pa.Table:
+        """The file actions that hold rows which the write may replace, as the statistics tell."""
+        match self.replaces:
+            case "nothing":
+                return self._files(None).slice(0, 0)
+            case "matching":
+                return self._scan().files
+            case _:
+                return self._files(None)
+
+    def _scan(self) -> Scan:
+        assert self.scope is not None
+        return plan_scan(self.snapshot, None, self.scope.text)
+
+    def _files(self, predicate: Predicate | None) -> pa.Table:
+        vectors = ["deletionVector"] if self.snapshot.has_deletion_vectors() else []
+        files = self.snapshot.files(["path", "partitionValues", "size", *vectors])
+        return files if predicate is None else files.filter(mask(matching_partitions(files, predicate, self.snapshot.metadata)))
+
+    @staticmethod
+    def _replacing(plain: Operation, removes: pa.Table, reads: Reads | Predicate) -> Operation:
+        metrics = {**plain.metrics, "numRemovedFiles": len(removes), "numRemovedBytes": sizes(removes)}
+        return replace(plain, metrics=metrics, removes=removes, reads=reads)
+
+
+def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: SchemaMode | None = None) -> Write:
+    """Plan an append of rows of this schema. `now`: milliseconds. Raises SchemaMismatch, UnsupportedType, UnsupportedExpression."""
+    if schema_mode not in (None, "merge"):
+        raise SchemaMismatch(f"an append takes schema_mode='merge' or none, not {schema_mode!r}: it keeps the columns that are there")
+    metadata = _evolved(snapshot.metadata, data, schema_mode)
+    writer = _writer(snapshot, metadata, now)
+    writer.check_fits(data)
+    return Write(snapshot, writer, _if_new(metadata, snapshot), _parameters("Append", metadata), "nothing")
+
+
+def plan_overwrite(
+    snapshot: Snapshot,
+    data: pa.Schema,
+    now: int,
+    *,
+    where: str | None = None,
+    dynamic: bool = False,
+    schema_mode: SchemaMode | None = None,
+    partition_by: Sequence[str] | None = None,
+) -> Write:
+    """Plan an overwrite with rows of this schema: of all rows, of those for which `where` is true, or (`dynamic`) of the partitions
+    that get rows. `now`: milliseconds.
+
+    Raises SchemaMismatch, UnsupportedType, UnsupportedExpression, InvalidExpression, AppendOnlyTable.
+    """
+    check_not_append_only(snapshot)
+    if where is not None and dynamic:
+        raise SchemaMismatch("an overwrite replaces what `where` says, or the partitions that get rows (dynamic): not both")
+    if schema_mode == "overwrite" and (where is not None or dynamic):
+        raise SchemaMismatch("schema_mode='overwrite' replaces the whole table: it goes without `where` and dynamic partitions")
+    if partition_by is not None and schema_mode != "overwrite":
+        raise SchemaMismatch("a table's partitioning changes only with its schema: pass schema_mode='overwrite' too")
+    metadata = _evolved(snapshot.metadata, data, schema_mode, partition_by)
+    if dynamic and not metadata.partition_columns:
+        raise SchemaMismatch("the table has no partitions that could be overwritten one by one: overwrite it whole, or with `where`")
+    parameters = _parameters("Overwrite", metadata)
+    scope = None
+    if where is not None:
+        scope = Scope(where, parse_predicate(where, metadata.arrow_schema))
+        parameters["predicate"] = where
+    if dynamic:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+    writer = _writer(snapshot, metadata, now, scope)
+    if scope is not None and logs_changes(snapshot) and not on_partitions_only(scope.predicate, metadata):
+        writer = replace(writer, log_inserts=True)
+    writer.check_fits(data)
+    replaces: Literal["all", "matching", "partitions"] = "partitions" if dynamic else "all" if scope is None else "matching"
+    return Write(snapshot, writer, _if_new(metadata, snapshot), parameters, replaces, scope)
+
+
+def _writer(snapshot: Snapshot, metadata: Metadata, now: int, scope: Scope | None = None) -> RowWriter:
+    protocol = upgraded(snapshot.protocol, required_features(metadata)) if metadata is not snapshot.metadata else snapshot.protocol
+    return row_writer(snapshot.store, metadata, protocol, now, scope)
+
+
+def _evolved(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None) -> Metadata:
+    if mode is None:
+        return metadata
+    if mode not in ("merge", "overwrite"):
+        raise SchemaMismatch(f"schema_mode is 'merge', 'overwrite' or none, not {mode!r}")
+    if mode == "merge":
+        nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
+        schema = added(metadata.schema, schema_from_arrow(nullable))
+        return metadata if schema == metadata.schema else with_schema(metadata, schema)
+    schema = replaced(metadata.schema, schema_from_arrow(data))
+    columns = metadata.partition_columns if partition_by is None else tuple(partition_by)
+    check_partitioning(schema, columns)
+    return metadata if (schema, columns) == (metadata.schema, metadata.partition_columns) else with_schema(metadata, schema, columns)
+
+
+def _if_new(metadata: Metadata, snapshot: Snapshot) -> Metadata | None:
+    return None if metadata is snapshot.metadata else metadata
+
+
+def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:
+    return {"mode": mode, "partitionBy": partition_by_text(metadata.partition_columns)}
+
+
+def _partitions_of(adds: Sequence[AddFile], metadata: Metadata) -> Predicate:
+    """True for the rows of the partitions that files lie in."""
+    distinct = {tuple(add.partition_values.items()) for add in adds}
+    values = partition_table(pa.table({"partitionValues": pa.array([list(one) for one in distinct], PARTITION_VALUES)}), metadata)
+    tuples: list[Predicate] = []
+    for row in range(len(values)):
+        parts: list[Predicate] = []
+        for name in values.column_names:
+            column, value = Column((name,), values.schema.field(name).type), values[name][row]
+            parts.append(Comparison("=", column, value) if value.is_valid else IsNull(column))
+        tuples.append(And(tuple(parts)) if len(parts) > 1 else parts[0])
+    return Or(tuple(tuples)) if len(tuples) > 1 else tuples[0]

@@ -1,0 +1,72 @@
+"""Tasks of an operation in Spark's executors, one task a partition.
+
+Results come back in plain types: our classes travel to the executors by value, and what is made of such a class there could
+not be unpickled here as one of ours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lake_core.delta.operations.runner import Runner
+from lake_core.spark.executor import batch_function, lake_error
+
+T = TypeVar("T")
+_INSTANCE = "\x00lake-orch:instance"
+
+
+def run_in(spark: SparkSession) -> Runner:
+    """A runner that carries out tasks in the executors of a session."""
+
+    def run(task: Callable[[int], T], count: int) -> Iterable[T]:
+        if not count:
+            return []
+        # `range` spreads numbers over its partitions in order: one number each, so that tasks are retried one by one.
+        numbers = spark.range(0, count, 1, count)
+        try:
+            rows = numbers.mapInArrow(batch_function(_carry_out(task)), "number bigint, result binary").toArrow()
+        except PySparkException as error:
+            raise lake_error(error) from error
+        results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
+        return [_unpacked(pickle.loads(results[number])) for number in range(count)]
+
+    return run
+
+
+def _carry_out(task: Callable[[int], Any]) -> Any:
+    def carry_out(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = pickle.dumps(_packed(task(number)))
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([number], pa.int64()), pa.array([result], pa.binary())], names=["number", "result"]
+                )
+
+    return carry_out
+
+
+def _packed(value: Any) -> Any:
+    """A value with the instances of our classes as (class, fields)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return (_INSTANCE, type(value).__module__, type(value).__qualname__, fields)
+    if isinstance(value, list | tuple):
+        return type(value)(_packed(item) for item in value)
+    return value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, tuple) and len(value) == 4 and value[0] == _INSTANCE:
+        _, module, name, fields = value
+        return getattr(importlib.import_module(module), name)(**{key: _unpacked(item) for key, item in fields.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(_unpacked(item) for item in value)
+    return value
