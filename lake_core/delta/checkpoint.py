@@ -62,6 +62,11 @@ class Checkpoint:
     def version(self) -> int:
         return self._files.version
 
+    @property
+    def files(self) -> CheckpointFiles:
+        """The files that it is read from."""
+        return self._files
+
     @_damage_told
     def protocol(self) -> Protocol | None:
         found = self._singles("protocol")
@@ -121,20 +126,20 @@ class Checkpoint:
 
     def _top_files(self) -> list[pq.ParquetFile]:
         if self._top is None:
-            self._top = [self._open(key) for key in self._files.keys]
+            self._top = [self._open(key, _ACTIONS) for key in self._files.keys]
         return self._top
 
     def _sidecar_files(self) -> list[pq.ParquetFile]:
         if self._sidecars is None:
-            self._sidecars = [self._open(_sidecar_key(row.get("path"))) for row in self._singles("sidecar")]
+            self._sidecars = [self._open(_sidecar_key(row.get("path")), ("add", "remove")) for row in self._singles("sidecar")]
         return self._sidecars
 
-    def _open(self, key: str) -> pq.ParquetFile:
+    def _open(self, key: str, expected: Sequence[str]) -> pq.ParquetFile:
         try:
             if key.endswith(".json"):
                 return _parquet_of_json(self._store.get(key))
             file = pq.ParquetFile(open_object(self._store, key), pre_buffer=True, page_checksum_verification=True)
-            _check_columns(file.schema_arrow)
+            _check_columns(file.schema_arrow, expected)
             return file
         except (NotFound, InvalidKey):
             raise CorruptCheckpoint(f"checkpoint file {key} is gone. Older versions may still be readable") from None
@@ -148,6 +153,8 @@ class Checkpoint:
             table = file.read(columns=list(columns))
             table.validate(full=True)
             return table
+        except NotFound as error:
+            raise CorruptCheckpoint(f"checkpoint file {error.key} is gone: the log was cleaned up while it was read") from None
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
 
@@ -200,7 +207,14 @@ class Checkpoint:
         return pa.concat_tables(chunks) if chunks else pa.schema(list(fields)).empty_table()
 
 
-def _check_columns(schema: pa.Schema) -> None:
+def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:
+    """Raises ValueError for what is no checkpoint, or a part of it: a file without any of the columns expected."""
+    if not any(child.name in expected for child in schema):
+        raise ValueError(f"it has none of the columns {', '.join(expected)}")
+    _check_structs(schema)
+
+
+def _check_structs(schema: pa.Schema) -> None:
     """Taken for absent, a column that is no struct would hide every action (or deletion vector) that it should hold."""
     for child in schema:
         if child.name not in _ACTIONS:

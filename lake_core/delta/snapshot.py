@@ -157,13 +157,23 @@ class Snapshot:
 
     def _recovering(self, read: Callable[[Snapshot], _T]) -> _T:
         """Run a read of bulk state; where the checkpoint turns out damaged only now, rebuild from what else covers it."""
-        try:
-            return read(self)
-        except CorruptCheckpoint as error:
-            if self._checkpoint is None:
-                raise
-            older = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _damaged=(self._checkpoint.version, error))
-            return older._recovering(read)
+        snapshot, damaged = self, _Damaged((), None)
+        while True:
+            try:
+                return read(snapshot)
+            except CorruptCheckpoint as error:
+                if snapshot._checkpoint is None:
+                    raise
+                damaged = _Damaged((*damaged.files, snapshot._checkpoint.files), damaged.error or error)
+                snapshot = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _damaged=damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Damaged:
+    """Checkpoints that turned out damaged when they were read, and what the first one failed with."""
+
+    files: tuple[CheckpointFiles, ...]
+    error: DeltaError | None
 
 
 def load_snapshot(
@@ -171,19 +181,18 @@ def load_snapshot(
     version: int | None = None,
     *,
     allowed_roots: tuple[ObjectStore, ...] = (),
-    _damaged: tuple[int, CorruptCheckpoint] | None = None,
+    _damaged: _Damaged | None = None,
 ) -> Snapshot:
     """The table at `version` (None: the latest). Data files outside of its root are read from the `allowed_roots` only.
 
     Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, MissingProtocol, MissingMetadata,
     MalformedProtocol, MalformedMetadata and UnsupportedReaderFeature.
     """
-    first_error: DeltaError | None = None
-    if _damaged is not None:
-        first_error = _damaged[1]
+    damaged = _damaged or _Damaged((), None)
+    first_error = damaged.error
     try:
         for segment in find_segments(store, version):
-            if _damaged is not None and segment.checkpoint is not None and segment.checkpoint.version >= _damaged[0]:
+            if segment.checkpoint in damaged.files:
                 continue
             try:
                 snapshot = _load_segment(store, segment)
