@@ -1,0 +1,99 @@
+"""Version checksums (`N.crc`): what a writer believed a version to be, held against what the log says.
+
+A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that lies or belongs to
+another table would make the table wrong without an error. The checkpoint and the commits have to be opened for the files anyhow.
+It serves to find a log that lost or gained something. Protocol section: Version Checksum File.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.errors import MalformedMetadata, MalformedProtocol
+from lake_core.delta.log_segment import LOG_FOLDER
+from lake_core.delta.snapshot import Snapshot
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+
+def checksum_key(version: int) -> str:
+    """Where the checksum of a version stands in the log."""
+    return f"{LOG_FOLDER}/{version:020d}.crc"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChecksum:
+    """What a checksum file says; None where it does not."""
+
+    num_files: int | None = None
+    size_bytes: int | None = None
+    """Of all data files together."""
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    transactions: Mapping[str, int] | None = None
+    """The version of each application's marker."""
+    domains: Mapping[str, str] | None = None
+    """The configuration of each metadata domain in force."""
+
+
+def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
+    """The checksum of a version; None where there is none, or where what stands there makes no sense: it is nobody's duty."""
+    try:
+        body = json.loads(store.get(checksum_key(version)))
+        if not isinstance(body, dict):
+            return None
+        return VersionChecksum(
+            _count(body.get("numFiles")),
+            _count(body.get("tableSizeBytes")),
+            Protocol.from_json(body["protocol"]) if isinstance(body.get("protocol"), dict) else None,
+            Metadata.from_json(body["metadata"]) if isinstance(body.get("metadata"), dict) else None,
+            _pairs(body.get("setTransactions"), "appId", "version"),
+            _pairs(body.get("domainMetadata"), "domain", "configuration"),
+        )
+    except (NotFound, ValueError, KeyError, TypeError, AttributeError, RecursionError, MalformedProtocol, MalformedMetadata):
+        return None
+
+
+def disagreements(snapshot: Snapshot) -> list[str]:
+    """In what a version's checksum and its log differ, a sentence each; empty where they agree or there is no checksum."""
+    found = read_checksum(snapshot.store, snapshot.version)
+    return [] if found is None else list(_differences(found, snapshot))
+
+
+def _differences(told: VersionChecksum, snapshot: Snapshot) -> Iterator[str]:
+    files = snapshot.files(["path", "size"])
+    if told.num_files not in (None, len(files)):
+        yield f"the checksum counts {told.num_files} files, the log {len(files)}"
+    size = pc.sum(files["size"]).as_py() or 0
+    if told.size_bytes not in (None, size):
+        yield f"the checksum counts {told.size_bytes} bytes of data, the log {size}"
+    if told.protocol not in (None, snapshot.protocol):
+        yield f"the checksum has the protocol {told.protocol}, the log {snapshot.protocol}"
+    if told.metadata not in (None, snapshot.metadata):
+        yield f"the checksum has other metadata than the log: {told.metadata} instead of {snapshot.metadata}"
+    if told.transactions is not None:
+        own = snapshot.transactions().select(["appId", "version"]).to_pylist()
+        recorded = {row["appId"]: row["version"] for row in own}
+        # A writer may have let markers expire that the log still has.
+        if any(recorded.get(app) != version for app, version in told.transactions.items()):
+            yield f"the checksum has the markers {dict(told.transactions)}, the log {recorded}"
+    domains = {domain.domain: domain.configuration for domain in snapshot.domains}
+    if told.domains not in (None, domains):
+        yield f"the checksum has the metadata domains {sorted(told.domains or ())}, the log {sorted(domains)}"
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _pairs(listed: Any, key: str, value: str) -> dict[str, Any] | None:
+    """A list of actions as a mapping, those left out that were removed."""
+    if not isinstance(listed, list):
+        return None
+    return {body[key]: body[value] for body in listed if not body.get("removed")}
