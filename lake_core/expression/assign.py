@@ -60,7 +60,9 @@ def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
         # As a list of its entries, whose layout is the same.
         entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
         wanted = pa.list_(pa.struct([target.key_field, target.item_field]))
-        return _assigned(array.cast(entries), wanted).cast(target)
+        made = _assigned(array.cast(entries), wanted)
+        keys, items = made.values.flatten()
+        return pa.MapArray.from_arrays(made.offsets, keys, items, target, mask=array.is_null())
     return cast_array(array, target)
 
 

@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.expression import Case, Expression, Junction, Literal, OneOf
+from lake_core.expression.expression import Case, Cast, Expression, Junction, Literal, OneOf
 from lake_core.expression.functions import bind_call, bind_operator
 from lake_core.expression.literal import parse_date, parse_timestamp, to_number
 from lake_core.expression.name import Names, is_column, parts_of
-from lake_core.expression.sql import parse_sql, short, short_sql, too_deep
+from lake_core.expression.sql import parse_sql, short, short_sql, suffixed_numbers, too_deep
 
 _MAX_DEPTH = 150
 """Of nodes: evaluation recurses too, in executors as well."""
@@ -219,10 +219,22 @@ class Binder:
         return self._to(inner, target, null_if_invalid)
 
     def _to(self, inner: exp.Expr, target: exp.DataType, null_if_invalid: bool) -> Expression:
-        found = cast_expression(self.bind(inner), self._type(target), null_if_invalid=null_if_invalid)
+        operand, kind = self.bind(inner), self._type(target)
+        found = cast_expression(operand, kind, null_if_invalid=null_if_invalid)
         if isinstance(inner, exp.Literal) and not inner.is_string and isinstance(found, Literal) and found.value.as_py() == float("inf"):
             raise InvalidExpression(f"{short(inner.this)} is too great for {short_sql(target)}")
+        if isinstance(found, Literal) and pa.types.is_integer(kind) and not (_is_number(inner) and self._are_suffixes(inner)):
+            # No literal to Spark, which gives literals less digits in decimal arithmetic.
+            return Cast(operand, kind, null_if_invalid)
         return found
+
+    def _are_suffixes(self, inner: exp.Expr) -> bool:
+        """Whether casts of a number are its suffix (`7L`): the parser's tree tells only how many casts there are."""
+        casts = sum(_is_number(cast.this) for cast in inner.root().find_all(exp.Cast))
+        suffixes = suffixed_numbers(self._text)
+        if 0 < suffixes < casts:
+            raise InvalidExpression("numbers with suffixes beside casts of numbers are not told apart here; write only one of them")
+        return suffixes > 0
 
     def _type(self, target: exp.DataType) -> pa.DataType:
         if target.this == exp.DataType.Type.DECIMAL:
@@ -238,6 +250,10 @@ class Binder:
         return InvalidExpression(
             f"{short_sql(node)!r} ({type(node).__name__}) is not evaluated here: only scalar functions of a row's columns"
         )
+
+
+def _is_number(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _typed(text: str, target: exp.DataType) -> Literal | None:

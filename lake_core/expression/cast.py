@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lake_core.expression.arrays import Mask, array, null_unless, true, valid, values
 from lake_core.expression.cast_text import text_to_bool, text_to_date, text_to_decimal, text_to_float, text_to_integer, text_to_timestamp
-from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal
+from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed
 
 _SECOND = 1_000_000
@@ -99,13 +99,12 @@ def _float_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
-    """By way of the shortest decimal that is this float, as Spark does, rounded half up."""
+    """By way of the shortest decimal that is this float, as Spark does, rounded half up; what is not finite becomes null."""
     stored, where = values(source), valid(source)
-    if pa.types.is_float32(source.type):
-        stored = stored.astype(np.float64)
-    limit = 10.0 ** (target.precision - target.scale)
-    with np.errstate(invalid="ignore"):
-        ok = ~where | (np.abs(stored) <= limit)
+    where = where & np.isfinite(stored)
+    # A FLOAT's own digits are those of the DOUBLE that it is.
+    stored = np.where(where, stored, 0).astype(np.float64)
+    ok = np.abs(stored) <= 10.0 ** (target.precision - target.scale)
     return to_decimal(exact_decimal(array(np.where(ok, stored, 0.0), pa.float64(), where)), target, ok)
 
 
@@ -126,7 +125,7 @@ def _decimal_to_text(source: pa.Array, target: pa.DataType) -> _Cast:
     scale = source.type.scale
     if scale == 0:
         return source.cast(pa.string()), None
-    digits = pa.Array.from_buffers(pa.decimal128(38, 0), len(source), source.buffers(), source.null_count, source.offset)
+    digits = unscaled(source)
     sign = pc.if_else(pc.less(digits, pa.scalar(0, pa.decimal128(38, 0))), "-", "")
     padded = pc.utf8_lpad(pc.abs(digits).cast(pa.string()), scale + 1, "0")
     whole = pc.utf8_slice_codeunits(padded, 0, -scale)

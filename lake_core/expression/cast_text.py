@@ -18,7 +18,8 @@ _MAYBE_FLOAT = r"^[+-]?(0[xX][0-9a-fA-F.]+[pP]?[+-]?[0-9]*|[0-9.]+([eE][+-]?[0-9
 """Also read by Java: refused rather than taken for no number."""
 
 _DATE = r"^(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})(?:[ T].*)?)?)?$"
-_MAYBE_DATE = r"^[+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?$"
+_MAYBE_DATE = r"(?i)^([+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?$|epoch|now|today|tomorrow|yesterday)"
+_MAYBE_TIMESTAMP = r"(?i)^([+-]?[0-9]{4}|T[0-9]|[0-9]{1,2}:|epoch|now|today|tomorrow|yesterday)"
 _TIMESTAMP = (
     r"^(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
     r"(?:[ T](?:(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{0,9}))?)?"
@@ -98,7 +99,7 @@ def text_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
     parts = pc.extract_regex(text, _TIMESTAMP)
     days, ok = _days(parts)
     # Times without a date, zones by name and years of five digits: whether Spark reads them is not known here.
-    _refuse(text, ~_matches(text, _TIMESTAMP) & _matches(text, r"^[+T]?-?[0-9]"), target)
+    _refuse(text, ~_matches(text, _TIMESTAMP) & _matches(text, _MAYBE_TIMESTAMP), target)
     hour, minute, second = (_number(parts, name) for name in ("hour", "minute", "second"))
     ok &= (hour < 24) & (minute < 60) & (second < 60)
     fraction = values(pc.utf8_slice_codeunits(pc.utf8_rpad(_part(parts, "fraction"), 6, "0"), 0, 6).cast(pa.int64()))

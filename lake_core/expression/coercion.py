@@ -56,7 +56,7 @@ def as_decimal(kind: pa.DataType) -> pa.DataType:
 
 def decimal_operand(expression: Expression) -> Expression:
     """An operand of decimal arithmetic as a decimal: literals have as many digits as are written."""
-    if isinstance(expression, Literal) and pa.types.is_integer(expression.type) and expression.value.is_valid:
+    if isinstance(expression, Literal) and expression.type in INTEGERS[1:] and expression.value.is_valid:  # not TINYINT, in Spark
         return implicit(expression, pa.decimal128(len(str(abs(expression.value.as_py()))), 0))
     return implicit(expression, as_decimal(expression.type))
 

@@ -14,6 +14,11 @@ WIDEST = 76
 _EXACT_SCALE = 38
 
 
+def unscaled(source: pa.Array) -> pa.Array:
+    """The digits of decimals as whole numbers."""
+    return pa.Array.from_buffers(pa.decimal128(38, 0), len(source), source.buffers(), source.null_count, source.offset)
+
+
 def exact_decimal(source: pa.Array) -> pa.Array:
     """Doubles as decimals of 38 digits behind the point; those next to zero, which have more, as zero."""
     stored = values(source)

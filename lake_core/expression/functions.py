@@ -149,6 +149,9 @@ def _bind_arithmetic(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _numbers(name: str, left: Expression, right: Expression) -> Expression:
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        known = right.type if pa.types.is_null(left.type) else left.type
+        left, right = (implicit(side, known) if is_number(known) and pa.types.is_null(side.type) else side for side in (left, right))
     left, right = (_operand(name, side) for side in (left, right))
     if pa.types.is_string(left.type) and pa.types.is_string(right.type):
         raise InvalidExpression(f"{name} takes numbers, not two texts; cast them")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.expression.arrays import array, booleans, true, valid, values
-from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal
+from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.expression import Call, Literal
 
@@ -23,6 +24,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": pc.greater_equal,
 }
 _CHECKED: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+_NEGATED_DIGITS = 34
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 
 
@@ -134,7 +136,12 @@ def remainder(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    return pc.negate(arguments[0]) if not pa.types.is_integer(call.type) else pc.negate_checked(arguments[0])
+    (source,) = arguments
+    if pa.types.is_decimal(call.type) and call.type.precision > _NEGATED_DIGITS:
+        bound = pa.scalar(Decimal(10) ** _NEGATED_DIGITS, pa.decimal128(38, 0))
+        if true(pc.greater_equal(pc.abs(unscaled(source)), bound)).any():
+            raise EvaluationFailed(f"Spark rounds what it negates to {_NEGATED_DIGITS} digits; subtract from 0 instead")
+    return pc.negate(source) if not pa.types.is_integer(call.type) else pc.negate_checked(source)
 
 
 def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -198,7 +205,7 @@ def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 def sign(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     stored, where = values(arguments[0]), valid(arguments[0])
-    return array(np.sign(stored), pa.float64(), where)
+    return array(np.where(stored == 0, stored, np.sign(stored)), pa.float64(), where)  # of -0.0 it is -0.0
 
 
 def square_root(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -52,7 +52,7 @@ def parse_sql(text: object) -> exp.Expr:
 def _check_tokens(text: str) -> None:
     """Refuse what would take the parser, or an engine behind it, too deep or too long, and what the tree does not tell."""
     depth = run = terms = 0
-    before = ""
+    before, end = "", -2
     for token in sqlglot.tokenize(text, dialect="spark"):
         kind = token.token_type
         terms += kind in _SEPARATORS
@@ -66,7 +66,15 @@ def _check_tokens(text: str) -> None:
             raise InvalidExpression(f"{short(text)}: {text[token.start : token.end + 1]} is no literal; binary ones are X'…'")
         if kind == TokenType.L_PAREN and before in _SIZED_TEXT:
             raise InvalidExpression(f"{short(text)}: {before}(…) is not evaluated here; cast to STRING and cut with substring")
-        before = token.text.lower()
+        if kind == TokenType.STRING and token.start == end + 1 and text[end] == text[token.start]:
+            raise InvalidExpression(f"{short(text)}: whether a doubled quote is one depends on the version of Spark; write \\'")
+        before, end = token.text.lower(), token.end
+
+
+def suffixed_numbers(text: str) -> int:
+    """How many numbers have a suffix, such as `7L`. In the tree each is a cast."""
+    tokens = sqlglot.tokenize(text, dialect="spark")
+    return sum(token.token_type == TokenType.DCOLON and text[token.start : token.start + 2] != "::" for token in tokens)
 
 
 def too_deep(text: str) -> InvalidExpression:

@@ -101,11 +101,13 @@ def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
             pieces.append(pa.scalar(piece.strip("'") if len(piece) > 1 else piece))
             continue
         number = _FIELDS[piece](moments)
-        if piece == "yyyy" and len(number) and not pc.all(pc.and_(pc.greater(number, 0), pc.less(number, 10_000))).as_py():
+        if piece == "yyyy" and pc.all(pc.and_(pc.greater(number, 0), pc.less(number, 10_000))).as_py() is False:
             raise EvaluationFailed("a date before the year 1 or after 9999 is not formatted here")
         pieces.append(pc.utf8_lpad(number.cast(pa.string()), len(piece), "0"))
     return pc.binary_join_element_wise(*pieces, "")
 
 
 def to_seconds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    return array(values(arguments[0]) // _SECOND, pa.int64(), valid(arguments[0]))
+    """Towards 1970, other than a cast to BIGINT."""
+    stored = values(arguments[0])
+    return array(np.where(stored < 0, -(-stored // _SECOND), stored // _SECOND), pa.int64(), valid(arguments[0]))
