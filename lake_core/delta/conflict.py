@@ -67,6 +67,8 @@ class Footprint:
     changes_protocol: bool = False
     changes_metadata: bool = False
     domains: frozenset[str] = frozenset()
+    markers: frozenset[str] = frozenset()
+    """The applications whose markers it sets beside its own."""
 
 
 def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
@@ -100,6 +102,12 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata
         if twice:
             raise ConcurrentTransaction(
                 f"commit {version} changed the metadata domain {min(twice)!r}, as does this operation; {_AGAIN}", version=version
+            )
+        lowered = footprint.markers & set(run.transactions["appId"].to_pylist()) if footprint.markers else set()
+        if lowered:
+            raise ConcurrentTransaction(
+                f"commit {version} recorded a version of application {min(lowered)!r}, whose marker this operation sets; {_AGAIN}",
+                version=version,
             )
     for run in winners:
         _check_files(footprint, run, metadata)

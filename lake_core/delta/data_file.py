@@ -5,8 +5,9 @@ Protocol sections: Data Files, Change Data Files, Add File, Add CDC File.
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +19,14 @@ from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
 from lake_core.delta.conform import relabelled
 from lake_core.delta.path import encode_path, partition_folder
-from lake_core.delta.statistics import StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
+from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 from lake_core.store import ObjectStore
 
 TARGET_BYTES = 128 << 20
 """Uncompressed Arrow bytes after which a new file is begun."""
+
+ROW_GROUP_BYTES = 64 << 20
+"""Uncompressed Arrow bytes of a row group in a file that is written in pieces."""
 
 HELD_BYTES = 256 << 20
 """Uncompressed Arrow bytes that a writer holds back over all partitions before it writes the largest."""
@@ -115,25 +119,84 @@ class DataFileWriter:
             self._written.append(self._write(rows.slice(start, step), values))
 
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
-        rows = relabelled(rows, self._physical)
-        statistics = StatisticsCollector(self._indexed)
-        statistics.update(rows)
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            rows,
-            sink,
+        file = self._open(values, without_nan(rows))
+        file.write(relabelled(rows, self._physical))
+        return file.close()
+
+    def write_one(self, batches: Iterable[pa.Table], values: Mapping[str, str | None]) -> list[AddFile]:
+        """Write rows that all belong to one partition into one file, however many they are; no rows make no file.
+
+        `values`: the partition's, as the log spells them.
+        """
+        # Whether a NaN is among them shows too late: without bounds in the footer no reader can skip wrongly.
+        floating = {path for path, kind in leaf_columns(list(self._physical)) if pa.types.is_floating(kind)}
+        bounded = [
+            ".".join(path) for path, kind in leaf_columns(list(self._physical)) if path not in floating and not pa.types.is_nested(kind)
+        ]
+        file = self._open(tuple(values[key] for key in self._partition_keys), bounded)
+        held: list[pa.Table] = []
+        for rows in batches:
+            held.append(relabelled(rows.drop_columns(list(self._partition_columns)), self._physical))
+            if sum(part.nbytes for part in held) >= ROW_GROUP_BYTES:
+                file.write(pa.concat_tables(held))
+                held = []
+        if held:
+            file.write(pa.concat_tables(held))
+        return [file.close()] if file.rows else []
+
+    def _open(self, values: tuple[str | None, ...], bounded: bool | list[str]) -> _OpenFile:
+        name = f"{'cdc' if self._folder else 'part'}-00000-{time_uuid(self._now)}-c000.{COMPRESSION}.parquet"
+        key = self._folder + partition_folder(self._partition_keys, values) + name
+        partition_values = dict(zip(self._partition_keys, values, strict=True))
+        return _OpenFile(self._store, key, partition_values, self._physical, self._indexed, bounded, self._now)
+
+
+class _OpenFile:
+    """A data file that is being written, row group by row group; it lands in the store when it is closed."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        partition_values: dict[str, str | None],
+        schema: pa.Schema,
+        leaves: Sequence[Leaf],
+        bounded: bool | list[str],
+        now: int,
+    ) -> None:
+        self._store, self._key, self._partition_values, self._now = store, key, partition_values, now
+        self._statistics = StatisticsCollector(leaves)
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
             compression=COMPRESSION,
             compression_level=COMPRESSION_LEVEL,
             write_page_checksum=True,
-            write_statistics=without_nan(rows),
+            write_statistics=bounded,
         )
-        buffer = sink.getvalue()
-        name = f"{'cdc' if self._folder else 'part'}-00000-{uuid.uuid4()}-c000.{COMPRESSION}.parquet"
-        key = self._folder + partition_folder(self._partition_keys, values) + name
+
+    @property
+    def rows(self) -> int:
+        return self._statistics.rows
+
+    def write(self, rows: pa.Table) -> None:
+        self._statistics.update(rows)
+        self._writer.write_table(rows)
+
+    def close(self) -> AddFile:
+        self._writer.close()
+        body = self._sink.getvalue()
         # The store may have normalised the name: the log must say what it is now.
-        key = self._store.put(key, memoryview(buffer), unique=True).key
-        partition_values = dict(zip(self._partition_keys, values, strict=True))
-        return AddFile(encode_path(key), partition_values, buffer.size, self._now, statistics.to_json(), rows.num_rows)
+        key = self._store.put(self._key, memoryview(body), unique=True).key
+        statistics = self._statistics
+        return AddFile(encode_path(key), self._partition_values, body.size, self._now, statistics.to_json(), statistics.rows)
+
+
+def time_uuid(now: int) -> uuid.UUID:
+    """A UUID of version 7: the time in milliseconds since the epoch, then chance. Vacuum tells a file's age by it."""
+    body = (now & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10), "big")
+    return uuid.UUID(int=body & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
 
 
 def change_rows(rows: pa.Table, kind: str) -> pa.Table:

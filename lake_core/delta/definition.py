@@ -10,7 +10,7 @@ import pyarrow as pa
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.errors import InvalidProperty, SchemaMismatch
-from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded
+from lake_core.delta.features import upgraded
 from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import check_rules
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_arrow, schema_to_json
@@ -19,8 +19,8 @@ from lake_core.store import ObjectStore
 _FEATURE_PREFIX = "delta.feature."
 
 
-def new_protocol(properties: Mapping[str, str]) -> tuple[Protocol, dict[str, str]]:
-    """The protocol that properties ask for by name (`delta.feature.X`, `delta.minReaderVersion`, …), and the other properties.
+def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[Protocol, dict[str, str]]:
+    """A protocol with what properties ask for by name (`delta.feature.X`, `delta.minReaderVersion`, …), and the other properties.
 
     Raises InvalidProperty, UnsupportedWriterFeature.
     """
@@ -29,7 +29,8 @@ def new_protocol(properties: Mapping[str, str]) -> tuple[Protocol, dict[str, str
     for key, value in properties.items():
         if key.startswith(_FEATURE_PREFIX) and value not in ("supported", "enabled"):
             raise InvalidProperty(f"{key} is {value!r}: the only value is 'supported'")
-    protocol = Protocol(max(READER_VERSION, min(reader, 2)), max(WRITER_VERSION, min(writer, 5)))
+    if protocol.writer_features is None:
+        protocol = Protocol(max(protocol.min_reader_version, min(reader, 2)), max(protocol.min_writer_version, min(writer, 5)))
     rest = {key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)}
     return upgraded(protocol, features), rest
 

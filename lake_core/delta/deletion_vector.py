@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyroaring
 
-from lake_core.delta.errors import CorruptDeletionVector
-from lake_core.delta.path import locate
+from lake_core.delta.errors import CorruptDeletionVector, PathOutsideTable
+from lake_core.delta.path import data_key, locate
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -62,9 +63,7 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
             raise ValueError(f"{len(decoded)} bytes instead of {size}")
         return decoded[:size]
     if kind == "u":
-        store = roots[0]
-        folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_base85(text[-_UUID_LENGTH:]))
-        key = f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
+        store, key = roots[0], _relative_key(text)
     elif kind == "p":
         number, key = locate(text, roots)
         store = roots[number]
@@ -78,6 +77,33 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
     if length != size or zlib.crc32(body) != checksum:
         raise ValueError("its length or checksum is wrong")
     return body
+
+
+def vector_keys(files: pa.Table, store: ObjectStore) -> set[str]:
+    """The keys, under the table's root, of the files that hold the deletion vectors of file actions.
+
+    Raises CorruptDeletionVector for one that cannot be found: what it names must not be taken for an orphan.
+    """
+    if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
+        return set()
+    keys = set()
+    for vector in files["deletionVector"].drop_null().to_pylist():
+        kind, text = vector["storageType"], vector["pathOrInlineDv"]
+        try:
+            if kind == "u":
+                keys.add(_relative_key(text))
+            elif kind == "p":
+                keys.add(data_key(text, store))
+        except PathOutsideTable:
+            continue  # another table's
+        except (ValueError, TypeError) as error:
+            raise CorruptDeletionVector(f"deletion vector {kind}{text!r} names no file: {error}") from None
+    return keys
+
+
+def _relative_key(text: str) -> str:
+    folder, name = text[:-_UUID_LENGTH], uuid.UUID(bytes=_base85(text[-_UUID_LENGTH:]))
+    return f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
 
 
 def _base85(text: str) -> bytes:

@@ -89,6 +89,22 @@ class AppendOnlyTable(DeltaError):
     """The table's property `delta.appendOnly` forbids to delete or change rows."""
 
 
+class InvalidPredicate(DeltaError):
+    """A `where` cannot serve the operation that it was given to."""
+
+
+class UnsafeRetention(DeltaError):
+    """A vacuum would delete files that readers and writers of the table may still need."""
+
+
+class ConstraintNotFound(DeltaError):
+    """The table has no CHECK constraint of that name."""
+
+
+class ConvertFailed(DeltaError):
+    """A folder of Parquet files cannot become a table as it is. Nothing was written."""
+
+
 class InvalidMerge(DeltaError):
     """A merge's clauses make no sense together, or with its source."""
 

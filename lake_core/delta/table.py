@@ -2,53 +2,49 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from lake_core.delta import scan
-from lake_core.delta.action import Metadata, Protocol
-from lake_core.delta.action_fields import PARTITION_VALUES
-from lake_core.delta.changes import Bound, read_changes
+from lake_core.delta.action import Protocol
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
-from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
-from lake_core.delta.definition import check_same, new_metadata, new_protocol
+from lake_core.delta.commit_time import Instant
+from lake_core.delta.conflict import Reads
+from lake_core.delta.definition import asked_protocol, check_same, new_metadata
 from lake_core.delta.errors import (
     SchemaMismatch,
     TableAlreadyExists,
 )
-from lake_core.delta.features import check_writable, required_features, upgraded
-from lake_core.delta.history import history
-from lake_core.delta.log_segment import log_exists
+from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, required_features, upgraded
 from lake_core.delta.marker import Txn, check_transaction, set_transaction
-from lake_core.delta.numpy_arrays import texts
+from lake_core.delta.operations import alter
+from lake_core.delta.operations.convert import convert
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.merge import Merge, MergeText, merge
+from lake_core.delta.operations.optimize import optimize
+from lake_core.delta.operations.restore import restore
 from lake_core.delta.operations.update import update
+from lake_core.delta.operations.vacuum import VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
-from lake_core.delta.path import data_keys, locate_all, open_roots
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.result import OperationResult, WriteResult, recorded_operation, recorded_write
-from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.delta.table_view import Location, TableView, store_at
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
-from lake_core.store import ObjectStore, open_store
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write; anything with `__arrow_c_stream__` serves as well."""
 
 _LOG = logging.getLogger(__name__)
 
-Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 
-
-class DeltaTable:
+class DeltaTable(TableView):
     """A Delta table on any object store.
 
     The handle shows one snapshot: `refresh` moves it to the latest version, and so does every write of its own. Appends
@@ -58,9 +54,6 @@ class DeltaTable:
         table.append(rows, txn=("nightly-load", 17))
         table.to_arrow(columns=["id"], where="day >= DATE '2024-01-01'")
     """
-
-    def __init__(self, snapshot: Snapshot, clock: Clock) -> None:
-        self._snapshot, self._clock = snapshot, clock
 
     @classmethod
     def create(
@@ -79,9 +72,9 @@ class DeltaTable:
         With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
         Raises TableAlreadyExists, SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedWriterFeature.
         """
-        store = _store(url_or_store, storage_options)
+        store = store_at(url_or_store, storage_options)
         clock = clock or system_clock
-        protocol, rest = new_protocol(properties or {})
+        protocol, rest = asked_protocol(Protocol(READER_VERSION, WRITER_VERSION), properties or {})
         metadata = new_metadata(schema, partition_by, rest, now_ms(clock))
         protocol = upgraded(protocol, required_features(metadata))
         try:
@@ -96,142 +89,6 @@ class DeltaTable:
         table = cls(load_snapshot(store), clock)
         check_same(table.metadata, metadata, store)
         return table
-
-    @classmethod
-    def open(
-        cls,
-        url_or_store: Location,
-        *,
-        version: int | None = None,
-        timestamp: Instant | None = None,
-        allowed_roots: Sequence[Location] = (),
-        storage_options: Mapping[str, Any] | None = None,
-        clock: Clock | None = None,
-    ) -> DeltaTable:
-        """The table at `version`, or the last one committed at or before `timestamp`; the latest by default.
-
-        A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
-        A log may name data files outside of the table's own root (that of a shallow clone does): they are read from folders
-        under the `allowed_roots` only.
-
-        Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
-        Missing… and Malformed… errors.
-        """
-        if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-            raise ValueError(f"a version is a whole number, not {version!r}")
-        if timestamp is not None:
-            if version is not None:
-                raise ValueError("a table is opened at a version or at a timestamp, not at both")
-            parse_instant(timestamp)
-        store = _store(url_or_store, storage_options)
-        options = storage_options or store.storage_options
-        roots = open_roots(allowed_roots, options)
-        snapshot = load_snapshot(store, version, allowed_roots=roots)
-        if timestamp is not None:
-            stood = CommitTimes(snapshot).version_at(timestamp)
-            snapshot = snapshot if stood == snapshot.version else load_snapshot(store, stood, allowed_roots=roots)
-        return cls(snapshot, clock or system_clock)
-
-    @classmethod
-    def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-        """Whether a Delta log with a commit or a checkpoint stands at the location."""
-        return log_exists(_store(url_or_store, storage_options))
-
-    @property
-    def version(self) -> int:
-        """The version that this handle shows."""
-        return self._snapshot.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns, partition columns included; timestamps in microseconds, UTC."""
-        return self._snapshot.metadata.arrow_schema
-
-    @property
-    def metadata(self) -> Metadata:
-        return self._snapshot.metadata
-
-    @property
-    def protocol(self) -> Protocol:
-        return self._snapshot.protocol
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The table properties, unknown ones included."""
-        return dict(self._snapshot.metadata.configuration)
-
-    @property
-    def store(self) -> ObjectStore:
-        """The store at the table's root."""
-        return self._snapshot.store
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The snapshot that this handle shows."""
-        return self._snapshot
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether the table was created and nothing else: the state in which a crash of its first writer leaves it."""
-        return self.version == 0 and not len(self._snapshot.files(["path"]))
-
-    def refresh(self) -> DeltaTable:
-        """Move to the latest version; returns the handle itself."""
-        self._snapshot = self._snapshot.refreshed()
-        return self
-
-    def files(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The data files: path (relative to the root, decoded; a URL where it lies elsewhere), size (bytes),
-        modification_time (milliseconds), partition_values, num_records (null where unknown), stats (JSON). `columns` picks some of
-        them, which is faster.
-        """
-        wanted = list(_FILE_COLUMNS) if columns is None else list(columns)
-        unknown = [name for name in wanted if name not in _FILE_COLUMNS]
-        if unknown:
-            raise SchemaMismatch(f"files() has no column {unknown[0]!r}; there are {', '.join(_FILE_COLUMNS)}")
-        found = self._snapshot.files(list(dict.fromkeys(_FILE_COLUMNS[name] for name in wanted)))
-        arrays = []
-        for name in wanted:
-            column = found[_FILE_COLUMNS[name]]
-            if name == "path":
-                column = self._paths(column)
-            elif name == "num_records":
-                column = num_records(column)
-            arrays.append(column)
-        return pa.Table.from_arrays(arrays, schema=pa.schema([(name, _FILE_TYPES[name]) for name in wanted]))
-
-    def _paths(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-        if not self._snapshot.allowed_roots:
-            return data_keys(paths, self.store)
-        keys, elsewhere = locate_all(paths, self._snapshot.roots)
-        return pa.chunked_array([texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])])
-
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
-
-        Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
-        """
-        return scan.read_rows(scan.plan_scan(self._snapshot, columns, where))
-
-    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
-        return scan.stream_rows(scan.plan_scan(self._snapshot, columns, where))
-
-    def changes(
-        self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None
-    ) -> pa.RecordBatchReader:
-        """What the versions `start` to `end` changed, both included (`end`: this handle's version by default): the change data feed.
-
-        The table's columns (or those of `columns`), then `_change_type` (insert, delete, update_preimage, update_postimage),
-        `_commit_version` and `_commit_timestamp`, for which `where` (Spark SQL over all of these) is true; in the order of the
-        versions. Columns are those of the last version, all nullable: what earlier ones lack is null. A timestamp stands for the
-        versions committed at or after it (`start`), at or before it (`end`).
-
-        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it is read
-        also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened between the first
-        and the last version, the first two.
-        """
-        return read_changes(self._snapshot, start, end, columns, where)
 
     def append(self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None) -> WriteResult:
         """Add rows. Never conflicts with other appends. `schema_mode="merge"` adds columns that the table lacks.
@@ -290,6 +147,113 @@ class DeltaTable:
 
         return Merge(on, alias, execute)
 
+    def optimize(
+        self, where: str | None = None, *, target_size: int | None = None, zorder_by: Sequence[str] = (), txn: Txn | None = None
+    ) -> OperationResult:
+        """Put small files together, up to `target_size` bytes (`delta.targetFileSize`, else 128 MiB), or with `zorder_by` sort the rows
+        so that filters on these columns skip files. `where`: only these partitions. No row changes, so other writers may go on.
+
+        Raises InvalidPredicate, InvalidExpression, SchemaMismatch, ConcurrentDeleteRead where a file was rewritten meanwhile, and
+        what reading and writing raise.
+        """
+
+        def plan(snapshot: Snapshot, now: int) -> Operation | None:
+            return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by)
+
+        return self.operate(plan, txn)
+
+    def vacuum(
+        self,
+        retention: dt.timedelta | None = None,
+        *,
+        mode: Literal["full", "lite"] = "full",
+        dry_run: bool = False,
+        allow_unsafe: bool = False,
+    ) -> VacuumResult:
+        """Delete data files that were removed, or never committed, longer ago than `retention` (the table's own by default).
+
+        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. `dry_run` only tells. Moves the handle
+        to the latest version. Raises UnsafeRetention for a retention below the table's own unless `allow_unsafe`.
+        """
+        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        self.refresh()
+        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        now = now_ms(self._clock)
+        return vacuum(self._snapshot, now, retention=retention, mode=mode, dry_run=dry_run, allow_unsafe=allow_unsafe)
+
+    def restore(self, version: int | None = None, timestamp: Instant | None = None, *, txn: Txn | None = None) -> OperationResult:
+        """Bring back the table as it was at a version or a time, as a new version; the markers of that time too.
+
+        Raises VersionNotFound, AppendOnlyTable, DataFileMissing where a file of that version was vacuumed, and ConcurrentModification
+        and its kinds.
+        """
+        if (version is None) == (timestamp is None):
+            raise ValueError("a table is restored to a version or to a timestamp")
+        target = type(self).open(self.store, version=version, timestamp=timestamp).snapshot
+        return self.operate(lambda snapshot, now: restore(snapshot, target, now), txn)
+
+    @classmethod
+    def convert(
+        cls,
+        url_or_store: Location,
+        *,
+        partition_by: pa.Schema | Sequence[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> DeltaTable:
+        """Make a table of a folder of Parquet files, where they lie. Partitions are read from folder names such as `day=2024-01-01/`.
+
+        `partition_by`: the partition columns if they are not to be inferred, with types if a schema. Raises TableAlreadyExists,
+        ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
+        """
+        store, clock = store_at(url_or_store, storage_options), clock or system_clock
+        commit_first(store, convert(store, partition_by, now_ms(clock)), now_ms(clock))
+        return cls(load_snapshot(store, 0), clock)
+
+    def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
+        """Set table properties. One that switches a feature on (`delta.enableChangeDataFeed`, …) upgrades the protocol as far as it needs.
+
+        Raises InvalidProperty, UnsupportedWriterFeature, MetadataChanged.
+        """
+        return self.operate(lambda snapshot, _: alter.set_properties(snapshot, properties), txn)
+
+    def unset_properties(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
+        """Take table properties away. Raises InvalidProperty, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.unset_properties(snapshot, names), txn)
+
+    def add_constraint(self, name: str, sql: str, *, txn: Txn | None = None) -> OperationResult:
+        """Add a CHECK constraint, which every row that is there must keep; null does not.
+
+        Raises ConstraintViolation, InvalidExpression, InvalidProperty, ConcurrentAppend and its siblings.
+        """
+        return self.operate(lambda snapshot, _: alter.add_constraint(snapshot, name, sql), txn)
+
+    def drop_constraint(self, name: str, *, txn: Txn | None = None) -> OperationResult:
+        """Drop a CHECK constraint. Raises ConstraintNotFound, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.drop_constraint(snapshot, name), txn)
+
+    def add_columns(self, schema: pa.Schema, *, txn: Txn | None = None) -> OperationResult:
+        """Add nullable columns; fields inside a struct by a struct of its name with the new fields. Columns that are there already are
+        passed over. Raises SchemaMismatch, UnsupportedType, MetadataChanged.
+        """
+        return self.operate(lambda snapshot, _: alter.add_columns(snapshot, schema), txn)
+
+    def rename_column(self, column: str, name: str, *, txn: Txn | None = None) -> OperationResult:
+        """Rename a column, or a field inside one (by dots). Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.rename_column(snapshot, column, name), txn)
+
+    def drop_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
+        """Drop columns, or fields inside columns (by dots). Needs `delta.columnMapping.mode`. Raises SchemaMismatch, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
+
+    def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
+        """Let a column, or a field inside one (by dots), take nulls. Raises SchemaMismatch, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
+
+    def reorder_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
+        """Put these columns first, in this order. Raises SchemaMismatch, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
+
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
         """An append to this snapshot, for writers that bring rows into data files themselves; raises as `append`."""
         return plan_append(self._snapshot, data, now_ms(self._clock), schema_mode)
@@ -306,15 +270,6 @@ class DeltaTable:
         """An overwrite of this snapshot, for writers that bring rows into data files themselves; raises as `overwrite`."""
         now = now_ms(self._clock)
         return plan_overwrite(self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
-
-    def txn_version(self, app_id: str) -> int | None:
-        """The version that an application recorded last in this snapshot."""
-        return self._snapshot.transaction_version(app_id)
-
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The commits up to this version, newest first: `version`, `timestamp` (when it was committed, in milliseconds since
-        the epoch) and the other fields of their commitInfo."""
-        return history(self._snapshot, limit)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of this version, and point `_last_checkpoint` at it unless it points further."""
@@ -366,7 +321,8 @@ class DeltaTable:
         if operation is None:
             if txn is None:
                 return OperationResult(self.version)
-            operation = Operation("SET TRANSACTION", {}, self._snapshot)
+            # That there is nothing to do was read from the whole table.
+            operation = Operation("SET TRANSACTION", {}, self._snapshot, reads=Reads.WHOLE_TABLE)
         metrics = {**operation.metrics, "executionTimeMs": int((time.monotonic() - start) * 1000)}
         done = self._commit(replace(operation, metrics=metrics), txn)
         if done.already_recorded:
@@ -399,31 +355,6 @@ class DeltaTable:
                 self._snapshot = done.snapshot.on_checkpoint()
         except Exception:
             _LOG.warning("version %d of %s is committed, but its checkpoint failed", done.version, self.store.url(), exc_info=True)
-
-    def __repr__(self) -> str:
-        return f"DeltaTable({self.store.url()!r}, version={self.version})"
-
-
-_FILE_COLUMNS: Mapping[str, str] = {
-    "path": "path",
-    "size": "size",
-    "modification_time": "modificationTime",
-    "partition_values": "partitionValues",
-    "num_records": "stats",
-    "stats": "stats",
-}
-_FILE_TYPES: Mapping[str, pa.DataType] = {
-    "path": pa.string(),
-    "size": pa.int64(),
-    "modification_time": pa.int64(),
-    "partition_values": PARTITION_VALUES,
-    "num_records": pa.int64(),
-    "stats": pa.string(),
-}
-
-
-def _store(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:
-    return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:

@@ -61,6 +61,8 @@ class Operation:
     data_change: bool = True
     """False where the files hold the same rows as before, in another arrangement."""
     transaction: SetTransaction | None = None
+    markers: Sequence[SetTransaction] = ()
+    """Other applications' markers that it sets."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     domains: Sequence[DomainMetadata] = ()
@@ -89,6 +91,7 @@ class Operation:
             self.protocol is not None,
             self.metadata is not None,
             frozenset(domain.domain for domain in self.domains),
+            frozenset(marker.app_id for marker in self.markers),
         )
 
 
@@ -227,6 +230,8 @@ def _encode(operation: Operation, now: int) -> bytes:
         actions.append(("metaData", operation.metadata.to_json()))
     if operation.transaction is not None:
         actions.append(("txn", operation.transaction.to_json()))
+    own = None if operation.transaction is None else operation.transaction.app_id
+    actions += [("txn", marker.to_json()) for marker in operation.markers if marker.app_id != own]
     actions += [("domainMetadata", domain.to_json()) for domain in operation.domains]
     change = operation.data_change
     if operation.removes is not None:

@@ -26,7 +26,7 @@ from lake_core.delta.path import locate_all
 from lake_core.delta.scan import Scan, data_file_missing, plan_scan
 from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
-from lake_core.delta.table import Location
+from lake_core.delta.table_view import Location
 from lake_core.expression import quote_identifier
 from lake_core.expression.spark_sql import literal
 from lake_core.spark.predicate import filtered

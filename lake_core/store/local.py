@@ -231,6 +231,19 @@ class LocalStore(ObjectStore):
 
     # Paths
 
+    def sweep(self, before: float) -> int:
+        """Delete the temporary files of writers that died before `before`, which no listing shows."""
+        swept = 0
+        for folder, _, names in os.walk(self._root, followlinks=False):
+            for name in names:
+                if name.startswith(TEMPORARY_PREFIX):
+                    path = os.path.join(folder, name)
+                    with suppress(FileNotFoundError):
+                        if os.stat(path, follow_symlinks=False).st_mtime < before:
+                            os.unlink(path)
+                            swept += 1
+        return swept
+
     def _resolve_parent(self, key: str) -> tuple[str, str]:
         """(the path of the key, the root), both with the links of their folders resolved. Raises InvalidKey if they lead outside."""
         root = os.path.realpath(self._root)

@@ -171,6 +171,12 @@ class ObjectStore(ABC):
             raise TypeError("delete takes several keys; put a single one into a list")
         self._delete([self._standing(key) for key in keys])
 
+    def sweep(self, before: float) -> int:
+        """Delete what this kind of store keeps aside while it writes, where a writer died before the time `before` (seconds since the
+        epoch, by the store's own clock). Returns how many files that were. Objects are never touched.
+        """
+        return 0
+
     def _standing(self, key: str) -> str:
         """The form of the key under which an object is to be deleted: the given one if an object stands at it, else the normal one."""
         normal = check_key(key)

@@ -1,0 +1,175 @@
+"""Changes of a table's definition: properties, constraints, columns. No data file is touched.
+
+Protocol sections: Change Metadata, Protocol Evolution, CHECK Constraints, Column Mapping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
+from lake_core.delta.conflict import Reads
+from lake_core.delta.definition import asked_protocol
+from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
+from lake_core.delta.features import CONSTRAINT_PREFIX, required_features, upgraded
+from lake_core.delta.properties import check_properties
+from lake_core.delta.row_rules import GENERATION_EXPRESSION, check_rules, constraint, constraints
+from lake_core.delta.scan import plan_scan, stream_rows
+from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.schema_evolution import added, dropped, made_nullable, renamed, reordered, with_schema
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation
+
+
+def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:
+    """Set table properties; one that switches a feature on upgrades the protocol as far as it needs.
+
+    `delta.feature.X` = `supported`, `delta.minReaderVersion` and `delta.minWriterVersion` upgrade the protocol alone. Raises
+    InvalidProperty, UnsupportedWriterFeature.
+    """
+    check_properties(properties)
+    for key in properties:
+        if key.startswith(CONSTRAINT_PREFIX):
+            raise InvalidProperty(f"{key} is a CHECK constraint: add it with add_constraint, which looks at the rows that are there")
+    protocol, rest = asked_protocol(snapshot.protocol, properties)
+    metadata = snapshot.metadata
+    configuration = {**metadata.configuration, **rest}
+    if configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true" and not _has_commit_times(metadata):
+        raise InvalidProperty("delta.enableInCommitTimestamps can be set only when a table is created")
+    if MODE_PROPERTY in rest:
+        metadata, configuration = _remapped(metadata, configuration)
+    changed = replace(metadata, configuration=configuration)
+    check_properties(changed.configuration)
+    check_rules(changed)
+    protocol = upgraded(protocol, required_features(changed))
+    if changed == snapshot.metadata and protocol == snapshot.protocol:
+        return None
+    return Operation(
+        "SET TBLPROPERTIES",
+        {"properties": json.dumps(dict(properties), ensure_ascii=False)},
+        snapshot,
+        metadata=changed if changed != snapshot.metadata else None,
+        protocol=protocol if protocol != snapshot.protocol else None,
+    )
+
+
+def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
+    """Take table properties away; those that the table does not have are passed over. Raises InvalidProperty."""
+    if isinstance(names, str):
+        raise InvalidProperty(f"properties are unset by a list of names: [{names!r}]")
+    for name in names:
+        if name.startswith((CONSTRAINT_PREFIX, "delta.columnMapping.")) and name in snapshot.metadata.configuration:
+            raise InvalidProperty(
+                f"{name} cannot be unset: {'drop_constraint does that' if 'constraints' in name else 'files depend on it'}"
+            )
+    configuration = {key: value for key, value in snapshot.metadata.configuration.items() if key not in names}
+    if configuration == snapshot.metadata.configuration:
+        return None
+    changed = replace(snapshot.metadata, configuration=configuration)
+    return Operation("UNSET TBLPROPERTIES", {"properties": json.dumps(list(names))}, snapshot, metadata=changed)
+
+
+def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
+    """Add a CHECK constraint, after looking whether every row keeps it; upgrades the protocol to writer version 3 at least.
+
+    Raises InvalidProperty for a name that is taken, InvalidExpression, ConstraintViolation, and what reading raises.
+    """
+    if not isinstance(name, str) or not name.strip() or any(other.lower() == name.lower() for other in constraints(snapshot.metadata)):
+        raise InvalidProperty(f"the name of a constraint is text that no other one of the table has, not {name!r}")
+    check = constraint(name, sql, snapshot.metadata.arrow_schema)
+    broken = 0
+    for batch in stream_rows(plan_scan(snapshot, None, None)):
+        broken += check.violations(pa.Table.from_batches([batch])).num_rows
+    if broken:
+        raise ConstraintViolation(f"{broken} rows of the table break the constraint {name!r}, {sql}: update or delete them first")
+    key = f"{CONSTRAINT_PREFIX}{name.lower()}"
+    changed = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, key: sql})
+    protocol = upgraded(snapshot.protocol, {"checkConstraints"})
+    return Operation(
+        "ADD CONSTRAINT",
+        {"name": name, "expr": sql},
+        snapshot,
+        reads=Reads.WHOLE_TABLE,
+        metadata=changed,
+        protocol=protocol if protocol != snapshot.protocol else None,
+    )
+
+
+def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
+    """Drop a CHECK constraint. Raises ConstraintNotFound."""
+    key = next((key for key in snapshot.metadata.configuration if key.lower() == f"{CONSTRAINT_PREFIX}{name}".lower()), None)
+    if key is None:
+        known = ", ".join(constraints(snapshot.metadata)) or "none"
+        raise ConstraintNotFound(f"the table has no constraint {name!r}; it has {known}")
+    configuration = {other: value for other, value in snapshot.metadata.configuration.items() if other != key}
+    changed = replace(snapshot.metadata, configuration=configuration)
+    return Operation("DROP CONSTRAINT", {"name": name}, snapshot, metadata=changed)
+
+
+def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
+    """Add columns, also inside structs (given by a struct of the column's name that holds the new fields). They are null in the rows
+    that are there. Raises SchemaMismatch, UnsupportedType.
+    """
+    new = schema_from_arrow(schema)
+    for child in new.fields:
+        if GENERATION_EXPRESSION in child.metadata:
+            raise SchemaMismatch(f"column {child.name!r} is generated, which the rows that are there are not: create the table with it")
+    fields = added(snapshot.metadata.schema, new)
+    if fields == snapshot.metadata.schema:
+        return None
+    parameters = {"columns": schema_to_json(new)}
+    return _with_metadata(snapshot, "ADD COLUMNS", parameters, lambda: with_schema(snapshot.metadata, fields))
+
+
+def rename_column(snapshot: Snapshot, column: str, name: str) -> Operation | None:
+    """Rename a column; needs column mapping. Raises SchemaMismatch."""
+    parameters = {"oldColumnPath": column, "newColumnPath": name}
+    return _with_metadata(snapshot, "RENAME COLUMN", parameters, lambda: renamed(snapshot.metadata, column, name))
+
+
+def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
+    """Drop columns; needs column mapping. Raises SchemaMismatch."""
+    if isinstance(names, str):
+        raise SchemaMismatch(f"columns are dropped by a list of names: [{names!r}]")
+    return _with_metadata(snapshot, "DROP COLUMNS", {"columns": json.dumps(list(names))}, lambda: dropped(snapshot.metadata, names))
+
+
+def drop_not_null(snapshot: Snapshot, column: str) -> Operation | None:
+    """Let a column take nulls. Raises SchemaMismatch."""
+    return _with_metadata(snapshot, "CHANGE COLUMN", {"column": column}, lambda: made_nullable(snapshot.metadata, column))
+
+
+def reorder_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
+    """Put columns first, in this order. Raises SchemaMismatch."""
+    return _with_metadata(snapshot, "CHANGE COLUMNS", {"columns": json.dumps(list(names))}, lambda: reordered(snapshot.metadata, names))
+
+
+def _with_metadata(snapshot: Snapshot, name: str, parameters: dict[str, str], change: Callable[[], Metadata]) -> Operation | None:
+    changed = change()
+    if changed == snapshot.metadata:
+        return None
+    protocol = upgraded(snapshot.protocol, required_features(changed))
+    return Operation(name, parameters, snapshot, metadata=changed, protocol=protocol if protocol != snapshot.protocol else None)
+
+
+def _has_commit_times(metadata: Metadata) -> bool:
+    return metadata.configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true"
+
+
+def _remapped(metadata: Metadata, configuration: dict[str, str]) -> tuple[Metadata, dict[str, str]]:
+    before, after = metadata.column_mapping.mode, configuration[MODE_PROPERTY]
+    if after not in ("none", "name", "id"):
+        raise InvalidProperty(f"{MODE_PROPERTY} is {after!r}: use 'name' (or 'id' when a table is created)")
+    if before == after:
+        return metadata, configuration
+    if (before, after) != ("none", "name"):
+        raise InvalidProperty(
+            f"{MODE_PROPERTY} can change from 'none' to 'name' only, not from {before!r} to {after!r}: files depend on it"
+        )
+    schema, configuration = with_mapping(metadata.schema, configuration, keep_names=True)
+    return replace(metadata, schema=schema, schema_string=schema_to_json(schema)), configuration

@@ -1,0 +1,160 @@
+"""CONVERT: a folder of Parquet files becomes a table, without a file being copied. Partitions are read from Hive's folder names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake_core.delta.action import Protocol
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.definition import new_metadata
+from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
+from lake_core.delta.features import READER_VERSION, WRITER_VERSION, required_features, upgraded
+from lake_core.delta.log_segment import log_exists
+from lake_core.delta.operations.runner import Runner, run_here
+from lake_core.delta.partition_value import parse
+from lake_core.delta.path import encode_path
+from lake_core.delta.scan import DataFiles
+from lake_core.delta.schema import StructType, schema_from_arrow
+from lake_core.delta.schema_evolution import added
+from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves
+from lake_core.delta.transaction import Operation, partition_by_text
+from lake_core.store import ObjectStore
+from lake_core.store.object_file import open_object
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, now: int, run: Runner = run_here) -> Operation:
+    """Plan the first commit of a table over the Parquet files that lie in a store. `now`: milliseconds.
+
+    `partition_by`: the partition columns as the folders' names (`day=2024-01-01/`) spell them, in their order; with types if a
+    schema, else with types that fit the values; None takes what the folders' names have. Hidden files and folders (`_…`, `.…`)
+    are passed over. The schema is that of all files together. Raises TableAlreadyExists, ConvertFailed, SchemaMismatch,
+    UnsupportedType, CorruptDataFile.
+    """
+    if log_exists(store):
+        raise TableAlreadyExists(f"a table stands at {store.url()}: open it")
+    found = [meta for meta in store.list() if _is_data(meta.key)]
+    if not found:
+        raise ConvertFailed(f"no Parquet file lies at {store.url()}: nothing to convert. To begin an empty table: DeltaTable.create")
+    keys, sizes = [meta.key for meta in found], [meta.size for meta in found]
+    texts = [_partition_texts(key) for key in keys]
+    columns = _partition_columns(partition_by, keys, texts)
+    data = _data_schema(keys, run(_SchemaTask(store, keys, sizes), len(keys)))
+    both = {name.lower() for name in columns.names} & {name.lower() for name in data.names}
+    if both:
+        raise ConvertFailed(
+            f"column {min(both)!r} is in the files and in the folders' names: a table takes partition values from its log alone"
+        )
+    metadata = new_metadata(pa.schema([*data, *columns]), columns.names, {}, now)
+    leaves = indexed_leaves(metadata.arrow_schema, columns.names, {})
+    files = DataFiles(store, 0, keys, sizes, pa.table({}), data, data)
+    counted = run(_StatisticsTask(files, leaves), len(keys))
+    adds = [
+        AddFile(
+            encode_path(meta.key), {name: text[name] for name in columns.names}, meta.size, _milliseconds(meta.last_modified), stats, rows
+        )
+        for meta, text, (stats, rows) in zip(found, texts, counted, strict=True)
+    ]
+    parameters = {
+        "numFiles": str(len(adds)),
+        "partitionedBy": partition_by_text(columns.names),
+        "collectStats": "true",
+        "sourceFormat": "parquet",
+    }
+    protocol = upgraded(Protocol(READER_VERSION, WRITER_VERSION), required_features(metadata))
+    return Operation("CONVERT", parameters, None, {"numConvertedFiles": len(adds)}, adds=adds, protocol=protocol, metadata=metadata)
+
+
+def _is_data(key: str) -> bool:
+    return key.lower().endswith((".parquet", ".parq")) and not any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.split("/")
+    )
+
+
+def _partition_texts(key: str) -> dict[str, str | None]:
+    """The partition values that a file's folders spell, as the log spells them."""
+    texts: dict[str, str | None] = {}
+    for part in key.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals:
+            texts[unquote(name)] = None if value == _NULL else unquote(value)
+    return texts
+
+
+def _partition_columns(wanted: pa.Schema | Sequence[str] | None, keys: Sequence[str], texts: Sequence[dict[str, str | None]]) -> pa.Schema:
+    if isinstance(wanted, str):
+        raise SchemaMismatch(f"partition_by takes a list of columns: [{wanted!r}]")
+    names = list(texts[0]) if wanted is None else wanted.names if isinstance(wanted, pa.Schema) else list(wanted)
+    for key, text in zip(keys, texts, strict=True):
+        if list(text) != names:
+            raise ConvertFailed(
+                f"the folders of {key} spell the partition columns {list(text)}, not {names}: all files of a table are partitioned alike"
+            )
+    columns = wanted if isinstance(wanted, pa.Schema) else pa.schema([(name, _inferred([text[name] for text in texts])) for name in names])
+    for name in names:
+        parse(pa.array([text[name] for text in texts], pa.string()), columns.field(name).type, name)
+    return columns
+
+
+def _inferred(values: Sequence[str | None]) -> pa.DataType:
+    present = [value for value in values if value is not None]
+    if present and all(_INTEGER.fullmatch(value) for value in present):
+        return pa.int64()
+    if present and all(_DATE.fullmatch(value) for value in present):
+        return pa.date32()
+    return pa.string()
+
+
+def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema:
+    struct: StructType | None = None
+    for key, schema in zip(keys, schemas, strict=True):
+        try:
+            own = schema_from_arrow(pa.schema([child.with_nullable(True) for child in schema]))
+            struct = own if struct is None else added(struct, own)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"the files' schemas do not fit together, at {key}: {error}") from None
+    assert struct is not None
+    return struct.to_arrow()
+
+
+@dataclass(frozen=True, slots=True)
+class _SchemaTask:
+    store: ObjectStore
+    keys: Sequence[str]
+    sizes: Sequence[int]
+
+    def __call__(self, index: int) -> pa.Schema:
+        try:
+            file = pq.ParquetFile(open_object(self.store, self.keys[index], self.sizes[index]))
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptDataFile(f"{self.keys[index]} is no Parquet file ({error}): remove or mend it first") from None
+        # Spark's old timestamps (int96) are instants, though the file does not say so.
+        instants = {file.schema.column(n).path for n in range(len(file.schema)) if file.schema.column(n).physical_type == "INT96"}
+        fields = [pa.field(child.name, pa.timestamp("us", "UTC") if child.name in instants else child.type) for child in file.schema_arrow]
+        return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _StatisticsTask:
+    files: DataFiles
+    leaves: Sequence[Leaf]
+
+    def __call__(self, index: int) -> tuple[str, int]:
+        collector = StatisticsCollector(self.leaves)
+        for rows in self.files.batches(index):
+            collector.update(rows)
+        return collector.to_json(), collector.rows
+
+
+def _milliseconds(moment: dt.datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,242 @@
+"""OPTIMIZE: the same rows in fewer, or better sorted, files. Readers lose nothing, and writers that add rows are not in the way.
+
+Bin-packing puts small files of a partition together; Z-order sorts a partition's rows along a curve through several columns, so
+that a filter on any of them skips files.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.data_file import AddFile
+from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
+from lake_core.delta.numpy_arrays import integers, mask, numbers
+from lake_core.delta.operations.rewrite import on_partitions_only, sizes
+from lake_core.delta.operations.runner import Runner, run_here
+from lake_core.delta.row_rules import RowRules
+from lake_core.delta.row_writer import RowWriter
+from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.schema import resolve
+from lake_core.delta.skipping import matching_partitions
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.statistics import leaf_values
+from lake_core.delta.transaction import Operation
+from lake_core.expression import parse_predicate
+
+DEFAULT_TARGET = 128 << 20
+_TARGET_PROPERTY = "delta.targetFileSize"
+_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_DELETED_SHARE = 0.05
+"""Of a file's rows: if its deletion vector takes out more, the file is written anew though it is large."""
+
+
+def optimize(
+    snapshot: Snapshot,
+    now: int,
+    *,
+    where: str | None = None,
+    target_size: int | None = None,
+    zorder_by: Sequence[str] = (),
+    run: Runner = run_here,
+) -> Operation | None:
+    """Plan and write an OPTIMIZE. `now`: milliseconds; `target_size`: bytes of a file, `delta.targetFileSize` or 128 MiB by default.
+
+    `where`: only these partitions. Returns None where no file would get better. Raises InvalidPredicate, InvalidExpression,
+    SchemaMismatch, InvalidProperty and what reading and writing raise.
+    """
+    target = _target_size(snapshot, target_size)
+    schema = snapshot.metadata.arrow_schema
+    curve = tuple(resolve(name, schema)[0] for name in _names(zorder_by))
+    for path in curve:
+        if path[0] in snapshot.partition_columns:
+            raise SchemaMismatch(
+                f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is nothing to sort"
+            )
+    files = _chosen(snapshot, where)
+    groups = _by_partition(files, snapshot)
+    bins = [group for group in groups if len(group) > 1 or curve] if curve else _bins(files, groups, target)
+    if not bins:
+        return None
+    touched = files.take(integers(np.concatenate(bins)))
+    task = OptimizeTask(
+        open_data_files(Scan(snapshot, schema, None, files, schema)),
+        tuple(bins),
+        tuple(dict(files["partitionValues"][int(one[0])].as_py()) for one in bins),
+        tuple(max(1, round(int(numbers(files["size"])[one].sum()) / target)) for one in bins),
+        curve,
+        RowWriter(snapshot.store, snapshot.metadata, RowRules(), now),
+    )
+    adds = [add for part in run(task, len(bins)) for add in part]
+    metrics = {
+        "numRemovedFiles": len(touched),
+        "numRemovedBytes": sizes(touched),
+        "numAddedFiles": len(adds),
+        "numAddedBytes": sum(add.size for add in adds),
+    }
+    added = sorted(add.size for add in adds)
+    if added:
+        quartiles = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
+        metrics |= {name: added[int(share * (len(added) - 1))] for name, share in quartiles.items()}
+    parameters = {
+        "predicate": json.dumps([] if where is None else [where], ensure_ascii=False),
+        "zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False),
+    }
+    return Operation("OPTIMIZE", parameters, snapshot, metrics, adds=adds, removes=touched, read_files=touched, data_change=False)
+
+
+def _names(zorder_by: Sequence[str]) -> list[str]:
+    if isinstance(zorder_by, str):
+        raise SchemaMismatch(f"zorder_by takes a list of columns: [{zorder_by!r}]")
+    return list(zorder_by)
+
+
+def _target_size(snapshot: Snapshot, wanted: int | None) -> int:
+    if wanted is not None:
+        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
+            raise InvalidProperty(f"target_size is a number of bytes, not {wanted!r}")
+        return wanted
+    text = snapshot.metadata.configuration.get(_TARGET_PROPERTY)
+    if text is None:
+        return DEFAULT_TARGET
+    number = text.strip().lower().rstrip("bkmg")
+    unit = text.strip().lower()[len(number) :]
+    if not (number.strip().isdigit() and unit in _UNITS and int(number)):
+        raise InvalidProperty(f"{_TARGET_PROPERTY} is {text!r}: use bytes, or a size such as '128mb'")
+    return int(number) * _UNITS[unit]
+
+
+def _chosen(snapshot: Snapshot, where: str | None) -> pa.Table:
+    vectors = ["deletionVector", "stats"] if snapshot.has_deletion_vectors() else []
+    files = snapshot.files(["path", "partitionValues", "size", *vectors])
+    if where is None:
+        return files
+    predicate = parse_predicate(where, snapshot.metadata.arrow_schema)
+    if not on_partitions_only(predicate, snapshot.metadata):
+        known = ", ".join(snapshot.partition_columns) or "none"
+        raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {known})")
+    return files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
+
+
+def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.int64]]:
+    """The files' numbers, partition by partition, by ascending size."""
+    code = np.zeros(len(files), dtype=np.int64)
+    values = files["partitionValues"].combine_chunks()
+    for key in snapshot.metadata.partition_keys.values():
+        text = pc.map_lookup(values, pa.scalar(key), "first") if len(values) else pa.nulls(0, pa.string())
+        indices = numbers(text.dictionary_encode(null_encoding="encode").indices)
+        code = np.unique(code * (int(indices.max(initial=0)) + 1) + indices, return_inverse=True)[1]
+    order = np.lexsort((numbers(files["size"]), code))
+    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    return [order[start:stop] for start, stop in zip(starts, [*starts[1:], len(order)], strict=True)]
+
+
+def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int) -> list[npt.NDArray[np.int64]]:
+    """Files to put together: as many small ones as come up to the target, and alone those that hold many deleted rows."""
+    size, holey = numbers(files["size"]), _holey(files)
+    bins: list[npt.NDArray[np.int64]] = []
+    for group in groups:
+        small = group[size[group] < target]
+        total = np.cumsum(size[small])
+        start = 0
+        while start < len(small):
+            before = total[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(total, before + target, side="right")))
+            if stop - start > 1 or holey[small[start]]:
+                bins.append(small[start:stop])
+            start = stop
+        bins += [np.array([number]) for number in group[size[group] >= target] if holey[number]]
+    return bins
+
+
+def _holey(files: pa.Table) -> npt.NDArray[np.bool_]:
+    if "deletionVector" not in files.column_names:
+        return np.zeros(len(files), dtype=bool)
+    from lake_core.delta.skipping import num_records
+
+    gone = pc.fill_null(pc.struct_field(files["deletionVector"], ["cardinality"]), 0)
+    rows = pc.fill_null(num_records(files["stats"]), 0)
+    return numbers(gone) > numbers(rows) * _DELETED_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeTask:
+    """Writes the rows of each bin of files anew. Picklable."""
+
+    files: DataFiles
+    bins: tuple[npt.NDArray[np.int64], ...]
+    """Numbers of files of one partition each."""
+    values: tuple[dict[str, str | None], ...]
+    """The partition values of each bin, as the log spells them."""
+    outputs: tuple[int, ...]
+    """Into how many files each bin is written, if it is sorted."""
+    curve: tuple[tuple[str, ...], ...]
+    writer: RowWriter
+
+    def __call__(self, index: int) -> list[AddFile]:
+        values = self.values[index]
+        if not self.curve:
+            return self.writer.files().write_one(self._rows(index, self.files), values)
+        return list(self._sorted(index, values))
+
+    def _rows(self, index: int, files: DataFiles) -> Iterator[pa.Table]:
+        for number in self.bins[index]:
+            yield from files.batches(int(number))
+
+    def _sorted(self, index: int, values: dict[str, str | None]) -> Iterator[AddFile]:
+        """Two passes: the first ranks all rows by the curve's columns, the second deals them out to the files that they belong in."""
+        keys = [leaf_values(rows, path) for rows in self._rows(index, self.files) for path in self.curve]
+        width = len(self.curve)
+        if not keys:
+            return
+        place = np.argsort(
+            z_values([pa.chunked_array([c for column in keys[n::width] for c in column.chunks]) for n in range(width)]), kind="stable"
+        )
+        rank = np.empty(len(place), dtype=np.int64)
+        rank[place] = np.arange(len(place))
+        count = min(self.outputs[index], max(1, len(place)))
+        share = -(-len(place) // count) or 1
+        with tempfile.TemporaryDirectory(prefix="lake-zorder-") as folder, ExitStack() as open_files:
+            spills: dict[int, pa.ipc.RecordBatchFileWriter] = {}
+            ranks: dict[int, list[npt.NDArray[np.int64]]] = {}
+            start = 0
+            for rows in self._rows(index, self.files):
+                own = rank[start : start + rows.num_rows]
+                start += rows.num_rows
+                for output in np.unique(own // share):
+                    hit = own // share == output
+                    part = rows.filter(mask(hit))
+                    if output not in spills:
+                        sink = open_files.enter_context(pa.OSFile(str(Path(folder) / str(output)), "wb"))
+                        spills[output] = open_files.enter_context(pa.ipc.new_file(sink, part.schema))
+                        ranks[output] = []
+                    spills[output].write_table(part)
+                    ranks[output].append(own[hit])
+            open_files.pop_all().close()
+            for output in sorted(spills):
+                with pa.memory_map(str(Path(folder) / str(output))) as source:
+                    part = pa.ipc.open_file(source).read_all()
+                    order = np.argsort(np.concatenate(ranks[output]))
+                    yield from self.writer.files().write_one([part.take(integers(order))], values)
+
+
+def z_values(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.uint64]:
+    """A number for each row that orders rows along a Z-shaped curve: the bits of the columns' ranks in turn. Nulls come last."""
+    bits = min(16, 64 // len(columns)) if len(columns) <= 64 else 1
+    total = np.zeros(len(columns[0]), dtype=np.uint64)
+    for number, column in enumerate(columns[:64]):
+        ranks = numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.uint64)
+        highest = int(ranks.max(initial=1))
+        scaled = (ranks - 1) * ((1 << bits) - 1) // max(1, highest - 1)
+        for bit in range(bits):
+            total |= ((scaled >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * len(columns) + len(columns) - 1 - number)
+    return total

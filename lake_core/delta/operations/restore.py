@@ -1,0 +1,95 @@
+"""RESTORE: the table as it was at an earlier version, as a new version. Markers go back too, so that what they marked can run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.action import SetTransaction
+from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.conflict import Reads
+from lake_core.delta.errors import DataFileMissing
+from lake_core.delta.features import supported_features, upgraded
+from lake_core.delta.operations.rewrite import check_not_append_only, sizes
+from lake_core.delta.path import data_keys
+from lake_core.delta.replay import file_key
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+_FEW = 64
+NEVER = -1
+"""The version of a marker that was not set yet at the restored version."""
+
+
+def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
+    """Plan the way back to an earlier snapshot of the same table. `now`: milliseconds. Returns None where nothing differs.
+
+    Schema and properties go back, the protocol does not. Raises AppendOnlyTable, and DataFileMissing where a file of that version
+    was vacuumed.
+    """
+    check_not_append_only(snapshot)
+    names = [name for name, _ in ADD_FIELDS]
+    current, wanted = snapshot.files(names), target.files(names)
+    current_keys, wanted_keys = file_key(current), file_key(wanted)
+    removes = current.filter(pc.invert(pc.is_in(current_keys, value_set=wanted_keys)))
+    restored = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=current_keys)))
+    _check_present(snapshot.store, restored, target.version)
+    markers = _markers(snapshot, target, now)
+    metadata = target.metadata if target.metadata != snapshot.metadata else None
+    protocol = upgraded(snapshot.protocol, supported_features(target.protocol) if metadata is not None else ())
+    if not (len(removes) or len(restored) or markers or metadata is not None):
+        return None
+    metrics = {
+        "numRestoredFiles": len(restored),
+        "numRemovedFiles": len(removes),
+        "restoredFilesSize": sizes(restored),
+        "removedFilesSize": sizes(removes),
+        "tableSizeAfterRestore": sizes(wanted),
+        "numOfFilesAfterRestore": len(wanted),
+    }
+    return Operation(
+        "RESTORE",
+        {"version": str(target.version)},
+        snapshot,
+        metrics,
+        restored=restored,
+        removes=removes,
+        reads=Reads.WHOLE_TABLE,
+        markers=markers,
+        metadata=metadata,
+        protocol=protocol if protocol != snapshot.protocol else None,
+    )
+
+
+def _markers(snapshot: Snapshot, target: Snapshot, now: int) -> Sequence[SetTransaction]:
+    """The markers that differ, as they were."""
+    then = dict(zip(*target.transactions().select(["appId", "version"]).to_pydict().values(), strict=True))
+    current = dict(zip(*snapshot.transactions().select(["appId", "version"]).to_pydict().values(), strict=True))
+    changed = {app_id: then.get(app_id, NEVER) for app_id, version in current.items() if then.get(app_id, NEVER) != version}
+    return [SetTransaction(app_id, version, now) for app_id, version in changed.items()]
+
+
+def _check_present(store: ObjectStore, files: pa.Table, version: int) -> None:
+    keys = data_keys(files["path"], store).to_pylist()
+    if len(keys) <= _FEW:
+        missing = [key for key in keys if not _exists(store, key)]
+    else:
+        present = {meta.key for meta in store.list()}
+        missing = [key for key in keys if key not in present]
+    if missing:
+        raise DataFileMissing(
+            f"version {version} cannot be restored: {len(missing)} of its data files are gone, e.g. {missing[0]}. They were vacuumed; "
+            f"restore a later version, or bring them back from a backup"
+        )
+
+
+def _exists(store: ObjectStore, key: str) -> bool:
+    try:
+        store.head(key)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,234 @@
+"""VACUUM: data files that no reader can need any more are deleted. The log is not touched.
+
+A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. A file that no commit in
+the log names (an orphan: a writer died, or is still writing) goes when the file is older than the retention: by the store's clock
+and by the time in its name, whichever is later. `full` finds both by listing the table's folder, `lite` the first by the log alone.
+Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.commit_file import parse_run, read_commit_info, single_actions
+from lake_core.delta.data_file import CHANGES_FOLDER
+from lake_core.delta.deletion_vector import vector_keys
+from lake_core.delta.errors import PathOutsideTable, UnsafeRetention
+from lake_core.delta.log_segment import LOG_FOLDER, commit_key, list_log
+from lake_core.delta.numpy_arrays import booleans, mask
+from lake_core.delta.path import data_key, data_keys
+from lake_core.delta.properties import deleted_file_retention_ms
+from lake_core.delta.snapshot import Snapshot
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+
+_TIME_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
+_DELETE_AT_ONCE = 1000
+_DAY = 86_400
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumResult:
+    """What a vacuum deleted, or would delete."""
+
+    files: pa.Array
+    """Their keys, relative to the table's root."""
+    bytes: int | None
+    """Their size; None where the log alone was looked at, which does not always tell."""
+    dry_run: bool
+
+
+def vacuum(
+    snapshot: Snapshot,
+    now: int,
+    *,
+    retention: dt.timedelta | None,
+    mode: Literal["full", "lite"],
+    dry_run: bool,
+    allow_unsafe: bool,
+) -> VacuumResult:
+    """Delete what the latest snapshot of a table no longer needs. `now`: milliseconds.
+
+    `retention`: `delta.deletedFileRetentionDuration` (a week) by default. Raises UnsafeRetention for a shorter one unless
+    `allow_unsafe`, and the store's errors.
+    """
+    kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
+    cutoff = now - kept_ms
+    size, last = None, -1
+    if mode == "full":
+        files, size = _by_listing(snapshot, cutoff)
+    elif mode == "lite":
+        files, last = _by_log(snapshot, cutoff)
+    else:
+        raise ValueError(f"mode is 'full' or 'lite', not {mode!r}")
+    if not dry_run:
+        for start in range(0, len(files), _DELETE_AT_ONCE):
+            snapshot.store.delete(files[start : start + _DELETE_AT_ONCE].to_pylist())
+        if mode == "full":
+            # Files that a store keeps while it writes are younger than a day by its own clock, whatever the table's clock says.
+            snapshot.store.sweep(min(cutoff / 1000, time.time() - _DAY))
+        if last >= 0:
+            _note(snapshot.store, last)
+    return VacuumResult(files, size, dry_run)
+
+
+def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | None, allow_unsafe: bool) -> int:
+    own = deleted_file_retention_ms(snapshot.metadata.configuration)
+    if retention is None:
+        if own is None:
+            raise UnsafeRetention("the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property anew")
+        return own
+    if not isinstance(retention, dt.timedelta) or retention < dt.timedelta():
+        raise ValueError(f"retention is a timedelta from 0 up, such as timedelta(days=7), not {retention!r}")
+    wanted = int(retention.total_seconds() * 1000)
+    if not allow_unsafe and (own is None or wanted < own):
+        kept = "unknown" if own is None else dt.timedelta(milliseconds=own)
+        raise UnsafeRetention(
+            f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions and writers that are under "
+            f"way could lose files. Pass a longer one, or allow_unsafe=True if nobody else uses the table now"
+        )
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """The files that the latest version, or a reader of one that is not older than the cutoff, may open."""
+
+    keys: pa.ChunkedArray
+    names: frozenset[str]
+    """Of those that the log spells as lying elsewhere: it may be this very folder, by another name."""
+
+    def contains(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        found = _flags(pc.is_in(_composed(keys), value_set=_composed(self.keys)))
+        if self.names:
+            found |= np.array([key.rsplit("/", 1)[-1] in self.names for key in keys.to_pylist()], dtype=bool)
+        return found
+
+
+def _needed(snapshot: Snapshot, cutoff: int) -> _Needed:
+    store = snapshot.store
+    vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
+    live = snapshot.files(["path", *vectors])
+    tombstones = snapshot.tombstones()
+    recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    names: set[str] = set()
+    keys = [_inside(paths, store, names) for paths in (live["path"], recent["path"])]
+    vector_files = pa.array(sorted(vector_keys(live, store) | vector_keys(recent, store)), pa.string())
+    return _Needed(pa.chunked_array([*(chunk for key in keys for chunk in key.chunks), vector_files], pa.string()), frozenset(names))
+
+
+def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None = None) -> pa.ChunkedArray:
+    """The keys of those paths that lie under the table's root. The last names of the others are put into `outside`."""
+    try:
+        return data_keys(paths, store)
+    except PathOutsideTable:
+        found = []
+        for path in paths.to_pylist():
+            try:
+                found.append(data_key(path, store))
+            except PathOutsideTable:
+                if outside is not None:
+                    outside.add(unquote(path).rsplit("/", 1)[-1])
+        return pa.chunked_array([pa.array(found, pa.string())])
+
+
+def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Keys so that those are equal which a store takes for the same."""
+    return pc.utf8_normalize(keys, form="NFC")
+
+
+def _flags(answer: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    return booleans(answer)
+
+
+def _by_listing(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
+    # Listed before the log is looked at: what is committed in between is then known to be needed.
+    listed = [(meta.key, meta.size, _age(meta.key, meta.last_modified)) for meta in snapshot.store.list() if not _is_hidden(meta.key)]
+    snapshot = snapshot.refreshed()
+    keys = pa.array([key for key, _, _ in listed], pa.string())
+    size = np.array([size for _, size, _ in listed], dtype=np.int64)
+    last = np.array([last for _, _, last in listed], dtype=np.int64)
+    if not len(keys):
+        return keys, 0
+    tombstones = snapshot.tombstones()
+    expired = tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    known = _flags(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
+    gone = ~_needed(snapshot, cutoff).contains(keys) & (known | (last <= cutoff))
+    return keys.filter(mask(gone)), int(size[gone].sum())
+
+
+def _age(key: str, put: dt.datetime) -> int:
+    """When a file was last touched, in milliseconds since the epoch: by the store, or by the time in its name if that is later."""
+    named = _TIME_UUID.search(key.rsplit("/", 1)[-1])
+    found = int(put.timestamp() * 1000)
+    return found if named is None else max(found, uuid.UUID(named[0]).int >> 80)
+
+
+def _is_hidden(key: str) -> bool:
+    """Whether a key is none of the table's data: the log, and what other tools keep under names of `_` and `.`."""
+    if key.startswith(CHANGES_FOLDER):
+        key = key[len(CHANGES_FOLDER) :]
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.split("/"))
+
+
+def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
+    """The keys that removes and change data older than the cutoff name, and the last version that was gone through."""
+    store = snapshot.store
+    removed: list[pa.ChunkedArray] = []
+    changes: list[str] = []
+    done = last = _noted(store)
+    if done < 0:
+        tombstones = snapshot.tombstones()
+        removed.append(tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))["path"])
+    for version, data in _commits_until(snapshot, done, cutoff):
+        removed.append(parse_run([(version, data)], list(snapshot.metadata.partition_keys.values()), None).removes["path"])
+        changes += [body["path"] for body in single_actions(version, data, "cdc") if isinstance(body.get("path"), str)]
+        last = version
+    paths = pa.chunked_array([chunk for one in removed for chunk in one.chunks] + [pa.array(changes, pa.string())], pa.string())
+    keys = _inside(paths, store).unique()
+    young = np.array([_age(key, _EPOCH) > cutoff for key in keys.to_pylist()], dtype=bool)
+    return keys.filter(mask(~_needed(snapshot.refreshed(), cutoff).contains(keys) & ~young)), last
+
+
+def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tuple[int, bytes]]:
+    """The commits after a version, as long as they are older than the cutoff: by the store, and by what they say themselves."""
+    commits = list_log(snapshot.store, end=snapshot.version).commits
+    for version in sorted(commits):
+        if not after < version <= snapshot.version:
+            continue
+        try:
+            data = bytes(snapshot.store.get(commit_key(version)))
+        except NotFound:
+            continue
+        own = read_commit_info(version, data).get("timestamp")
+        if max(int(commits[version].timestamp() * 1000), own if type(own) is int else 0) > cutoff:
+            return
+        yield version, data
+
+
+def _noted(store: ObjectStore) -> int:
+    """The last version that an earlier vacuum by the log went through; -1 for none."""
+    try:
+        found = json.loads(store.get(_LAST_VACUUM)).get("latestCommitVersionOutsideOfRetentionWindow")
+    except (NotFound, ValueError, AttributeError):
+        return -1
+    return found if type(found) is int else -1
+
+
+def _note(store: ObjectStore, version: int) -> None:
+    store.put(_LAST_VACUUM, json.dumps({"latestCommitVersionOutsideOfRetentionWindow": version}).encode())

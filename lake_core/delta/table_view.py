@@ -1,0 +1,215 @@
+"""The reading half of a table: a handle on one snapshot, its rows, files, history and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Self, TypeAlias
+
+import pyarrow as pa
+
+from lake_core.delta import scan
+from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.action_fields import PARTITION_VALUES
+from lake_core.delta.changes import Bound, read_changes
+from lake_core.delta.clock import Clock, system_clock
+from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
+from lake_core.delta.detail import TableDetail, table_detail
+from lake_core.delta.errors import SchemaMismatch
+from lake_core.delta.history import history
+from lake_core.delta.log_segment import log_exists
+from lake_core.delta.numpy_arrays import texts
+from lake_core.delta.path import data_keys, locate_all, open_roots
+from lake_core.delta.row_rules import constraints
+from lake_core.delta.skipping import num_records
+from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.store import ObjectStore, open_store
+
+Location: TypeAlias = "str | PathLike[str] | ObjectStore"
+
+
+class TableView:
+    """A table as one snapshot shows it."""
+
+    def __init__(self, snapshot: Snapshot, clock: Clock) -> None:
+        self._snapshot, self._clock = snapshot, clock
+
+    @classmethod
+    def open(
+        cls,
+        url_or_store: Location,
+        *,
+        version: int | None = None,
+        timestamp: Instant | None = None,
+        allowed_roots: Sequence[Location] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """The table at `version`, or the last one committed at or before `timestamp`; the latest by default.
+
+        A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
+        A log may name data files outside of the table's own root (that of a shallow clone does): they are read from folders
+        under the `allowed_roots` only.
+
+        Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, UnsupportedReaderFeature, and the
+        Missing… and Malformed… errors.
+        """
+        if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+            raise ValueError(f"a version is a whole number, not {version!r}")
+        if timestamp is not None:
+            if version is not None:
+                raise ValueError("a table is opened at a version or at a timestamp, not at both")
+            parse_instant(timestamp)
+        store = store_at(url_or_store, storage_options)
+        options = storage_options or store.storage_options
+        roots = open_roots(allowed_roots, options)
+        snapshot = load_snapshot(store, version, allowed_roots=roots)
+        if timestamp is not None:
+            stood = CommitTimes(snapshot).version_at(timestamp)
+            snapshot = snapshot if stood == snapshot.version else load_snapshot(store, stood, allowed_roots=roots)
+        return cls(snapshot, clock or system_clock)
+
+    @classmethod
+    def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
+        """Whether a Delta log with a commit or a checkpoint stands at the location."""
+        return log_exists(store_at(url_or_store, storage_options))
+
+    @property
+    def version(self) -> int:
+        """The version that this handle shows."""
+        return self._snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, partition columns included; timestamps in microseconds, UTC."""
+        return self._snapshot.metadata.arrow_schema
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._snapshot.metadata
+
+    @property
+    def protocol(self) -> Protocol:
+        return self._snapshot.protocol
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table properties, unknown ones included."""
+        return dict(self._snapshot.metadata.configuration)
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store at the table's root."""
+        return self._snapshot.store
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that this handle shows."""
+        return self._snapshot
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the table was created and nothing else: the state in which a crash of its first writer leaves it."""
+        return self.version == 0 and not len(self._snapshot.files(["path"]))
+
+    def refresh(self) -> Self:
+        """Move to the latest version; returns the handle itself."""
+        self._snapshot = self._snapshot.refreshed()
+        return self
+
+    def files(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The data files: path (relative to the root, decoded; a URL where it lies elsewhere), size (bytes),
+        modification_time (milliseconds), partition_values, num_records (null where unknown), stats (JSON). `columns` picks some of
+        them, which is faster.
+        """
+        wanted = list(_FILE_COLUMNS) if columns is None else list(columns)
+        unknown = [name for name in wanted if name not in _FILE_COLUMNS]
+        if unknown:
+            raise SchemaMismatch(f"files() has no column {unknown[0]!r}; there are {', '.join(_FILE_COLUMNS)}")
+        found = self._snapshot.files(list(dict.fromkeys(_FILE_COLUMNS[name] for name in wanted)))
+        arrays = []
+        for name in wanted:
+            column = found[_FILE_COLUMNS[name]]
+            if name == "path":
+                column = self._paths(column)
+            elif name == "num_records":
+                column = num_records(column)
+            arrays.append(column)
+        return pa.Table.from_arrays(arrays, schema=pa.schema([(name, _FILE_TYPES[name]) for name in wanted]))
+
+    def _paths(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
+        if not self._snapshot.allowed_roots:
+            return data_keys(paths, self.store)
+        keys, elsewhere = locate_all(paths, self._snapshot.roots)
+        return pa.chunked_array([texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])])
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
+
+        Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
+        """
+        return scan.read_rows(scan.plan_scan(self._snapshot, columns, where))
+
+    def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+        """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
+        return scan.stream_rows(scan.plan_scan(self._snapshot, columns, where))
+
+    def changes(
+        self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> pa.RecordBatchReader:
+        """What the versions `start` to `end` changed, both included (`end`: this handle's version by default): the change data feed.
+
+        The table's columns (or those of `columns`), then `_change_type` (insert, delete, update_preimage, update_postimage),
+        `_commit_version` and `_commit_timestamp`, for which `where` (Spark SQL over all of these) is true; in the order of the
+        versions. Columns are those of the last version, all nullable: what earlier ones lack is null. A timestamp stands for the
+        versions committed at or after it (`start`), at or before it (`end`).
+
+        Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it is read
+        also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened between the first
+        and the last version, the first two.
+        """
+        return read_changes(self._snapshot, start, end, columns, where)
+
+    def txn_version(self, app_id: str) -> int | None:
+        """The version that an application recorded last in this snapshot."""
+        return self._snapshot.transaction_version(app_id)
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits up to this version, newest first: `version`, `timestamp` (when it was committed, in milliseconds since
+        the epoch) and the other fields of their commitInfo."""
+        return history(self._snapshot, limit)
+
+    def detail(self) -> TableDetail:
+        """What the table is: its definition, protocol and size, at this version."""
+        return table_detail(self._snapshot)
+
+    @property
+    def constraints(self) -> dict[str, str]:
+        """The CHECK constraints: SQL by name."""
+        return constraints(self._snapshot.metadata)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.store.url()!r}, version={self.version})"
+
+
+_FILE_COLUMNS: Mapping[str, str] = {
+    "path": "path",
+    "size": "size",
+    "modification_time": "modificationTime",
+    "partition_values": "partitionValues",
+    "num_records": "stats",
+    "stats": "stats",
+}
+_FILE_TYPES: Mapping[str, pa.DataType] = {
+    "path": pa.string(),
+    "size": pa.int64(),
+    "modification_time": pa.int64(),
+    "partition_values": PARTITION_VALUES,
+    "num_records": pa.int64(),
+    "stats": pa.string(),
+}
+
+
+def store_at(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:
+    """The store at a location; a store is taken as it is."""
+    return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
