@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
-from lake_core.delta.action_fields import ADD_FIELDS, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE_FIELDS, TRANSACTION_FIELDS
+from lake_core.delta.action_fields import (
+    ADD_FIELDS,
+    DOMAIN_METADATA,
+    METADATA,
+    PARTITION_VALUES,
+    PROTOCOL,
+    REMOVE_FIELDS,
+    TRANSACTION_FIELDS,
+)
 from lake_core.delta.errors import CorruptCheckpoint
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
-from lake_core.delta.numpy_arrays import booleans
+from lake_core.delta.numpy_arrays import booleans, integers, mask
 from lake_core.delta.struct_statistics import stats_json
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
@@ -29,6 +38,11 @@ from lake_core.store.object_file import open_object
 _ACTIONS = ("add", "remove", "txn", "metaData", "protocol", "domainMetadata", "sidecar")
 _DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What reading a file that is no checkpoint may end in, somewhere below: its columns can be anything."""
+
+_BATCH_ROWS = 1 << 16
+
+FileFilter: TypeAlias = Callable[[pa.Table], "npt.NDArray[np.bool_]"]
+"""Tells which of some files are wanted, from their `partitionValues`."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -92,10 +106,10 @@ class Checkpoint:
         return self._transactions
 
     @_damage_told
-    def adds(self, columns: Sequence[str]) -> pa.Table:
-        """The add actions with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""
+    def adds(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
+        """The add actions for which `only` is true, with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""
         fields = [(name, kind) for name, kind in ADD_FIELDS if name in columns]
-        return self._rows("add", "path", fields, [*self._top_files(), *self._sidecar_files()])
+        return self._rows("add", "path", fields, [*self._top_files(), *self._sidecar_files()], only)
 
     @_damage_told
     def removes(self) -> pa.Table:
@@ -109,7 +123,11 @@ class Checkpoint:
         if self._vectors is None:
             name = "add.deletionVector.storageType"
             files = [file for file in [*self._top_files(), *self._sidecar_files()] if name in _leaves(file)]
-            kinds = [pc.struct_field(self._read(file, [name])["add"], ["deletionVector", "storageType"]) for file in files]
+            kinds = (
+                pc.struct_field(struct, ["deletionVector", "storageType"])
+                for file in files
+                for struct in self._structs(file, [name], "add")
+            )
             self._vectors = any(kind.null_count < len(kind) for kind in kinds)
         return self._vectors
 
@@ -119,9 +137,9 @@ class Checkpoint:
         tags: dict[str, dict[str, str | None]] = {}
         for file in [*self._top_files(), *self._sidecar_files()]:
             if any(leaf.startswith("add.tags.") for leaf in _leaves(file)):
-                struct = self._read(file, ["add.path", "add.tags"])["add"].combine_chunks()
-                chosen = struct.filter(pc.struct_field(struct, ["tags"]).is_valid())
-                tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
+                for struct in self._structs(file, ["add.path", "add.tags"], "add"):
+                    chosen = struct.filter(pc.struct_field(struct, ["tags"]).is_valid())
+                    tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
         return tags
 
     def _top_files(self) -> list[pq.ParquetFile]:
@@ -148,36 +166,83 @@ class Checkpoint:
                 f"checkpoint file {key} cannot be read ({error}). Delete it if the commits that it covers exist"
             ) from None
 
-    def _read(self, file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    def _checked(self, read: Callable[[], Any]) -> Any:
+        """What a read of a file's columns gives, once it was found to be what it claims."""
         try:
-            table = file.read(columns=list(columns))
-            table.validate(full=True)
+            table = read()
+            if table is not None:
+                table.validate(full=True)
             return table
         except NotFound as error:
             raise CorruptCheckpoint(f"checkpoint file {error.key} is gone: the log was cleaned up while it was read") from None
         except (pa.ArrowException, OSError, ValueError) as error:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
 
+    def _structs(self, file: pq.ParquetFile, columns: Sequence[str], action: str) -> Iterator[pa.StructArray]:
+        """The column of an action, in pieces: most rows are of other actions, and whole columns of theirs would fill memory."""
+        for group in range(file.num_row_groups):
+            yield from self._group_structs(file, group, columns, action)
+
+    def _group_structs(self, file: pq.ParquetFile, group: int, columns: Sequence[str], action: str) -> Iterator[pa.StructArray]:
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=list(columns), use_threads=False)
+        while (batch := self._checked(functools.partial(next, batches, None))) is not None:
+            yield batch.column(action)
+
+    def _wanted(self, file: pq.ParquetFile, columns: Sequence[str], only: FileFilter) -> Iterator[pa.StructArray]:
+        """The add column, without files for which `only` is false. Row group by row group, and of the columns a batch at a time."""
+        for group in range(file.num_row_groups):
+            struct = self._checked(functools.partial(file.read_row_group, group, columns=["add.partitionValues"]))["add"].combine_chunks()
+            if not _has(struct.type, "partitionValues"):
+                raise ValueError("it has no column add.partitionValues")
+            values = _as_type(pc.struct_field(struct, ["partitionValues"]), PARTITION_VALUES)
+            rows = np.flatnonzero(booleans(values.is_valid()))
+            keep = np.full(len(values), True)
+            if len(rows):
+                known = values.slice(int(rows[0]), len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else values.take(integers(rows))
+                keep[rows] = only(pa.table({"partitionValues": known}))
+            if not keep[rows].any() and struct.null_count == len(struct) - len(rows):
+                continue
+            first = 0
+            for part in self._group_structs(file, group, columns, "add"):
+                yield part.filter(mask(keep[first : first + len(part)]))
+                first += len(part)
+            if first != len(keep):
+                raise ValueError(f"its columns hold {first} and {len(keep)} rows")
+
     def _singles(self, action: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for file in self._top_files():
             leaves = [leaf for leaf in _leaves(file) if leaf.startswith(f"{action}.")]
             if leaves:
-                column = self._read(file, leaves)[action].combine_chunks()
-                found += [_plain(row, column.type) for row in column.drop_null().to_pylist()]
+                for column in self._structs(file, leaves, action):
+                    if column.null_count < len(column):
+                        found += [_plain(row, column.type) for row in column.drop_null().to_pylist()]
         return found
 
-    def _rows(self, action: str, key: str, fields: Sequence[tuple[str, pa.DataType]], files: Sequence[pq.ParquetFile]) -> pa.Table:
+    def _rows(
+        self,
+        action: str,
+        key: str,
+        fields: Sequence[tuple[str, pa.DataType]],
+        files: Sequence[pq.ParquetFile],
+        only: FileFilter | None = None,
+    ) -> pa.Table:
         schema = pa.schema(list(fields))
         tables = []
         for file in files:
             leaves = _leaves(file)
             if any(leaf.startswith(f"{action}.") for leaf in leaves):
-                tables.append(self._file_rows(file, leaves, action, key, fields))
+                tables.append(self._file_rows(file, leaves, action, key, fields, only))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def _file_rows(
-        self, file: pq.ParquetFile, leaves: Sequence[str], action: str, key: str, fields: Sequence[tuple[str, pa.DataType]]
+        self,
+        file: pq.ParquetFile,
+        leaves: Sequence[str],
+        action: str,
+        key: str,
+        fields: Sequence[tuple[str, pa.DataType]],
+        only: FileFilter | None,
     ) -> pa.Table:
         wanted = [f"{action}.{name}" for name, _ in fields]
         if f"{action}.{key}" not in wanted:
@@ -185,9 +250,8 @@ class Checkpoint:
         parsed_stats = action == "add" and "add.stats" in wanted and "add.stats" not in leaves
         if parsed_stats:
             wanted.append("add.stats_parsed")
-        table = self._read(file, wanted)
         chunks = []
-        for struct in table[action].chunks:
+        for struct in self._structs(file, wanted, action) if only is None else self._wanted(file, wanted, only):
             # A struct column of an action may be null as a whole, or (older writers) have all of its fields null.
             if not _has(struct.type, key):
                 raise CorruptCheckpoint(f"the checkpoint of version {self.version} has {action} actions, but no column {action}.{key}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS, TRANSACTION_FIELDS
-from lake_core.delta.checkpoint import Checkpoint
+from lake_core.delta.checkpoint import Checkpoint, FileFilter
 from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.numpy_arrays import integers, mask, numbers
 
@@ -28,14 +28,21 @@ def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
     return pc.coalesce(pc.binary_join_element_wise(*parts, "\x00"), path)
 
 
-def live_files(checkpoint: Checkpoint | None, runs: Sequence[CommitRun], columns: Sequence[str], *, vectors: bool) -> pa.Table:
-    """The add actions in force, with these of their fields. `vectors`: whether any file may have a deletion vector."""
-    wanted = _with_key(columns, vectors)
+def live_files(
+    checkpoint: Checkpoint | None, runs: Sequence[CommitRun], columns: Sequence[str], *, vectors: bool, only: FileFilter | None = None
+) -> pa.Table:
+    """The add actions in force, with these of their fields; of those for which `only` is true.
+
+    `vectors`: whether any file may have a deletion vector.
+    """
+    wanted = [*_with_key(columns, vectors), *(["partitionValues"] if only else [])]
     schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in wanted])
     tail, seen = _latest(runs, schema.names, adds=True)
+    if len(tail) and only:
+        tail = tail.filter(mask(only(tail)))
     tables = [tail.cast(schema)] if len(tail) else []
     if checkpoint is not None:
-        tables.insert(0, _without(checkpoint.adds(schema.names), seen))
+        tables.insert(0, _without(checkpoint.adds(schema.names, only), seen))
     table = pa.concat_tables(tables) if tables else schema.empty_table()
     return table.select([name for name, _ in ADD_FIELDS if name in columns])
 
@@ -98,8 +105,12 @@ def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
 def _without(table: pa.Table, seen: pa.ChunkedArray) -> pa.Table:
     if not len(seen) or not len(table):
         return table
-    overruled = pc.is_in(file_key(table), value_set=seen)
-    return table.filter(pc.invert(overruled)) if pc.any(overruled).as_py() else table
+    # Batch by batch: those that hold none of the few are not copied.
+    kept = []
+    for batch in table.to_batches():
+        overruled = pc.is_in(file_key(pa.Table.from_batches([batch])), value_set=seen)
+        kept.append(batch.filter(pc.invert(overruled).combine_chunks()) if pc.any(overruled).as_py() else batch)
+    return pa.Table.from_batches(kept, schema=table.schema)
 
 
 def _with_key(columns: Sequence[str], vectors: bool) -> list[str]:

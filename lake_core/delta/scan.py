@@ -18,7 +18,7 @@ from lake_core.delta.deletion_vector import deleted_rows
 from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.path import locate_all
-from lake_core.delta.skipping import partition_table, skip
+from lake_core.delta.skipping import partition_filter, partition_table, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
 from lake_core.expression import Predicate, columns, matching, parse_predicate
@@ -51,7 +51,8 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | N
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column: partition values alone often decide.
     optional = {"stats": not named <= set(snapshot.partition_columns), "deletionVector": snapshot.has_deletion_vectors()}
-    files = snapshot.files(["path", "partitionValues", "size", *(name for name, needed in optional.items() if needed)])
+    only = None if predicate is None else partition_filter(predicate, snapshot.metadata)
+    files = snapshot.files(["path", "partitionValues", "size", *(name for name, needed in optional.items() if needed)], only)
     read = schema
     if predicate is not None:
         files = files.filter(mask(skip(files, predicate, snapshot.metadata)))

@@ -55,14 +55,51 @@ def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str]
     values = files["partitionValues"].combine_chunks()
     typed = []
     for name in chosen:
-        text = pc.map_lookup(values, pa.scalar(keys[name]), "first") if len(values) else pa.nulls(0, pa.string())
-        typed.append(partition_value.parse(text, schema.field(name).type, name))
+        typed.append(partition_value.parse(_lookup(values, keys[name]), schema.field(name).type, name))
     return pa.Table.from_arrays(typed, schema=pa.schema([pa.field(name, schema.field(name).type) for name in chosen]))
+
+
+def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
+    """The value of one key in each map."""
+    if not len(maps):
+        return pa.nulls(0, pa.string())
+    offsets = numbers(maps.offsets)
+    first, width = int(offsets[0]), int(offsets[1] - offsets[0])
+    names = maps.keys.slice(first, width).to_pylist()
+    # Mostly all maps hold the same keys in the same order, and the values of one stand at even distances.
+    if not maps.null_count and key in names and (np.diff(offsets) == width).all():
+        place = names.index(key)
+        chosen = None if width == 1 else integers(np.arange(first + place, int(offsets[-1]), width))
+        found, values = (column.slice(first, len(maps)) if chosen is None else column.take(chosen) for column in (maps.keys, maps.items))
+        if pc.all(pc.equal(found, key)).as_py():
+            return values
+    return pc.map_lookup(maps, pa.scalar(key), "first")
 
 
 def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
     """For a predicate over partition columns only: whether it is true for each file. Exact. Raises EvaluationFailed."""
     return _evaluate(partition_table(files, metadata), predicate, len(files))
+
+
+def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.Table], Mask] | None:
+    """What tells, from the column `partitionValues` of some files, which may hold a row for which the predicate is true.
+
+    None where partition values cannot tell.
+    """
+    named = {column.path[0] for column in columns(predicate)}
+    names = [name for name in metadata.partition_columns if name in named]
+    if not names:
+        return None
+
+    def wanted(files: pa.Table) -> Mask:
+        try:
+            partitions = partition_table(files, metadata, names)
+        except MalformedAction:
+            # These files may be of an earlier schema and no longer in force: whoever reads those in force will tell.
+            return np.full(len(files), True)
+        return _Skipper(partitions, None, len(files)).may_match(predicate)
+
+    return wanted
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol
-from lake_core.delta.checkpoint import Checkpoint
+from lake_core.delta.checkpoint import Checkpoint, FileFilter
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import (
     CorruptCheckpoint,
@@ -71,10 +71,14 @@ class Snapshot:
         """The domain metadata in force."""
         return tuple(domain for domain in self._domains if not domain.removed)
 
-    def files(self, columns: Sequence[str]) -> pa.Table:
-        """The add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`)."""
+    def files(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
+        """The add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`).
+
+        `only`: which of some files are wanted at all, told from their `partitionValues` (see `skipping.partition_filter`); the other
+        fields of those that are not wanted are not kept in memory.
+        """
         vectors = self.has_deletion_vectors()
-        return self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors))
+        return self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors, only=only))
 
     def tombstones(self) -> pa.Table:
         """The remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""

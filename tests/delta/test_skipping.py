@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from lake_core.delta import DeltaTable
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.scan import plan_scan
+from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.skipping import _lookup
 from lake_core.delta.statistics import StatisticsCollector, leaf_columns
 from lake_core.expression import matching, parse_predicate, to_arrow
 from lake_core.store import MemoryStore
@@ -358,3 +361,61 @@ def _replace_stats(store: MemoryStore, stats: str | None) -> None:
         if "add" in line:
             line["add"]["stats"] = stats
     store.put(key, "\n".join(map(json.dumps, lines)).encode())
+
+
+def test_partition_values_are_found_however_they_are_laid_out() -> None:
+    """As the log's writer left them: keys in any order, some missing, some maps empty or null; whole, and cut out of a longer column."""
+    kind = pa.map_(pa.string(), pa.string())
+    for values in (
+        [[("a", "1"), ("b", "2")], [("a", None), ("b", "3")]],
+        [[("a", "1"), ("b", "2")], [("b", "3"), ("a", "4")]],
+        [[("a", "1")], [("b", "2")], [("a", "3")]],
+        [[("b", "1")], [("a", "2")]],
+        [[("b", "1")], [("b", "2")]],
+        [[], [("a", "1"), ("b", "2")]],
+        [[("a", "1"), ("b", "2")], None, [("a", "3"), ("b", "4")], []],
+        [],
+    ):
+        for array in (pa.array(values, kind), pa.array([[("x", "y")], *values, [("a", "z")]], kind).slice(1, len(values))):
+            assert _lookup(array, "a").to_pylist() == [None if entries is None else dict(entries).get("a") for entries in values]
+
+
+def test_files_of_an_earlier_partitioning_do_not_stand_in_the_way() -> None:
+    """Those of a checkpoint that later commits removed, whose partition values no longer fit the column's type."""
+    store = MemoryStore()
+    before, after = (pa.schema([("id", pa.int64()), ("p", kind)]) for kind in (pa.string(), pa.int32()))
+    table = DeltaTable.create(store, before, partition_by=["p"])
+    table.append(pa.table({"id": [1, 2], "p": ["x", "y"]}, schema=before))
+    table.checkpoint()
+    paths = table.files(["path"])["path"].to_pylist()
+    table.append(pa.table({"id": [3], "p": ["7"]}, schema=before))
+    lines = store.get(commit_key(2)).decode().splitlines()
+    metadata = json.loads(store.get(commit_key(0)).splitlines()[2])
+    assert "metaData" in metadata
+    metadata["metaData"]["schemaString"] = schema_to_json(schema_from_arrow(after))
+    lines += [json.dumps(metadata), *(json.dumps({"remove": {"path": path, "dataChange": True}}) for path in paths)]
+    store.put(commit_key(2), "\n".join(lines).encode())
+    found = DeltaTable.open(store)
+    assert found.to_arrow(where="p = 7")["id"].to_pylist() == [3]
+    assert found.to_arrow(where="p > 7 OR id = 1").num_rows == 0
+
+
+def test_few_files_of_many_are_kept_in_memory() -> None:
+    """Of a large checkpoint, only the rows of the partition asked for."""
+    store = MemoryStore()
+    schema = pa.schema([("id", pa.int64()), ("p", pa.int32())])
+    table = DeltaTable.create(store, schema, partition_by=["p"])
+    count = 150_000
+    add = '{"add":{"path":"p=%d/%064d","partitionValues":{"p":"%d"},"size":1,"modificationTime":1,"dataChange":true,"stats":"%s"}}'
+    stats = '{\\"numRecords\\":1,\\"minValues\\":{\\"id\\":1},\\"maxValues\\":{\\"id\\":1}}'
+    store.put(commit_key(1), "\n".join(add % (i % 100, i, i % 100, stats) for i in range(count)).encode())
+    table.refresh().checkpoint()
+    store.delete([commit_key(0)])
+    opened = DeltaTable.open(store)
+    opened.snapshot.has_deletion_vectors()
+    before = pa.total_allocated_bytes()
+    plan = plan_scan(opened.snapshot, None, "p = 7 AND id = 1")
+    assert len(plan.files) == count / 100
+    assert pa.total_allocated_bytes() - before < 20 * 100 * len(plan.files)
+    assert len(plan_scan(opened.snapshot, None, "p = 7 AND id = 2").files) == 0
+    assert len(plan_scan(opened.snapshot, None, "p IS NULL").files) == 0
