@@ -142,6 +142,11 @@ class Checkpoint:
                     tags |= {row["path"]: dict(row["tags"]) for row in chosen.to_pylist() if row["tags"]}
         return tags
 
+    @_damage_told
+    def sidecars(self) -> list[str]:
+        """The keys of the sidecar files that it names."""
+        return [_sidecar_key(row.get("path")) for row in self._singles("sidecar")]
+
     def _top_files(self) -> list[pq.ParquetFile]:
         if self._top is None:
             self._top = [self._open(key, _ACTIONS) for key in self._files.keys]
@@ -149,7 +154,7 @@ class Checkpoint:
 
     def _sidecar_files(self) -> list[pq.ParquetFile]:
         if self._sidecars is None:
-            self._sidecars = [self._open(_sidecar_key(row.get("path")), ("add", "remove")) for row in self._singles("sidecar")]
+            self._sidecars = [self._open(key, ("add", "remove")) for key in self.sidecars()]
         return self._sidecars
 
     def _open(self, key: str, expected: Sequence[str]) -> pq.ParquetFile:

@@ -23,8 +23,11 @@ from lake_core.delta.action_fields import (
     TRANSACTION_FIELDS,
 )
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, read_last_checkpoint
-from lake_core.delta.properties import deleted_file_retention_ms
+from lake_core.delta.properties import deleted_file_retention_ms, stats_as_json, stats_as_struct, transaction_retention_ms
+from lake_core.delta.skipping import partition_table
 from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.statistics import indexed_leaves
+from lake_core.delta.struct_statistics import parsed_stats
 
 
 def write_checkpoint(snapshot: Snapshot, now: int) -> None:
@@ -47,6 +50,7 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
     adds = snapshot.files([name for name, _ in ADD_FIELDS])
     # A checkpoint is read to rebuild the state, never to tail changes.
     adds = adds.set_column(adds.schema.get_field_index("dataChange"), "dataChange", pa.repeat(False, len(adds)))
+    adds = _with_columns(adds, snapshot)
     tags = snapshot.tags()
     if tags:
         values = [list(tags.get(path, {}).items()) if path in tags else None for path in adds["path"].to_pylist()]
@@ -61,7 +65,7 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
         ("protocol", _rows([snapshot.protocol.to_json()], PROTOCOL)),
         ("metaData", _rows([_pairs(snapshot.metadata.to_json())], METADATA)),
         ("domainMetadata", _rows([domain.to_json() for domain in snapshot.domains], DOMAIN_METADATA)),
-        ("txn", _struct(snapshot.transactions().select([name for name, _ in TRANSACTION_FIELDS]))),
+        ("txn", _struct(_unexpired(snapshot, now).select([name for name, _ in TRANSACTION_FIELDS]))),
         ("remove", _struct(_without_empty(removes, REMOVE_FIELDS))),
         ("add", _struct(_without_empty(adds, ADD_FIELDS))),
     ]
@@ -76,10 +80,40 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
     return pa.table(padded), len(adds)
 
 
+def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
+    """The markers that still count."""
+    markers, retention = snapshot.transactions(), transaction_retention_ms(snapshot.metadata.configuration)
+    if retention is None:
+        return markers
+    return markers.filter(pc.fill_null(pc.greater(markers["lastUpdated"], now - retention), True))
+
+
+def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
+    """Adds with their statistics and partition values in the forms that the table asks for."""
+    metadata = snapshot.metadata
+    as_json = stats_as_json(metadata.configuration)
+    if stats_as_struct(metadata.configuration):
+        mapping = metadata.column_mapping
+        chosen = indexed_leaves(metadata.arrow_schema, metadata.partition_columns, metadata.configuration)
+        parsed = parsed_stats(adds["stats"], [(mapping.physical_path(path), kind) for path, kind in chosen])
+        if parsed is None:
+            as_json = True  # text of other writers, which only text can keep
+        else:
+            adds = adds.append_column("stats_parsed", parsed)
+        if metadata.partition_columns:
+            values = partition_table(adds, metadata)
+            keys = list(metadata.partition_keys.values())
+            arrays = [column.combine_chunks() for column in values.columns]
+            adds = adds.append_column("partitionValues_parsed", pa.StructArray.from_arrays(arrays, names=keys))
+    if not as_json:
+        adds = adds.drop_columns(["stats"])
+    return adds
+
+
 def _without_empty(table: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
     """Leave out optional columns that no row uses; readers take a missing column for nulls."""
     optional = {"deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"}
-    unused = [name for name, _ in fields if name in optional and table[name].null_count == len(table)]
+    unused = [name for name, _ in fields if name in optional and name in table.column_names and table[name].null_count == len(table)]
     return table.drop_columns(unused)
 
 

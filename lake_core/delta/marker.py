@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.errors import InvalidTransaction
+from lake_core.delta.properties import transaction_retention_ms
+from lake_core.delta.snapshot import Snapshot
 
 Txn: TypeAlias = tuple[str, int]
 """(application id, version): a write that finds this version or a later one recorded does nothing."""
@@ -28,6 +30,15 @@ def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**63:
         raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
     return SetTransaction(app_id, version, now)
+
+
+def recorded_version(snapshot: Snapshot, app_id: str, now: int) -> int | None:
+    """The version that an application recorded last and that still counts. `now`: milliseconds since the epoch."""
+    found, retention = snapshot.transaction(app_id), transaction_retention_ms(snapshot.metadata.configuration)
+    if found is None:
+        return None
+    expired = retention is not None and found.last_updated is not None and found.last_updated <= now - retention
+    return None if expired else found.version
 
 
 def _is_unicode(text: str) -> bool:

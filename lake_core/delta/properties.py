@@ -24,6 +24,21 @@ _INTERVAL = re.compile(r"(?:interval\s+)?((?:-?\d+(?:\.\d+)?\s+[a-z]+\s*)+)", re
 
 _CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+_TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
+_LOG_CLEANUP = "delta.enableExpiredLogCleanup"
+_STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
+_STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
+_ISOLATION_LEVEL = "delta.isolationLevel"
+_FLAGS = (
+    _LOG_CLEANUP,
+    _STATS_AS_JSON,
+    _STATS_AS_STRUCT,
+    "delta.appendOnly",
+    "delta.enableChangeDataFeed",
+    "delta.enableDeletionVectors",
+    "delta.enableInCommitTimestamps",
+)
 _DEFAULT_CHECKPOINT_INTERVAL = 10
 
 
@@ -47,6 +62,55 @@ def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
         return _deleted_file_retention_ms(properties)
     except InvalidProperty:
         return None
+
+
+def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
+    """`delta.setTransactionRetentionDuration` in milliseconds: how long markers count. None, the default, is for ever.
+
+    None too where another writer set what cannot be read: a marker that is kept too long does less harm than one that is forgotten.
+    """
+    text = properties.get(_TRANSACTION_RETENTION)
+    try:
+        return None if text is None else interval_ms(text, _TRANSACTION_RETENTION)
+    except InvalidProperty:
+        return None
+
+
+def log_retention_ms(properties: Mapping[str, str]) -> int | None:
+    """`delta.logRetentionDuration` in milliseconds: how long versions can be opened, 30 days by default.
+
+    None where nothing may be cleaned up: `delta.enableExpiredLogCleanup` is false, or another writer set what cannot be read.
+    """
+    try:
+        if not _flag(properties, _LOG_CLEANUP, default=True):
+            return None
+        return interval_ms(properties.get(_LOG_RETENTION, "interval 30 days"), _LOG_RETENTION)
+    except InvalidProperty:
+        return None
+
+
+def stats_as_json(properties: Mapping[str, str]) -> bool:
+    """`delta.checkpoint.writeStatsAsJson`: whether checkpoints hold statistics as text. Never raises."""
+    return _lenient(properties, _STATS_AS_JSON, default=True)
+
+
+def stats_as_struct(properties: Mapping[str, str]) -> bool:
+    """`delta.checkpoint.writeStatsAsStruct`: whether checkpoints hold statistics, and partition values, as columns. Never raises."""
+    return _lenient(properties, _STATS_AS_STRUCT, default=False)
+
+
+def _lenient(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
+    try:
+        return _flag(properties, name, default=default)
+    except InvalidProperty:
+        return default
+
+
+def _flag(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = properties.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidProperty(f"{name} is {properties[name]!r}: use 'true' or 'false'")
+    return text == "true"
 
 
 def _checkpoint_interval(properties: Mapping[str, str]) -> int:
@@ -83,3 +147,10 @@ def check_properties(properties: Mapping[str, str]) -> None:
             raise InvalidProperty(f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'")
     _checkpoint_interval(properties)
     _deleted_file_retention_ms(properties)
+    for name in (_TRANSACTION_RETENTION, _LOG_RETENTION):
+        if name in properties:
+            interval_ms(properties[name], name)
+    for name in _FLAGS:
+        _flag(properties, name, default=False)
+    if properties.get(_ISOLATION_LEVEL, "Serializable") not in ("Serializable", "WriteSerializable"):
+        raise InvalidProperty(f"{_ISOLATION_LEVEL} is {properties[_ISOLATION_LEVEL]!r}: use 'Serializable' or 'WriteSerializable'")

@@ -120,7 +120,7 @@ def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
 
 def num_records(stats: pa.ChunkedArray) -> pa.Array:
     """Rows of each file by its statistics, null where they do not tell."""
-    parsed = _parse_stats(_json_lines(stats), [("numRecords", pa.int64())], len(stats))
+    parsed = parse_stats(json_lines(stats), [("numRecords", pa.int64())], len(stats))
     return pa.nulls(len(stats), pa.int64()) if parsed is None else parsed["numRecords"].combine_chunks()
 
 
@@ -131,7 +131,7 @@ class _Statistics:
         self._rows = len(texts)
         self._mapping = mapping
         self._parsed: dict[tuple[str, ...], pa.Table | None] = {}
-        body = _json_lines(texts)
+        body = json_lines(texts)
         for column in wanted:
             if column.path not in self._parsed:
                 self._parsed[column.path] = self._parse(body, column)
@@ -143,7 +143,7 @@ class _Statistics:
         fields: list[tuple[str, pa.DataType]] = [("numRecords", pa.int64()), ("nullCount", nulls)]
         if bound is not None:
             fields += [("minValues", leaf), ("maxValues", leaf)]
-        return _parse_stats(body, fields, self._rows)
+        return parse_stats(body, fields, self._rows)
 
     def get(self, kind: str, column: Column) -> pa.Array | None:
         """`minValues`, `maxValues` or `nullCount` of a column, one a file; None where nothing is known."""
@@ -306,14 +306,15 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
     return value.cast(kind) if types.is_date(kind) or types.is_float32(kind) else value
 
 
-def _json_lines(texts: pa.ChunkedArray) -> bytes:
+def json_lines(texts: pa.ChunkedArray) -> bytes:
+    """Statistics of files, one a line."""
     # Arrow's JSON reader crashes on a text of nothing but `null`; what is no object says nothing anyhow.
     objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
     lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
     return b"".join(_text_bytes(chunk) for chunk in lines.chunks)
 
 
-def _parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
+def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
     """These fields of statistics, one row a file; None where some file's do not have these types, and so say nothing."""
     if not rows:
         return pa.schema(fields).empty_table()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta import replay
-from lake_core.delta.action import DomainMetadata, Metadata, Protocol
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import (
@@ -90,16 +90,21 @@ class Snapshot:
 
     def transaction_version(self, app_id: str) -> int | None:
         """The version that an application recorded last, None if it recorded none."""
+        found = self.transaction(app_id)
+        return None if found is None else found.version
+
+    def transaction(self, app_id: str) -> SetTransaction | None:
+        """The marker that an application set last, None if it set none."""
         for run in reversed(self._runs):
             found = run.transactions.filter(pc.equal(run.transactions["appId"], app_id))
             if len(found):
-                return int(found["version"][-1].as_py())
+                return _marker(found, -1)
         if self._checkpoint is None:
             return None
         # The own runs were just looked through; those of a snapshot rebuilt without the checkpoint were not.
         recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s._runs))
         found = recorded.filter(pc.equal(recorded["appId"], app_id))
-        return int(found["version"][0].as_py()) if len(found) else None
+        return _marker(found, 0) if len(found) else None
 
     def tags(self) -> dict[str, dict[str, str | None]]:
         """The tags of the files in force that have any, by path."""
@@ -178,6 +183,11 @@ class _Damaged:
 
     files: tuple[CheckpointFiles, ...]
     error: DeltaError | None
+
+
+def _marker(rows: pa.Table, row: int) -> SetTransaction:
+    updated = rows["lastUpdated"][row].as_py()
+    return SetTransaction(rows["appId"][row].as_py(), int(rows["version"][row].as_py()), updated)
 
 
 def load_snapshot(

@@ -118,7 +118,7 @@ class _Leaf:
         self._kind = kind
         self._low: Any = None
         self._high: Any = None
-        self._unbounded = not _has_bounds(kind)
+        self._unbounded = not has_bounds(kind)
         self._nan = False
 
     def update(self, batch: pa.Table) -> None:
@@ -165,7 +165,8 @@ def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list
     return leaves
 
 
-def _has_bounds(kind: pa.DataType) -> bool:
+def has_bounds(kind: pa.DataType) -> bool:
+    """Whether statistics hold the least and the greatest value of columns of this type."""
     types = pa.types
     return bool(
         types.is_integer(kind)

@@ -1,4 +1,4 @@
-"""Statistics that a checkpoint holds as columns (`stats_parsed`), as the JSON text that an add action carries.
+"""Statistics as the columns that a checkpoint may hold (`stats_parsed`), from and to the JSON text that an add action carries.
 
 Built column by column, without a Python object a file. Protocol sections: Checkpoint Schema, Per-file Statistics.
 """
@@ -6,9 +6,13 @@ Built column by column, without a Python object a file. Protocol sections: Check
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from lake_core.delta.skipping import json_lines, parse_stats
+from lake_core.delta.statistics import Leaf, has_bounds
 
 _FIRST = "0001-01-01"
 _LAST = "9999-12-31"
@@ -89,3 +93,50 @@ def _quoted(values: pa.Array) -> pa.Array:
 
 def _where(condition: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(condition, values, pa.scalar(None, values.type))
+
+
+def parsed_stats(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> pa.StructArray | None:
+    """Statistics of files as columns, with the bounds of these columns (in physical names) in their own types.
+
+    None where some file's have other types: then only their text tells them.
+    """
+    bounded = [(path, kind) for path, kind in leaves if has_bounds(kind)]
+    nulls, as_read = _nested([(path, pa.int64()) for path, _ in leaves]), _nested([(path, _as_read(kind)) for path, kind in bounded])
+    fields = [("numRecords", pa.int64()), ("minValues", as_read), ("maxValues", as_read), ("nullCount", nulls), ("tightBounds", pa.bool_())]
+    table = parse_stats(json_lines(texts), [(name, kind) for name, kind in fields if kind is not None], len(texts))
+    if table is None:
+        return None
+    typed = _nested(bounded)
+    arrays = []
+    for child in table.schema:
+        column = table[child.name].combine_chunks()
+        arrays.append(_typed(column, typed) if child.name in ("minValues", "maxValues") else column)
+    return pa.StructArray.from_arrays(arrays, names=table.column_names)
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    # Arrow's JSON reader has no dates.
+    return pa.string() if pa.types.is_date(kind) else kind
+
+
+def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type == kind:
+        return values
+    if not pa.types.is_struct(kind):
+        return values.cast(kind)
+    children = [_typed(pc.struct_field(values, [index]), child.type) for index, child in enumerate(kind)]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
+
+
+def _nested(leaves: Sequence[Leaf]) -> pa.StructType | None:
+    """A struct type with these leaves; None for none, which Parquet cannot hold."""
+    children: dict[str, list[Leaf] | pa.DataType] = {}
+    for path, kind in leaves:
+        if len(path) == 1:
+            children[path[0]] = kind
+        else:
+            inner = children.setdefault(path[0], [])
+            assert isinstance(inner, list)
+            inner.append((path[1:], kind))
+    fields = [pa.field(name, _nested(inner) if isinstance(inner, list) else inner) for name, inner in children.items()]
+    return pa.struct(fields) if fields else None

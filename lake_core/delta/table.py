@@ -22,7 +22,8 @@ from lake_core.delta.errors import (
     TableAlreadyExists,
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, required_features, upgraded
-from lake_core.delta.marker import Txn, check_transaction, set_transaction
+from lake_core.delta.log_cleanup import clean_log
+from lake_core.delta.marker import Txn, check_transaction, recorded_version, set_transaction
 from lake_core.delta.operations import alter
 from lake_core.delta.operations.convert import convert
 from lake_core.delta.operations.delete import delete
@@ -275,6 +276,15 @@ class DeltaTable(TableView):
         """Write a checkpoint of this version, and point `_last_checkpoint` at it unless it points further."""
         check_writable(self._snapshot.protocol, self._snapshot.metadata)
         write_checkpoint(self._snapshot, now_ms(self._clock))
+        clean_log(self._snapshot, now_ms(self._clock))
+
+    def clean_log(self) -> list[str]:
+        """Delete the log files that no version within `delta.logRetentionDuration` (30 days) needs; each checkpoint does so too.
+
+        Returns their keys.
+        """
+        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        return clean_log(self._snapshot, now_ms(self._clock))
 
     def recorded(self, txn: Txn | None) -> WriteResult | None:
         """What an earlier attempt with this marker wrote, looked up in the latest version; None if there was none.
@@ -292,7 +302,7 @@ class DeltaTable(TableView):
         if txn is None:
             return False
         latest = self._snapshot.refreshed()
-        recorded = latest.transaction_version(txn[0])
+        recorded = recorded_version(latest, txn[0], now_ms(self._clock))
         if recorded is None or recorded < txn[1]:
             return False
         self._snapshot = latest
@@ -353,8 +363,10 @@ class DeltaTable(TableView):
             if done.version % checkpoint_interval(self.metadata.configuration) == 0:
                 write_checkpoint(done.snapshot, now_ms(self._clock))
                 self._snapshot = done.snapshot.on_checkpoint()
+                clean_log(self._snapshot, now_ms(self._clock))
         except Exception:
-            _LOG.warning("version %d of %s is committed, but its checkpoint failed", done.version, self.store.url(), exc_info=True)
+            what = "its checkpoint, or the clean-up of its log, failed"
+            _LOG.warning("version %d of %s is committed, but %s", done.version, self.store.url(), what, exc_info=True)
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:

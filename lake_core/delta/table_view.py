@@ -171,7 +171,9 @@ class TableView:
         return read_changes(self._snapshot, start, end, columns, where)
 
     def txn_version(self, app_id: str) -> int | None:
-        """The version that an application recorded last in this snapshot."""
+        """The version that an application recorded last in this snapshot, whether `delta.setTransactionRetentionDuration` has passed
+        since or not (writes then no longer heed it).
+        """
         return self._snapshot.transaction_version(app_id)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:

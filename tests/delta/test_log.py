@@ -244,10 +244,9 @@ def test_protocols_that_cannot_be_read(protocol: dict[str, Any], error: type[Del
 @pytest.mark.parametrize(
     ("protocol", "configuration", "feature"),
     [
-        ({"minWriterVersion": 3}, {}, "checkConstraints"),
-        ({"minWriterVersion": 4}, {}, "changeDataFeed"),
         ({"minWriterVersion": 7, "writerFeatures": ["someday"]}, {}, "someday"),
-        ({}, {"delta.appendOnly": "true"}, "appendOnly"),
+        ({"minWriterVersion": 7, "writerFeatures": ["appendOnly", "rowTracking"]}, {}, "rowTracking"),
+        ({"minWriterVersion": 8, "writerFeatures": []}, {}, "writerVersion=8"),
     ],
 )
 def test_tables_that_are_read_but_not_written(protocol: dict[str, Any], configuration: dict[str, str], feature: str) -> None:
