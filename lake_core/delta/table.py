@@ -30,6 +30,7 @@ from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.merge import Merge, MergeText, merge
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.restore import restore
+from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.operations.update import update
 from lake_core.delta.operations.vacuum import VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
@@ -201,14 +202,15 @@ class DeltaTable(TableView):
         partition_by: pa.Schema | Sequence[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        run: Runner = run_here,
     ) -> DeltaTable:
         """Make a table of a folder of Parquet files, where they lie. Partitions are read from folder names such as `day=2024-01-01/`.
 
         `partition_by`: the partition columns if they are not to be inferred, with types if a schema. Raises TableAlreadyExists,
-        ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile.
+        ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile. `run` says who reads the files: this process by default.
         """
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
-        commit_first(store, convert(store, partition_by, now_ms(clock)), now_ms(clock))
+        commit_first(store, convert(store, partition_by, now_ms(clock), run), now_ms(clock))
         return cls(load_snapshot(store, 0), clock)
 
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:

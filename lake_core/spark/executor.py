@@ -54,6 +54,20 @@ def batch_function(function: BatchFunction) -> BatchFunction:
     return run
 
 
+def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], pa.Table]:
+    """A function for a group's `applyInArrow` that carries `function` by value."""
+    payload = by_value(function)
+
+    # Spark tells by the annotations whether a function takes a table or an iterator: these it must be able to look up.
+    def run(rows):  # type: ignore[no-untyped-def]
+        import pickle
+
+        return pickle.loads(payload)(rows)
+
+    run.__module__ = "__main__"
+    return run
+
+
 def lake_error(error: PySparkException) -> LakeError:
     """The error of ours that a job failed with in an executor, or SparkJobFailed. Chain it to Spark's own."""
     found = _RAISED.findall(str(error))

@@ -36,7 +36,7 @@ def run_in(spark: SparkSession) -> Runner:
         except PySparkException as error:
             raise lake_error(error) from error
         results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
-        return [_unpacked(pickle.loads(results[number])) for number in range(count)]
+        return [unpacked(pickle.loads(results[number])) for number in range(count)]
 
     return run
 
@@ -45,7 +45,7 @@ def _carry_out(task: Callable[[int], Any]) -> Any:
     def carry_out(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                result = pickle.dumps(_packed(task(number)))
+                result = pickle.dumps(packed(task(number)))
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([number], pa.int64()), pa.array([result], pa.binary())], names=["number", "result"]
                 )
@@ -53,20 +53,21 @@ def _carry_out(task: Callable[[int], Any]) -> Any:
     return carry_out
 
 
-def _packed(value: Any) -> Any:
-    """A value with the instances of our classes as (class, fields)."""
+def packed(value: Any) -> Any:
+    """A value with the instances of our dataclasses in plain types, for its way from an executor to the driver."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: _packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {field.name: packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return (_INSTANCE, type(value).__module__, type(value).__qualname__, fields)
     if isinstance(value, list | tuple):
-        return type(value)(_packed(item) for item in value)
+        return type(value)(packed(item) for item in value)
     return value
 
 
-def _unpacked(value: Any) -> Any:
+def unpacked(value: Any) -> Any:
+    """What `packed` was given."""
     if isinstance(value, tuple) and len(value) == 4 and value[0] == _INSTANCE:
         _, module, name, fields = value
-        return getattr(importlib.import_module(module), name)(**{key: _unpacked(item) for key, item in fields.items()})
+        return getattr(importlib.import_module(module), name)(**{key: unpacked(item) for key, item in fields.items()})
     if isinstance(value, list | tuple):
-        return type(value)(_unpacked(item) for item in value)
+        return type(value)(unpacked(item) for item in value)
     return value

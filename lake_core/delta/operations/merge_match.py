@@ -14,7 +14,8 @@ from lake_core.delta.operations.merge_clause import relation
 from lake_core.delta.statistics import leaf_values
 from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, Or, Predicate, columns, truth
 
-_MANY_KEYS = 1000
+MANY_KEYS = 1000
+"""Up to here the keys of a source are looked for one by one; more of them as a range."""
 _PAIRS = 1 << 20
 """Pairs of rows that a join without keys tries at a time."""
 
@@ -117,28 +118,29 @@ def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def range_predicate(table: pa.Schema, keys: Sequence[Key], source: pa.Table) -> list[Predicate]:
     """Predicates over the table's columns that every row with a match in the source keeps, by the source's keys."""
-    found: list[Predicate] = []
-    for key in keys:
-        if key.null_safe:
-            continue
-        kind = _leaf_type(table, key.target)
-        column = Column(key.target, kind)
-        try:
-            values = leaf_values(source, key.source).cast(kind).drop_null()
-        except pa.ArrowInvalid:
-            continue  # a source key that the target's type cannot hold matches nothing, but says nothing of the others
-        if not len(values):
-            return [Constant(False)]
-        if pa.types.is_floating(kind):
-            continue
-        found.append(_holds_one_of(column, values))
-    return found
+    found = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
+    return [predicate for predicate in found if predicate is not None]
 
 
-def _holds_one_of(column: Column, values: pa.ChunkedArray) -> Predicate:
-    distinct = values.unique()
-    if len(distinct) <= _MANY_KEYS:
-        return In(column, tuple(distinct))
+def range_of_key(table: pa.Schema, key: Key, values: pa.Array, *, whole: bool = True) -> Predicate | None:
+    """What a row of the table keeps that matches one of these source keys; None where they say nothing.
+
+    `whole`: the values are all that there are; else the least and the greatest of them, at least.
+    """
+    kind = _leaf_type(table, key.target)
+    if key.null_safe or pa.types.is_floating(kind):
+        return None
+    try:
+        values = values.cast(kind).drop_null()
+    except pa.ArrowInvalid:
+        return None  # a source key that the target's type cannot hold matches nothing, but says nothing of the others
+    if not len(values):
+        return Constant(False)
+    column = Column(key.target, kind)
+    if whole and len(values) <= MANY_KEYS:
+        return In(column, tuple(values))
+    if pa.types.is_boolean(kind) or pa.types.is_binary(kind):
+        return None
     extremes = pc.min_max(values)
     return And((Comparison(">=", column, extremes["min"]), Comparison("<=", column, extremes["max"])))
 
@@ -157,11 +159,17 @@ def matching_pairs(
     for left, right in _candidates(condition, target, source):
         if condition.rest and len(left):
             scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
-            rest = And(condition.rest) if len(condition.rest) > 1 else condition.rest[0]
-            hits = np.asarray(truth(rest, scope).fill_null(False))
+            hits = np.asarray(rest_holds(condition, scope))
             left, right = left[hits], right[hits]
         if len(left):
             yield left, right
+
+
+def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
+    """For pairs of rows with equal keys (as a column each): whether what is left of ON is true."""
+    if not condition.rest:
+        return pa.chunked_array([pa.repeat(True, scope.num_rows)])
+    return pc.fill_null(truth(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)
 
 
 def _candidates(condition: Condition, target: pa.Table, source: pa.Table) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:

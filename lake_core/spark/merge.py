@@ -1,0 +1,290 @@
+"""MERGE of a DataFrame into a Delta table of any size.
+
+Spark joins the table's key columns with the source's; nothing else of the table goes through a shuffle. Each file that a clause
+applies to is then merged by one task, with the source rows that match it, by the code that merges in one process. The source is
+computed once and kept on the executors' disks, so that one which would come out differently a second time does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lake_core.delta import OperationResult
+from lake_core.delta.conform import relabelled
+from lake_core.delta.marker import Txn
+from lake_core.delta.operations.merge import (
+    Inserted,
+    Merge,
+    MergePlan,
+    MergeText,
+    asked_columns,
+    candidates,
+    columns_of,
+    file_merge,
+    finish_merge,
+    insert_rows,
+    no_matches,
+    plan_merge,
+    settled,
+)
+from lake_core.delta.operations.merge_clause import Clauses, first_true, relation
+from lake_core.delta.operations.merge_file import FileMerge, Merged
+from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, range_of_key, rest_holds
+from lake_core.delta.row_writer import RowWriter
+from lake_core.delta.scan import DataFiles, Scan
+from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation
+from lake_core.expression import Predicate
+from lake_core.spark.executor import batch_function, lake_error, table_function
+from lake_core.spark.operations import Target, opened
+from lake_core.spark.runner import packed, run_in, unpacked
+from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
+
+_SID = "sid"
+_MOST_TASKS = 200
+
+
+def merge_delta(
+    df: DataFrame,
+    table: Target,
+    on: str,
+    *,
+    alias: tuple[str, str] = ("t", "s"),
+    storage_options: Mapping[str, Any] | None = None,
+) -> Merge[OperationResult]:
+    """`DeltaTable.merge` with a DataFrame as the source, in the executors: clauses first, then `execute`.
+
+        merge_delta(df, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+
+    Raises what `DeltaTable.merge` raises, and SparkJobFailed.
+    """
+
+    def execute(text: MergeText, txn: Txn | None) -> OperationResult:
+        return opened(table, storage_options).operate(lambda snapshot, now: _merge(df, snapshot, text, now), txn)
+
+    return Merge(on, alias, execute)
+
+
+def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Operation | None:
+    plan = plan_merge(snapshot, arrow_schema(df), text, now)
+    try:
+        return _SparkMerge(df, plan).run()
+    except PySparkException as error:
+        raise lake_error(error) from error
+
+
+class _SparkMerge:
+    """One merge under way. Columns go by plain names: c0, c1, … the source's, k… the keys, p… what conditions ask of the table."""
+
+    def __init__(self, df: DataFrame, plan: MergePlan) -> None:
+        self._plan, self._spark = plan, df.sparkSession
+        self._names = [f"c{number}" for number in range(len(plan.source))]
+        named = df.toDF(*self._names).withColumn(_SID, F.monotonically_increasing_id())
+        self._source = named.localCheckpoint(True, StorageLevel.DISK_ONLY)
+
+    def run(self) -> Operation | None:
+        plan = self._plan
+        scan, reads = candidates(plan, self._ranges())
+        matches = self._matches(scan).localCheckpoint(True, StorageLevel.DISK_ONLY)
+        done, touched = Merged(), np.zeros(len(scan.files), dtype=bool)
+        if plan.rewrites:
+            for number, merged in self._rewritten(scan, matches):
+                touched[number] = merged.touched
+                done.include(merged)
+        return finish_merge(plan, scan, reads, touched, done, self._inserted(matches), self._source.count())
+
+    def _ranges(self) -> list[Predicate]:
+        """What the source's keys say of the rows that can match them."""
+        table, found = self._plan.snapshot.metadata.arrow_schema, []
+        for key in self._plan.condition.keys:
+            column = F.col(self._names[self._plan.source.get_field_index(key.source[0])])
+            for name in key.source[1:]:
+                column = column.getField(name)
+            values = self._source.select(column.alias("v")).where("v IS NOT NULL")
+            some = values.distinct().limit(MANY_KEYS + 1).toArrow()["v"]
+            whole = len(some) <= MANY_KEYS
+            if not whole:
+                extremes = values.agg(F.min("v").alias("a"), F.max("v").alias("b")).toArrow()
+                some = pa.chunked_array([*extremes["a"].chunks, *extremes["b"].chunks])
+            predicate = range_of_key(table, key, some.combine_chunks(), whole=whole)
+            if predicate is not None:
+                found.append(predicate)
+        return found
+
+    def _matches(self, scan: Scan) -> DataFrame:
+        """The pairs for which ON is true: file, row in it, clause that applies (-1: none), and the source row."""
+        plan = self._plan
+        asked = asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)])
+        probe = columns_of(scan, asked)
+        key_types = pa.schema(
+            [(name, column.type) for name, column in key_columns(plan.source.empty_table(), plan.condition.keys, target=False).items()]
+        )
+        source_fields = T.StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(plan.source)))).fields
+        source = T.StructType([T.StructField(name, field.dataType) for name, field in zip(self._names, source_fields, strict=True)])
+        keys = _spark_schema(key_types)
+        asks = _spark_schema(pa.schema([pa.field(f"p{number}", child.type) for number, child in enumerate(probe.schema)]))
+        place = T.StructType().add("file", "long").add("row", "long")
+        target_rows = _numbers(self._spark, len(scan.files)).mapInArrow(
+            batch_function(_probe(probe, plan.condition)), T.StructType([*place, *keys, *asks])
+        )
+        own = T.StructType([*source, T.StructField(_SID, T.LongType())])
+        source_rows = self._source.mapInArrow(batch_function(_keyed(plan.condition, plan.source, self._names)), T.StructType([*keys, *own]))
+        if key_types.names:
+            joined = target_rows.join(source_rows, key_types.names, "inner")
+        else:
+            joined = target_rows.crossJoin(source_rows)
+        chosen = joined.select("file", "row", *asks.names, *own.names)
+        pairs = _Pairs(plan.condition, plan.clauses, plan.aliases, probe.schema, plan.source)
+        result = T.StructType([*place, T.StructField("clause", T.LongType()), *own])
+        return chosen.mapInArrow(batch_function(pairs.find), result)
+
+    def _rewritten(self, scan: Scan, matches: DataFrame) -> Iterator[tuple[int, Merged]]:
+        """What becomes of each file that a clause applies to."""
+        plan = self._plan
+        task = file_merge(plan, scan)
+        best = matches.groupBy("file").agg(F.max("clause").alias("clause")).toArrow().to_pydict()
+        by_source = bool(plan.clauses.not_matched_by_source)
+        chosen = [file for file, clause in zip(best["file"], best["clause"], strict=True) if clause >= 0 or by_source]
+        if chosen:
+            files = self._spark.createDataFrame(pa.table({"file": pa.array(chosen, pa.int64())}))
+            # Few rows may mean much work: without a number of its own Spark would put them all into one task.
+            grouped = matches.join(F.broadcast(files), "file", "left_semi").repartition(min(len(chosen), _MOST_TASKS), "file")
+            merged = grouped.groupBy("file").applyInArrow(
+                table_function(_merge_file(task, plan.clauses, plan.source, self._names)), "file long, result binary"
+            )
+            rows = merged.toArrow()
+            for file, result in zip(rows["file"].to_pylist(), rows["result"].to_pylist(), strict=True):
+                yield file, unpacked(pickle.loads(result))
+        if by_source:
+            rest = sorted(set(range(len(scan.files))) - set(chosen))
+            alone = run_in(self._spark)(_WithoutMatch(task, tuple(rest), plan.source), len(rest))
+            yield from zip(rest, alone, strict=True)
+
+    def _inserted(self, matches: DataFrame) -> Inserted:
+        plan = self._plan
+        if not plan.clauses.not_matched:
+            return Inserted()
+        alone = self._source.join(matches.select(_SID).distinct(), _SID, "left_anti").select(*self._names)
+        insert = _insert(plan.clauses, plan.aliases[1], plan.writer, plan.log_changes, plan.source)
+        adds, changes = collect_files(alone.mapInArrow(batch_function(insert), FILE_ROWS))
+        return Inserted(adds, changes, sum(add.rows for add in adds))
+
+
+def _spark_schema(schema: pa.Schema) -> T.StructType:
+    return T.StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(schema))))
+
+
+def _numbers(spark: SparkSession, count: int) -> DataFrame:
+    return spark.range(0, count, 1, max(1, min(count, _MOST_TASKS)))
+
+
+def _taken(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """Columns as Spark hands them over, under their own names and in their own types."""
+    return relabelled(pa.Table.from_batches([batch]), schema)
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    return iter(table.combine_chunks().to_batches())
+
+
+def _probe(files: DataFiles, condition: Condition) -> Any:
+    def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                start = 0
+                for rows in files.batches(number):
+                    columns = {
+                        "file": pa.array(np.full(rows.num_rows, number), pa.int64()),
+                        "row": pa.array(np.arange(start, start + rows.num_rows), pa.int64()),
+                    }
+                    columns |= key_columns(rows, condition.keys, target=True)
+                    columns |= {f"p{index}": column for index, column in enumerate(rows.columns)}
+                    start += rows.num_rows
+                    yield from _batches(pa.table(columns))
+
+    return probe
+
+
+def _keyed(condition: Condition, schema: pa.Schema, names: Sequence[str]) -> Any:
+    def keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = _taken(batch.select(list(names)), schema)
+            columns = key_columns(rows, condition.keys, target=False)
+            columns |= dict(zip(names, rows.columns, strict=True))
+            yield from _batches(pa.table({**columns, _SID: batch.column(_SID)}))
+
+    return keyed
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Finds those of the joined pairs for which ON is true, and which clause applies to each."""
+
+    condition: Condition
+    clauses: Clauses
+    aliases: tuple[str, str]
+    target: pa.Schema
+    source: pa.Schema
+
+    def find(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        own = 2 + len(self.target)
+        for batch in batches:
+            columns = list(range(batch.num_columns))
+            scope = pa.table(
+                {
+                    self.aliases[0]: relation(_taken(batch.select(columns[2:own]), self.target)),
+                    self.aliases[1]: relation(_taken(batch.select(columns[own:-1]), self.source)),
+                }
+            )
+            held = rest_holds(self.condition, scope)
+            rows = pa.Table.from_batches([batch]).filter(held)
+            clause = first_true(self.clauses.matched, scope.filter(held))
+            result = rows.select([0, 1]).append_column("clause", pa.array(clause, pa.int64()))
+            for index in columns[own:]:
+                result = result.append_column(rows.schema.field(index), rows.column(index))
+            yield from _batches(result)
+
+
+def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Sequence[str]) -> Any:
+    def merge(rows: pa.Table) -> pa.Table:
+        numbers = {name: np.asarray(rows[name]) for name in ("file", "row", "clause")}
+        source = relabelled(rows.select(list(names)), schema)
+        matches = settled(numbers["row"], numbers["clause"], np.arange(rows.num_rows), source, clauses)
+        file = int(numbers["file"][0])
+        result = pickle.dumps(packed(task(file, matches)))
+        return pa.table({"file": pa.array([file], pa.int64()), "result": pa.array([result], pa.binary())})
+
+    return merge
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutMatch:
+    """Merges files of which no row matches."""
+
+    merge: FileMerge
+    files: tuple[int, ...]
+    source: pa.Schema
+
+    def __call__(self, index: int) -> Merged:
+        return self.merge(self.files[index], no_matches(self.source.empty_table()))
+
+
+def _insert(clauses: Clauses, alias: str, writer: RowWriter, log_changes: bool, schema: pa.Schema) -> Any:
+    def insert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        new = insert_rows(clauses, alias, writer, log_changes, (_taken(batch, schema) for batch in batches))
+        yield file_rows(new.adds, new.changes)
+
+    return insert

@@ -1,0 +1,87 @@
+"""Row operations and maintenance of Delta tables in Spark's executors: what `DeltaTable` does in one process, for tables of any size.
+
+Plans, commits and results are the same; executors read and write the data files, each a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.marker import Txn
+from lake_core.delta.operations.delete import delete
+from lake_core.delta.operations.optimize import optimize
+from lake_core.delta.operations.update import update
+from lake_core.spark.runner import run_in
+
+Target: TypeAlias = DeltaTable | str
+
+
+def delete_delta(
+    spark: SparkSession,
+    table: Target,
+    where: str | None = None,
+    *,
+    txn: Txn | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OperationResult:
+    """`DeltaTable.delete`, in the executors. Raises what it raises, and SparkJobFailed."""
+    target = opened(table, storage_options)
+    return target.operate(lambda snapshot, now: delete(snapshot, where, now, run_in(spark)), txn)
+
+
+def update_delta(
+    spark: SparkSession,
+    table: Target,
+    changes: Mapping[str, str],
+    where: str | None = None,
+    *,
+    txn: Txn | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OperationResult:
+    """`DeltaTable.update`, in the executors. Raises what it raises, and SparkJobFailed."""
+    target = opened(table, storage_options)
+    return target.operate(lambda snapshot, now: update(snapshot, changes, where, now, run_in(spark)), txn)
+
+
+def optimize_delta(
+    spark: SparkSession,
+    table: Target,
+    where: str | None = None,
+    *,
+    target_size: int | None = None,
+    zorder_by: Sequence[str] = (),
+    txn: Txn | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OperationResult:
+    """`DeltaTable.optimize`, in the executors: one task for each file that is made, or with `zorder_by` for each partition of the table.
+
+    Raises what it raises, and SparkJobFailed.
+    """
+    target = opened(table, storage_options)
+    run = run_in(spark)
+
+    def plan(snapshot: Any, now: int) -> Any:
+        return optimize(snapshot, now, where=where, target_size=target_size, zorder_by=zorder_by, run=run)
+
+    return target.operate(plan, txn)
+
+
+def convert_delta(
+    spark: SparkSession,
+    url: str,
+    *,
+    partition_by: pa.Schema | Sequence[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DeltaTable:
+    """`DeltaTable.convert`, with the files read in the executors. Raises what it raises, and SparkJobFailed."""
+    return DeltaTable.convert(url, partition_by=partition_by, storage_options=storage_options, run=run_in(spark))
+
+
+def opened(table: Target, storage_options: Mapping[str, Any] | None) -> DeltaTable:
+    """The table itself, or the one at a URL."""
+    return table if isinstance(table, DeltaTable) else DeltaTable.open(table, storage_options=storage_options)
