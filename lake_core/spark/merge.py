@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 
 from lake_core.delta import OperationResult
 from lake_core.delta.conform import relabelled
+from lake_core.delta.errors import MultipleSourceRows
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import (
     Inserted,
@@ -55,6 +56,8 @@ from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_r
 
 _SID = "sid"
 _MOST_TASKS = 200
+_FEW_ROWS = 10_000
+"""Up to here a source is sent to every executor, instead of sorting the table's keys."""
 
 
 def merge_delta(
@@ -94,6 +97,7 @@ class _SparkMerge:
         self._names = [f"c{number}" for number in range(len(plan.source))]
         named = df.toDF(*self._names).withColumn(_SID, F.monotonically_increasing_id())
         self._source = named.localCheckpoint(True, StorageLevel.DISK_ONLY)
+        self._rows = self._source.count()
 
     def run(self) -> Operation | None:
         plan = self._plan
@@ -104,7 +108,7 @@ class _SparkMerge:
             for number, merged in self._rewritten(scan, matches):
                 touched[number] = merged.touched
                 done.include(merged)
-        return finish_merge(plan, scan, reads, touched, done, self._inserted(matches), self._source.count())
+        return finish_merge(plan, scan, reads, touched, done, self._inserted(matches), self._rows)
 
     def _ranges(self) -> list[Predicate]:
         """What the source's keys say of the rows that can match them."""
@@ -143,13 +147,17 @@ class _SparkMerge:
         own = T.StructType([*source, T.StructField(_SID, T.LongType())])
         source_rows = self._source.mapInArrow(batch_function(_keyed(plan.condition, plan.source, self._names)), T.StructType([*keys, *own]))
         if key_types.names:
-            joined = target_rows.join(source_rows, key_types.names, "inner")
+            # Spark takes the table for as small as the list of its files, and would broadcast it.
+            joined = target_rows.join(self._hinted(source_rows), key_types.names, "inner")
         else:
             joined = target_rows.crossJoin(source_rows)
         chosen = joined.select("file", "row", *asks.names, *own.names)
         pairs = _Pairs(plan.condition, plan.clauses, plan.aliases, probe.schema, plan.source)
         result = T.StructType([*place, T.StructField("clause", T.LongType()), *own])
         return chosen.mapInArrow(batch_function(pairs.find), result)
+
+    def _hinted(self, source: DataFrame) -> DataFrame:
+        return F.broadcast(source) if self._rows <= _FEW_ROWS else source.hint("merge")
 
     def _rewritten(self, scan: Scan, matches: DataFrame) -> Iterator[tuple[int, Merged]]:
         """What becomes of each file that a clause applies to."""
@@ -162,12 +170,15 @@ class _SparkMerge:
             files = self._spark.createDataFrame(pa.table({"file": pa.array(chosen, pa.int64())}))
             # Few rows may mean much work: without a number of its own Spark would put them all into one task.
             grouped = matches.join(F.broadcast(files), "file", "left_semi").repartition(min(len(chosen), _MOST_TASKS), "file")
-            merged = grouped.groupBy("file").applyInArrow(
+            results = grouped.groupBy("file").applyInArrow(
                 table_function(_merge_file(task, plan.clauses, plan.source, self._names)), "file long, result binary"
             )
-            rows = merged.toArrow()
+            rows = results.toArrow()
             for file, result in zip(rows["file"].to_pylist(), rows["result"].to_pylist(), strict=True):
-                yield file, unpacked(pickle.loads(result))
+                merged = unpacked(pickle.loads(result))
+                if isinstance(merged, str):
+                    raise MultipleSourceRows(merged)
+                yield file, merged
         if by_source:
             rest = sorted(set(range(len(scan.files))) - set(chosen))
             alone = run_in(self._spark)(_WithoutMatch(task, tuple(rest), plan.source), len(rest))
@@ -262,9 +273,12 @@ def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Seq
     def merge(rows: pa.Table) -> pa.Table:
         numbers = {name: np.asarray(rows[name]) for name in ("file", "row", "clause")}
         source = relabelled(rows.select(list(names)), schema)
-        matches = settled(numbers["row"], numbers["clause"], np.arange(rows.num_rows), source, clauses)
         file = int(numbers["file"][0])
-        result = pickle.dumps(packed(task(file, matches)))
+        try:
+            matches = settled(numbers["row"], numbers["clause"], np.arange(rows.num_rows), source, clauses)
+            result = pickle.dumps(packed(task(file, matches)))
+        except MultipleSourceRows as error:
+            result = pickle.dumps(str(error))  # raised here, it would be tried again three times
         return pa.table({"file": pa.array([file], pa.int64()), "result": pa.array([result], pa.binary())})
 
     return merge
