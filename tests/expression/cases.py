@@ -156,6 +156,8 @@ m - 1
 m + m
 m * 0.5
 o * m
+CAST(o AS DECIMAL(38, 18)) * CAST(o AS DECIMAL(38, 18))
+CAST(o AS DECIMAL(38, 18)) / CAST(n + 7 AS DECIMAL(38, 18))
 n + 1
 n + 1.5
 n * 2
@@ -193,6 +195,9 @@ i DIV j
 l DIV k
 y DIV 3Y
 i % j
+nullif(i, i) / 0
+nullif(l, l) DIV 0
+nullif(i, i) % 0
 l % k
 -7 % 3
 g % e
@@ -219,6 +224,10 @@ g < e
 g <= e
 g > e
 g >= e
+g < g
+e <= e
+e > e
+e != e
 f = g
 f < 0.1
 f = 1.5
@@ -412,6 +421,8 @@ CAST('2020-02-03 04:05:06-08:30' AS TIMESTAMP)
 CAST('2020-02-03 4:5' AS TIMESTAMP)
 CAST('2020-02-03 ' AS TIMESTAMP)
 TRY_CAST('2019-02-29' AS DATE)
+TRY_CAST('1900-02-29' AS DATE)
+TRY_CAST('2000-02-29' AS DATE)
 TRY_CAST('2020-13-01' AS DATE)
 TRY_CAST('2020-02-03 24:00:00' AS TIMESTAMP)
 TRY_CAST('someday' AS DATE)
@@ -511,6 +522,7 @@ round(1.005D, 2)
 round(1e20D)
 round(123456.789D, -2)
 round(n)
+round(n, 1)
 round(o, 1)
 round(o, 5)
 round(n, -2)

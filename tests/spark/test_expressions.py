@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake_core.expression import EvaluationFailed, InvalidExpression, evaluate, parse_expression
+from lake_core.delta import DeltaTable
+from lake_core.expression import EvaluationFailed, InvalidExpression, evaluate, matching, parse_expression, parse_predicate
+from lake_core.spark import read_delta
+from lake_core.spark.executor import batch_function, by_value, lake_error
+from lake_core.spark.predicate import filtered
 from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA
 from tests.spark.test_predicates import settings
 
@@ -86,3 +94,73 @@ def test_what_fails_in_spark_fails_here(frame: DataFrame) -> None:
             print(text, evaluate(parse_expression(text, SCHEMA), ROWS))
         with pytest.raises(PySparkException):
             print(text, spark_values(frame, [text]))
+
+
+CONDITIONS = [
+    "i + j > 5",
+    "upper(s) LIKE '%SS%' OR d + 1 > w",
+    "id < 5 AND j <> 3 AND i / (j - 3) > 0",
+    "date_format(t, 'yyyy') = '2020' AND st.a * 2 = 2",
+    "u > t OR NOT (n * 2 < 0)",
+    "hour(t) = 12 AND CAST(t AS STRING) LIKE '2020%' AND t > '2020-01-01'",
+    "1 = 1",
+    "1 = 2 AND i = 7",
+]
+
+
+@pytest.mark.parametrize("source", ["native", "python"])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_reads_are_filtered_in_executors(spark: SparkSession, tmp_path: Path, zone: str, source: str) -> None:
+    write_deltalake(tmp_path / "t", ROWS, partition_by=["y"])
+    table = DeltaTable.open(tmp_path / "t")
+    conf = {"spark.sql.session.timeZone": zone, "spark.sql.ansi.enabled": "false"}
+    if source == "python":
+        conf["spark.sql.caseSensitive"] = "true"
+    with settings(spark, conf):
+        for where in CONDITIONS:
+            rows = read_delta(spark, table, columns=["id"], where=where).collect()
+            found = matching(ROWS, parse_predicate(where, SCHEMA))["id"].to_pylist()
+            assert sorted(row.id for row in rows) == found == sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()), where
+
+
+def test_what_spark_has_columns_for_is_still_pushed_down(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_deltalake(tmp_path / "t", ROWS)
+    table = DeltaTable.open(tmp_path / "t")
+    read_delta(spark, table, where="id > 3 AND i + j > 0").explain(mode="formatted")
+    assert "GreaterThan(id,3)" in capsys.readouterr().out
+
+
+def test_a_row_that_fails_in_an_executor_is_our_error(spark: SparkSession) -> None:
+    frame = filtered(spark.range(3), parse_predicate("1 / (id - 1) > 0", pa.schema([("id", pa.int64())])))
+    with pytest.raises(PySparkException) as raised:
+        frame.collect()
+    error = lake_error(raised.value)
+    assert isinstance(error, EvaluationFailed) and "division by zero" in str(error)
+
+
+_ALONE = """
+import pickle, sys
+for name in ("lake_core", "sqlglot"):
+    sys.modules[name] = None
+import pyarrow as pa
+run, rows = pickle.loads(sys.stdin.buffer.read())
+print(sum(batch.num_rows for batch in run(iter(rows.to_batches()))))
+"""
+
+
+def test_expressions_travel_without_the_package() -> None:
+    """By value, every node and implementation: executors have neither the package nor the parser of SQL."""
+    fine = [parse_expression(text, SCHEMA) for text in EXPRESSIONS]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            for expression in fine:
+                evaluate(expression, rows)
+            yield from matching(rows, parsed).to_batches()
+
+    parsed = parse_predicate("abs(i) = 7 AND id < 9 AND NOT (s <=> '' OR length(s) = 0)", SCHEMA)
+    done = subprocess.run([sys.executable, "-c", _ALONE], input=by_value((run, ROWS)), capture_output=True, cwd="/")
+    assert done.returncode == 0, done.stderr.decode()
+    assert int(done.stdout) == matching(ROWS, parsed).num_rows == 2
+    assert callable(batch_function(run))
