@@ -1,0 +1,219 @@
+"""Row operations in Spark's executors: the same tables as the same operations in one process, whatever the table is like."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows
+from lake_core.delta.operations.merge import Merge
+from lake_core.spark import convert_delta, delete_delta, merge_delta, optimize_delta, read_delta, update_delta, write_delta
+from tests.delta.tables import SCHEMA, ids, rows
+
+TABLES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "partitioned": {"partition_by": ["p"]},
+    "logged": {
+        "partition_by": ["p"],
+        "properties": {"delta.enableChangeDataFeed": "true", "delta.constraints.low": "coalesce(v, 0) < 1000"},
+    },
+    "mapped": {"partition_by": ["p"], "properties": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"}},
+}
+SOURCE = pa.table(
+    {
+        "ID": pa.array([2, 3, 100, 4, None], pa.int32()),
+        "p": ["p9", "p9", "pn", "p0", "p1"],
+        "v": pa.array([1.0, 2.0, 3.0, 4.0, 5.0], pa.float32()),
+    }
+)
+
+
+def _create(folder: Path, kind: str) -> DeltaTable:
+    table = DeltaTable.create(str(folder), SCHEMA, **TABLES[kind])
+    for number in range(4):
+        table.append(rows(number * 10, number * 10 + 10))
+    return table
+
+
+def _rows(table: DeltaTable) -> Counter[Any]:
+    return Counter(tuple(row.items()) for row in table.to_arrow().to_pylist())
+
+
+def _changes(table: DeltaTable) -> Counter[Any]:
+    found = table.changes(0).read_all().drop_columns(["_commit_timestamp"])
+    return Counter(tuple(row.items()) for row in found.to_pylist())
+
+
+def _clauses(merge: Merge[Any]) -> Merge[Any]:
+    return (
+        merge.when_matched_delete("s.id = 4")
+        .when_matched_update({"v": "t.v + s.v", "p": "s.p"}, "s.v < 2")
+        .when_matched_update("*")
+        .when_not_matched_insert({"id": "s.id", "v": "s.v * 2"}, "s.id IS NULL")
+        .when_not_matched_insert("*")
+        .when_not_matched_by_source_delete("t.id > 37")
+        .when_not_matched_by_source_update({"v": "-t.v"}, "t.id > 34")
+    )
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    here, there = _create(tmp_path / "here", kind), _create(tmp_path / "there", kind)
+    frame = spark.createDataFrame(SOURCE)
+    for mine, others in (
+        (here.delete("id % 4 = 1"), delete_delta(spark, there, "id % 4 = 1")),
+        (
+            here.update({"v": "v * 10", "p": "concat(p, 'x')"}, "id < 4"),
+            update_delta(spark, there, {"v": "v * 10", "p": "concat(p, 'x')"}, "id < 4"),
+        ),
+        (
+            _clauses(here.merge(SOURCE, "t.id = s.id")).execute(txn=("app", 1)),
+            _clauses(merge_delta(frame, there, "t.id = s.id")).execute(txn=("app", 1)),
+        ),
+    ):
+        counted = {key for key in mine.metrics if key.endswith(("Rows", "Updated", "Deleted", "Inserted", "Copied", "Removed"))}
+        assert {key: mine.metrics[key] for key in counted} == {key: others.metrics[key] for key in counted}
+        assert _rows(there) == _rows(here)
+    again = _clauses(merge_delta(frame, there, "t.id = s.id")).execute(txn=("app", 1))
+    assert again.skipped and again.metrics["numTargetRowsDeleted"] == 3 and there.version == 7
+    if "properties" in TABLES[kind]:
+        assert _changes(there) == _changes(here)
+    before = _rows(there)
+    optimized = optimize_delta(spark, there)
+    assert optimized.metrics["numAddedFiles"] < optimized.metrics["numRemovedFiles"]
+    optimize_delta(spark, there, zorder_by=["id", "v"])
+    assert _rows(there) == before == _rows(DeltaTable.open(there.store))
+
+
+@pytest.mark.parametrize(
+    ("on", "clauses"),
+    [
+        ("t.id > s.id AND s.id = 3 AND t.id < 6", lambda merge: merge.when_matched_delete()),
+        ("t.id <=> s.id", lambda merge: merge.when_matched_update({"v": "0.5"}).when_not_matched_insert("*")),
+        ("t.v = s.v AND t.p = 'p2'", lambda merge: merge.when_matched_update({"v": "-s.v"})),
+        ("lower(t.p) = s.p AND t.id = s.id + 26", lambda merge: merge.when_matched_update({"v": "s.id"})),
+        ("FALSE", lambda merge: merge.when_not_matched_insert("*", "s.v > 1")),
+        ("t.id = s.id", lambda merge: merge.when_not_matched_by_source_delete()),
+        ("t.id = s.id", lambda merge: merge.when_not_matched_insert("*")),
+    ],
+)
+def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses: Callable[[Merge[Any]], Merge[Any]]) -> None:
+    here, there = _create(tmp_path / "here", "partitioned"), _create(tmp_path / "there", "partitioned")
+    mine = clauses(here.merge(SOURCE, on)).execute()
+    others = clauses(merge_delta(spark.createDataFrame(SOURCE), there, on)).execute()
+    assert _rows(there) == _rows(here) != _rows(DeltaTable.open(here.store, version=4))
+    assert mine.metrics["numOutputRows"] == others.metrics["numOutputRows"]
+    assert mine.metrics["numTargetFilesRemoved"] == others.metrics["numTargetFilesRemoved"]
+
+
+def test_a_large_source_is_sorted_not_broadcast(spark: SparkSession, tmp_path: Path) -> None:
+    table = _create(tmp_path, "plain")
+    source = spark.range(0, 12_000).selectExpr("id * 3 id", "'q' p", "cast(id as double) v")
+    done = merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (14, 11_986)
+    assert ids(table.to_arrow()) == sorted({*range(40), *range(0, 36_000, 3)})
+    assert table.to_arrow(where="p = 'q'").num_rows == 12_000
+
+
+def test_what_is_refused_leaves_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    table = _create(tmp_path, "logged")
+    twice = spark.createDataFrame(pa.concat_tables([SOURCE, SOURCE]))
+    with pytest.raises(MultipleSourceRows, match="more than one source row"):
+        merge_delta(twice, table, "t.id = s.id").when_matched_update("*").execute()
+    with pytest.raises(ConstraintViolation, match="low"):
+        merge_delta(spark.createDataFrame(SOURCE), table, "t.id = s.id").when_matched_update({"v": "2000"}).execute()
+    with pytest.raises(ConstraintViolation, match="low"):
+        update_delta(spark, table, {"v": "v + 990"}, "id > 0")
+    with pytest.raises(InvalidMerge):
+        merge_delta(twice.select("v"), table, "t.v = s.v").when_not_matched_insert("*").execute()
+    assert table.refresh().version == 4
+    merge_delta(twice, table, "t.id = s.id").when_matched_delete().execute()
+    assert ids(table.to_arrow()) == [0, 1, *range(5, 40)]
+
+
+def test_overwrites_of_a_part(spark: SparkSession, tmp_path: Path) -> None:
+    for kind in ("partitioned", "logged"):
+        table = _create(tmp_path / kind, kind)
+        frame = spark.range(2, 4).selectExpr("id", "concat('p', id % 3) p", "id / 2D v")
+        write_delta(frame, table, mode="overwrite", where="id IN (2, 3, 5) OR v > 17")
+        assert ids(table.to_arrow()) == [*range(5), *range(6, 35)]
+        write_delta(frame.where("id = 2"), table, mode="overwrite", dynamic=True)
+        assert ids(table.to_arrow(where="p = 'p2'")) == [2]
+        wide = frame.selectExpr("id + 50 id", "p", "id w")
+        write_delta(wide, table, schema_mode="merge")
+        assert table.schema.names == ["id", "p", "v", "w"]
+        assert read_delta(spark, table, where="w IS NOT NULL").count() == 2
+    assert Counter(_changes(table).keys()) and table.changes(5, 5).read_all()["_change_type"].value_counts().to_pylist() == [
+        {"values": "delete", "counts": 8},
+        {"values": "insert", "counts": 2},
+    ]
+
+
+def test_convert(spark: SparkSession, tmp_path: Path) -> None:
+    for day in ("2024-01-01", "2024-01-02"):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(pa.table({"a": [1, 2]}), tmp_path / f"day={day}" / "x.parquet")
+    table = convert_delta(spark, str(tmp_path))
+    assert table.metadata.partition_columns == ("day",)
+    assert read_delta(spark, table, where="day > DATE '2024-01-01'").count() == 2
+    assert delete_delta(spark, table, "a = 1").metrics["numDeletedRows"] == 2
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+def test_memory_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
+    """A million rows into ten million: the JVM and all Python workers together stay under 4 GB."""
+    total, step = 10_000_000, 1_000_000
+    schema = pa.schema([("id", pa.int64()), ("group", pa.int32()), ("x", pa.float64()), ("name", pa.string())])
+    table = DeltaTable.create(str(tmp_path), schema)
+    for start in range(0, total, step):
+        number = np.arange(start, start + step)
+        names = pa.array(np.char.add("name-", (number % 100_000).astype(str)))
+        table.append(pa.table({"id": number, "group": (number % 100).astype("int32"), "x": number * 0.5, "name": names}, schema=schema))
+    peak, done = [0], threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.1):
+            peak[0] = max(peak[0], _resident())
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        source = spark.range(0, step).selectExpr("id * 11 id", "cast(id % 7 as int) group", "id * 1D x", "concat('new-', id) name")
+        result = merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    finally:
+        done.set()
+        sampler.join()
+    assert result.metrics["numTargetRowsUpdated"] == len(range(0, total, 11))
+    assert table.to_arrow(columns=["id"]).num_rows == total + step - len(range(0, total, 11))
+    print(f"peak of the JVM and all workers: {peak[0] >> 20} MB")
+    assert 200 << 20 < peak[0] < 4 << 30
+
+
+def _resident() -> int:
+    """Bytes that this process and all below it hold in memory."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,rss="], capture_output=True, text=True, check=True).stdout
+    children: dict[int, list[int]] = {}
+    resident = {}
+    for line in listed.splitlines():
+        process, parent, kilobytes = map(int, line.split())
+        children.setdefault(parent, []).append(process)
+        resident[process] = kilobytes << 10
+    total, pending = 0, [os.getpid()]
+    while pending:
+        process = pending.pop()
+        total += resident.get(process, 0)
+        pending += children.get(process, [])
+    return total
