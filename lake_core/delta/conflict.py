@@ -25,6 +25,7 @@ from lake_core.delta.errors import (
     ProtocolChanged,
 )
 from lake_core.delta.features import supported_features
+from lake_core.delta.marker import is_expired, recorded_version
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.replay import file_key
 from lake_core.delta.skipping import skip
@@ -79,13 +80,13 @@ def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
     return Isolation.WRITE_SERIALIZABLE if wanted.lower() == "writeserializable" else Isolation.SERIALIZABLE
 
 
-def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol) -> bool:
+def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int) -> bool:
     """True if the winners hold this very operation (same marker, same or later version): there is nothing left to do.
 
-    `metadata`, `protocol`: what the operation was planned on. Raises the ConcurrentModification that applies; returns False
-    where the operation may go on.
+    `metadata`, `protocol`: what the operation was planned on; `now`: milliseconds since the epoch. Raises the
+    ConcurrentModification that applies; returns False where the operation may go on.
     """
-    if footprint.transaction is not None and any(_recorded(footprint.transaction, run) for run in winners):
+    if footprint.transaction is not None and _recorded(footprint.transaction, winners, metadata, now):
         return True
     before = metadata
     for run in winners:
@@ -134,10 +135,10 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
     return same and changed and rest(before.configuration) == rest(after.configuration)
 
 
-def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot) -> bool:
+def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: int) -> bool:
     """`check_conflicts` where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
     if footprint.transaction is not None:
-        recorded = newest.transaction_version(footprint.transaction.app_id)
+        recorded = recorded_version(newest, footprint.transaction.app_id, now)
         if recorded is not None and recorded >= footprint.transaction.version:
             return True
     if newest.metadata != seen.metadata or newest.protocol != seen.protocol or newest.version < seen.version:
@@ -153,9 +154,11 @@ def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot) -> bool
 _AGAIN = "nothing was committed here: refresh the table and run the operation again"
 
 
-def _recorded(transaction: SetTransaction, run: CommitRun) -> bool:
-    own = run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id))
-    if not len(own):
+def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadata: Metadata, now: int) -> bool:
+    # The last word counts: a restore takes markers back.
+    found = (run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners))
+    own = next((markers for markers in found if len(markers)), None)
+    if own is None or is_expired(own["lastUpdated"][-1].as_py(), metadata, now):
         return False
     latest = own["version"][-1].as_py()
     if latest >= transaction.version:

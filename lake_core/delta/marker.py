@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from lake_core.delta.action import SetTransaction
+from lake_core.delta.action import Metadata, SetTransaction
 from lake_core.delta.errors import InvalidTransaction
 from lake_core.delta.properties import transaction_retention_ms
 from lake_core.delta.snapshot import Snapshot
@@ -34,11 +34,14 @@ def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
 
 def recorded_version(snapshot: Snapshot, app_id: str, now: int) -> int | None:
     """The version that an application recorded last and that still counts. `now`: milliseconds since the epoch."""
-    found, retention = snapshot.transaction(app_id), transaction_retention_ms(snapshot.metadata.configuration)
-    if found is None:
-        return None
-    expired = retention is not None and found.last_updated is not None and found.last_updated <= now - retention
-    return None if expired else found.version
+    found = snapshot.transaction(app_id)
+    return None if found is None or is_expired(found.last_updated, snapshot.metadata, now) else found.version
+
+
+def is_expired(last_updated: int | None, metadata: Metadata, now: int) -> bool:
+    """Whether a marker set at this time counts no more, by `delta.setTransactionRetentionDuration`. Milliseconds since the epoch."""
+    retention = transaction_retention_ms(metadata.configuration)
+    return retention is not None and last_updated is not None and last_updated <= now - retention
 
 
 def _is_unicode(text: str) -> bool:

@@ -137,7 +137,7 @@ def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Commi
     while True:
         # Never into the next slot unseen: where a log was cleaned up, slots that were taken once look free.
         newest = latest.refreshed()
-        if newest is not latest and _overtaken(operation, latest, newest):
+        if newest is not latest and _overtaken(operation, latest, newest, now):
             return Committed(newest, newest.version, already_recorded=True)
         latest, version = newest, newest.version + 1
         body = encode_actions([("commitInfo", _commit_info(operation, latest, txn_id, now))]) + actions
@@ -171,15 +171,15 @@ def _queue(url: str) -> Iterator[None]:
         yield
 
 
-def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot) -> bool:
+def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int) -> bool:
     """Whether the commits between two snapshots hold this very operation. Raises where they bar it."""
     if newest.version < seen.version or newest.metadata.id != seen.metadata.id:
-        return check_unseen(operation.footprint, seen, newest)  # another table stands here now
+        return check_unseen(operation.footprint, seen, newest, now)  # another table stands here now
     try:
         winners = newest.since(seen)
     except VersionNotFound:
-        return check_unseen(operation.footprint, seen, newest)
-    recorded = check_conflicts(operation.footprint, winners, seen.metadata, seen.protocol)
+        return check_unseen(operation.footprint, seen, newest, now)
+    recorded = check_conflicts(operation.footprint, winners, seen.metadata, seen.protocol, now)
     if not recorded:
         check_writable(newest.protocol, newest.metadata)
     return recorded

@@ -129,6 +129,8 @@ def _chosen(snapshot: Snapshot, where: str | None) -> pa.Table:
 
 def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.int64]]:
     """The files' numbers, partition by partition, by ascending size."""
+    if not len(files):
+        return []
     code = np.zeros(len(files), dtype=np.int64)
     values = files["partitionValues"].combine_chunks()
     for key in snapshot.metadata.partition_keys.values():
