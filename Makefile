@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-unit stress bench lint .venv java
+.PHONY: help demo ui test test-unit stress interop bench lint .venv java
 
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -27,11 +27,17 @@ test: java ## run all tests but the long ones
 	@exec $(PY) -m pytest $(ARGS)
 
 test-unit: .venv ## run the tests that need neither Java nor a browser
-	@exec $(PY) -m pytest -m "not spark and not browser and not stress" $(ARGS)
+	@exec $(PY) -m pytest -m "not spark and not browser and not stress and not interop" $(ARGS)
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv
 	@exec $(PY) -m pytest -m stress $(ARGS)
+
+interop: java ## run delta-spark and this on the same tables; fetches it, and its jars from Maven Central, into .venv-interop
+	@$(MAKE) .venv
+	@test -x .venv-interop/bin/python || $(PY) -m venv .venv-interop
+	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check delta-spark==4.4.0 pyspark==4.2.0
+	@DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python exec $(PY) -m pytest -m interop $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

@@ -1,0 +1,262 @@
+"""delta-spark and this implementation on the same tables, in both directions. Needs an environment of its own: `make interop`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import ConstraintViolation
+from tests.delta.tables import SCHEMA, ids, rows
+from tests.processes import SPAWN
+
+PYTHON = os.environ.get("DELTA_SPARK_PYTHON", "")
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not PYTHON, reason="DELTA_SPARK_PYTHON names no environment with delta-spark: run `make interop`"),
+]
+
+
+class DeltaSparkError(Exception):
+    """What delta-spark refused."""
+
+
+class DeltaSpark:
+    """A delta-spark session in another process."""
+
+    def __init__(self) -> None:
+        program = str(Path(__file__).with_name("delta_spark.py"))
+        self._process = subprocess.Popen([PYTHON, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._turn = threading.Lock()
+        self.version = self._answer()["ready"]
+
+    def sql(self, text: str) -> list[dict[str, Any]]:
+        with self._turn:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps({"sql": text}) + "\n")
+            self._process.stdin.flush()
+            answer = self._answer()
+        if "error" in answer:
+            raise DeltaSparkError(answer["error"])
+        found: list[dict[str, Any]] = answer["rows"]
+        return found
+
+    def rows(self, url: str) -> Counter[str]:
+        return _counted(self.sql(f"SELECT * FROM delta.`{url}`"))
+
+    def changes(self, url: str, first: int) -> Counter[str]:
+        found = self.sql(f"SELECT * FROM table_changes_by_path('{url}', {first})")
+        return _counted([{key: value for key, value in row.items() if key != "_commit_timestamp"} for row in found])
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("delta-spark ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def delta_spark() -> Iterator[DeltaSpark]:
+    spark = DeltaSpark()
+    yield spark
+    spark.close()
+
+
+def _counted(found: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(json.dumps(row, default=str, sort_keys=True) for row in found)
+
+
+def _ours(table: DeltaTable) -> Counter[str]:
+    return _counted(table.to_arrow().to_pylist())
+
+
+def _our_changes(table: DeltaTable, first: int) -> Counter[str]:
+    return _counted(table.changes(first).read_all().drop_columns(["_commit_timestamp"]).to_pylist())
+
+
+def _work(table: DeltaTable) -> None:
+    """Every kind of operation, one after another."""
+    for number in range(4):
+        table.append(rows(number * 5, number * 5 + 5), txn=("app", number))
+    table.delete("id % 5 = 1")
+    table.update({"v": "v + 100"}, "id % 5 = 2")
+    source = pa.table({"id": [3, 4, 50], "p": ["p0", "p9", "p1"], "v": [7.0, 8.0, 9.0]})
+    merge = table.merge(source, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*")
+    merge.when_not_matched_by_source_delete("t.id > 16").execute()
+    table.overwrite(rows(12, 13), where="id IN (12, 13)")
+    table.optimize(zorder_by=["id"])
+    table.append(rows(60, 61))
+    table.restore(table.version - 1)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"delta.enableChangeDataFeed": "true"},
+        {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
+        {"delta.constraints.small": "id < 100", "delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpointInterval": "3"},
+        {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false", "delta.checkpointInterval": "2"},
+        {"delta.enableInCommitTimestamps": "true"},
+        {"delta.feature.deletionVectors": "supported", "delta.feature.v2Checkpoint": "supported"},
+    ],
+)
+def test_it_reads_and_continues_what_is_written_here(delta_spark: DeltaSpark, tmp_path: Path, properties: dict[str, str]) -> None:
+    url = str(tmp_path)
+    table = DeltaTable.create(url, SCHEMA, partition_by=["p"], properties=properties)
+    _work(table)
+    assert delta_spark.rows(url) == _ours(table)
+    if "delta.enableChangeDataFeed" in properties:
+        assert delta_spark.changes(url, 0) == _our_changes(table, 0)
+    operations = [row["operation"] for row in delta_spark.sql(f"DESCRIBE HISTORY delta.`{url}`")]
+    assert operations[:3] == ["RESTORE", "WRITE", "OPTIMIZE"] and operations[-1] == "CREATE TABLE"
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (70, 'p1', 0.5)")
+    delta_spark.sql(f"UPDATE delta.`{url}` SET v = -1 WHERE id < 4")
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = 10")
+    delta_spark.sql(f"OPTIMIZE delta.`{url}`")
+    table.refresh()
+    assert delta_spark.rows(url) == _ours(table)
+    assert table.txn_version("app") == 3
+    if "delta.enableChangeDataFeed" in properties:
+        assert delta_spark.changes(url, 0) == _our_changes(table, 0)
+    table.delete("id = 70")
+    assert delta_spark.rows(url) == _ours(table)
+
+
+def test_constraints_bind_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url = str(tmp_path)
+    table = DeltaTable.create(url, SCHEMA)
+    table.append(rows(0, 5))
+    table.add_constraint("positive", "v >= 0 AND id IS NOT NULL")
+    for bad in ("(1, 'p', -0.5)", "(NULL, 'p', 1)", "(1, 'p', NULL)"):
+        with pytest.raises(DeltaSparkError, match="CHECK constraint positive"):
+            delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES {bad}")
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (9, 'p', 0)")
+    delta_spark.sql(f"ALTER TABLE delta.`{url}` ADD CONSTRAINT short CHECK (length(p) < 4)")
+    table.refresh()
+    assert table.constraints == {"positive": "v >= 0 AND id IS NOT NULL", "short": "length ( p ) < 4"}  # as Spark spells it
+    for bad_row in ({"id": [1], "p": ["p"], "v": [None]}, {"id": [1], "p": ["long"], "v": [1.0]}):
+        with pytest.raises(ConstraintViolation):
+            table.append(pa.table(bad_row, schema=SCHEMA))
+    table.drop_constraint("positive")
+    delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (1, 'p', -0.5)")
+    assert ids(table.refresh().to_arrow()) == [0, 1, 1, 2, 3, 4, 9]
+
+
+def test_generated_columns_of_both(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    theirs = str(tmp_path / "theirs")
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{theirs}` (id BIGINT, at TIMESTAMP, day DATE GENERATED ALWAYS AS (CAST(at AS DATE)), "
+        f"month STRING GENERATED ALWAYS AS (DATE_FORMAT(at, 'yyyy-MM')), twice BIGINT GENERATED ALWAYS AS (id * 2)) "
+        f"USING delta PARTITIONED BY (day)"
+    )
+    delta_spark.sql(f"INSERT INTO delta.`{theirs}` (id, at) VALUES (1, TIMESTAMP '2024-02-29 23:59:59.5')")
+    table = DeltaTable.open(theirs)
+    assert "generatedColumns" in (table.protocol.writer_features or ())
+    stamp = pa.array([1_700_000_000_123_456, None], pa.timestamp("us", "UTC"))
+    table.append(pa.table({"id": [2, None], "at": stamp}))
+    table.update({"at": "TIMESTAMP '2020-01-31 00:00:00Z'"}, "id = 2")
+    with pytest.raises(ConstraintViolation, match="twice"):
+        table.append(pa.table({"id": [3], "twice": [7]}))
+    assert delta_spark.rows(theirs) == _counted([{**row, "at": _local(row["at"])} for row in table.to_arrow().to_pylist()])
+    found = {row["id"]: (str(row["day"]), row["month"], row["twice"]) for row in table.to_arrow().to_pylist()}
+    assert found == {1: ("2024-02-29", "2024-02", 2), 2: ("2020-01-31", "2020-01", 4), None: ("None", None, None)}
+    delta_spark.sql(f"INSERT INTO delta.`{theirs}` (id, at) VALUES (5, NULL)")
+    assert table.refresh().to_arrow(where="twice = 10").num_rows == 1
+
+
+def _local(moment: Any) -> str | None:
+    return None if moment is None else str(moment.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "'delta.columnMapping.mode' = 'name'",
+        "'delta.columnMapping.mode' = 'id'",
+        "'delta.enableDeletionVectors' = 'true'",
+        "'delta.enableDeletionVectors' = 'true', 'delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name'",
+        "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'",
+        "'delta.enableChangeDataFeed' = 'true', 'delta.appendOnly' = 'false'",
+        "'delta.enableInCommitTimestamps' = 'true'",
+        "'delta.enableTypeWidening' = 'true'",
+    ],
+)
+def test_its_tables_are_read_and_continued_here(delta_spark: DeltaSpark, tmp_path: Path, properties: str) -> None:
+    url = str(tmp_path)
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{url}` (id BIGINT, p STRING, v DOUBLE, s STRUCT<a: INT, b: ARRAY<STRING>>) USING delta "
+        f"PARTITIONED BY (p) TBLPROPERTIES ({properties})"
+    )
+    for number in range(4):
+        delta_spark.sql(
+            f"INSERT INTO delta.`{url}` SELECT id, concat('p', id % 3), id / 2, named_struct('a', int(id), 'b', array('x', NULL)) "
+            f"FROM range({number * 10}, {number * 10 + 10})"
+        )
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id % 7 = 3")
+    delta_spark.sql(f"UPDATE delta.`{url}` SET v = NULL WHERE id % 9 = 1")
+    delta_spark.sql(f"INSERT OVERWRITE delta.`{url}` SELECT * FROM delta.`{url}` WHERE id <> 5")
+    if "columnMapping" in properties:
+        delta_spark.sql(f"ALTER TABLE delta.`{url}` RENAME COLUMN v TO w")
+        delta_spark.sql(f"ALTER TABLE delta.`{url}` ADD COLUMNS (extra STRING)")
+    table = DeltaTable.open(url)
+    # delta-spark tells no changes across a rename.
+    first = table.version if "columnMapping" in properties else 0
+    assert delta_spark.rows(url) == _ours(table)
+    table.append(table.to_arrow(where="id < 3"))
+    table.delete("id = 2")
+    table.update({"s.a": "s.a + 1"}, "p = 'p1' AND id < 20")
+    source = pa.table({"id": [4, 400], "p": ["p1", "p4"]})
+    table.merge(source, "t.id = s.id").when_matched_delete().when_not_matched_insert({"id": "s.id", "p": "s.p"}).execute()
+    table.optimize()
+    assert delta_spark.rows(url) == _ours(table)
+    if "ChangeDataFeed" in properties:
+        assert delta_spark.changes(url, first) == _our_changes(table, first)
+    delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id > 30")
+    table.refresh()
+    table.checkpoint()
+    assert delta_spark.rows(url) == _ours(DeltaTable.open(url))
+
+
+def test_mixed_writers_lose_nothing(delta_spark: DeltaSpark, tmp_path: Path) -> None:
+    url, rounds = str(tmp_path), 15
+    DeltaTable.create(url, SCHEMA)
+    writers = [SPAWN.Process(target=_append, args=(url, first, rounds)) for first in (1000, 2000)]
+    for writer in writers:
+        writer.start()
+    for number in range(rounds):
+        delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES ({number}, 'spark', 0)")
+    for writer in writers:
+        writer.join(300)
+        assert writer.exitcode == 0
+    expected = [*range(rounds), *range(1000, 1000 + rounds), *range(2000, 2000 + rounds)]
+    table = DeltaTable.open(url)
+    assert ids(table.to_arrow()) == expected
+    assert sorted(row["id"] for row in delta_spark.sql(f"SELECT id FROM delta.`{url}`")) == expected
+    assert table.version == 3 * rounds
+
+
+def _append(url: str, first: int, rounds: int) -> None:
+    table = DeltaTable.open(url)
+    for number in range(rounds):
+        table.append(rows(first + number, first + number + 1), txn=(f"writer-{first}", number))
+    sys.exit(0)
