@@ -66,7 +66,8 @@ class Footprint:
     transaction: SetTransaction | None
     isolation: Isolation = Isolation.SERIALIZABLE
     changes_protocol: bool = False
-    changes_metadata: bool = False
+    metadata: Metadata | None = None
+    """The table's metadata, if it changes that."""
     domains: frozenset[str] = frozenset()
     markers: frozenset[str] = frozenset()
     """The applications whose markers it sets beside its own."""
@@ -96,7 +97,7 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata
             if footprint.changes_protocol or dropped:
                 raise ProtocolChanged(f"commit {version} changed the table's protocol; {_AGAIN}", version=version)
         if run.metadata is not None:
-            if footprint.changes_metadata or not _harmless(before, run.metadata):
+            if footprint.metadata is not None or not _harmless(before, run.metadata):
                 raise MetadataChanged(f"commit {version} changed the table's schema or properties; {_AGAIN}", version=version)
             before = run.metadata
         twice = footprint.domains & {domain.domain for domain in run.domains}
@@ -111,7 +112,7 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata
                 version=version,
             )
     for run in winners:
-        _check_files(footprint, run, metadata)
+        _check_files(footprint, run, footprint.metadata or metadata)
     return False
 
 
@@ -202,7 +203,7 @@ def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
     match footprint.isolation:
         case Isolation.SNAPSHOT:
             return run.adds.slice(0, 0)
-        case Isolation.WRITE_SERIALIZABLE if not footprint.changes_metadata:
+        case Isolation.WRITE_SERIALIZABLE if footprint.metadata is None:
             blind = [
                 version
                 for version, data in zip(run.versions, run.sources, strict=True)

@@ -89,7 +89,7 @@ class Operation:
             self.transaction,
             self.isolation,
             self.protocol is not None,
-            self.metadata is not None,
+            self.metadata,
             frozenset(domain.domain for domain in self.domains),
             frozenset(marker.app_id for marker in self.markers),
         )

@@ -6,7 +6,7 @@ import functools
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pytest
 from lake_core.delta import DeltaTable
 from lake_core.delta.action import DomainMetadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import read_commit_info
+from lake_core.delta.conflict import Reads
 from lake_core.delta.errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
@@ -298,6 +299,27 @@ def test_removed_files_conflict_one_by_one() -> None:
     assert _table_rows(store) == _without(BASE, lambda i, _: i in (0, 4, 6))
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda t: t.delete("p = 'p0' AND id IN (1, 6)"),
+        lambda t: t.update({"v": "0"}, "p = 'p0' AND id IN (1, 6)"),
+        lambda t: t.overwrite(SCHEMA.empty_table(), where="p = 'p0' AND id IN (1, 6)"),
+        lambda t: t.merge(_arrow({1: ("p0", 0.0), 6: ("p0", 3.0)}), "t.p = s.p AND t.id = s.id").when_matched_delete().execute(),
+    ],
+    ids=["delete", "update", "overwrite", "merge"],
+)
+def test_a_file_that_was_read_conflicts_also_where_it_is_kept(act: Callable[[DeltaTable], object]) -> None:
+    """The file of the rows 0 and 3 is looked into for a row 1, and left as it is."""
+    store = _table()
+    stale = DeltaTable.open(store)
+    DeltaTable.open(store).delete("id IN (0, 3)")
+    with pytest.raises(ConcurrentDeleteRead):
+        act(stale)
+    act(stale.refresh())
+    assert _table_rows(store) == _without(BASE, lambda i, _: i in (0, 3, 6)) or _table_rows(store)[6] == ("p0", 0.0)
+
+
 def test_two_removals_of_a_file_that_was_not_read() -> None:
     store = _table()
     snapshot = DeltaTable.open(store).snapshot
@@ -305,6 +327,26 @@ def test_two_removals_of_a_file_that_was_not_read() -> None:
     DeltaTable.open(store).delete("p = 'p0'")
     with pytest.raises(ConcurrentDeleteDelete):
         commit(Operation("DELETE", base=snapshot, removes=files, read_files=files.slice(0, 0)), 0)
+
+
+def test_what_changes_no_data_looks_at_no_added_file() -> None:
+    """Whatever it read: the snapshot that it rearranges is as it was. With a change of anything else it looks again."""
+    store = _table()
+    snapshot = DeltaTable.open(store).snapshot
+    DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))
+    reading = Operation("OPTIMIZE", base=snapshot, reads=Reads.WHOLE_TABLE, data_change=False)
+    assert commit(reading, 0).version == 4
+    for more in (
+        replace(reading, data_change=True),
+        replace(reading, metadata=replace(snapshot.metadata, name="x")),
+        replace(reading, protocol=Protocol(1, 3)),
+    ):
+        with pytest.raises(ConcurrentAppend):
+            commit(more, 0)
+    with pytest.raises(ConcurrentDeleteRead):
+        files = snapshot.files(["path", "partitionValues", "size"])
+        DeltaTable.open(store).delete("p = 'p0'")
+        commit(replace(reading, removes=files), 0)
 
 
 def test_two_that_delete_everything() -> None:
@@ -316,14 +358,17 @@ def test_two_that_delete_everything() -> None:
     assert _table_rows(store) == {}
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("changes", ["row", "file", "partition"])
-def test_every_winner_is_looked_at(changes: str) -> None:
+def test_every_winner_is_looked_at(changes: str, late: bool) -> None:
     """Not the first or the last one alone, and not only those before the first lost put."""
     store = _table()
     stale = DeltaTable.open(store)
     other = DeltaTable.open(store)
     for number in range(300, 303):
         other.append(_arrow({number: ("p1", 0.0)}))
+    if late:
+        other.set_properties({"delta.checkpointPolicy": "classic"})
     {
         "row": lambda: other.update({"v": "7"}, "id = 3"),
         "file": lambda: other.optimize("p = 'p0'"),
@@ -632,3 +677,19 @@ def test_in_commit_timestamps_rise_also_in_races() -> None:
     assert ids(table.to_arrow()) == sorted(worker * 100 + number for worker in range(6) for number in range(6))
     with pytest.raises(InvalidProperty, match="only when a table is created"):
         DeltaTable.open(_table()).set_properties({"delta.enableInCommitTimestamps": "true"})
+
+
+@pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}])
+def test_an_overwrite_by_a_column_that_it_adds(properties: dict[str, str]) -> None:
+    """In the rows that are there it is null; in what a winner added nobody knows."""
+    store = _table(**properties)
+    stale = DeltaTable.open(store)
+    wide = _arrow(NEW).append_column("extra", pa.array([7], pa.int32()))
+    DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))
+    with pytest.raises(ConcurrentAppend):
+        stale.overwrite(wide, where="extra = 7", schema_mode="merge")
+    stale.refresh().overwrite(wide, where="extra = 7", schema_mode="merge")
+    assert _table_rows(store) == BASE | NEW | {200: ("p0", 1.0)}
+    wider = wide.append_column("other", pa.array([None], pa.int32()))
+    stale.overwrite(wider, where="other IS NULL", schema_mode="merge")
+    assert _table_rows(store) == NEW

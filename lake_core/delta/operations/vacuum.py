@@ -186,12 +186,17 @@ def _is_hidden(key: str) -> bool:
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.split("/"))
 
 
+def _is_log(key: str) -> bool:
+    # Some stores do not tell upper from lower case.
+    return key.split("/")[0].lower() == LOG_FOLDER
+
+
 def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
     """The keys that removes and change data older than the cutoff name, and the last version that was gone through."""
     store = snapshot.store
     removed: list[pa.ChunkedArray] = []
     changes: list[str] = []
-    done = last = _noted(store)
+    done = last = _noted(snapshot)
     if done < 0:
         tombstones = snapshot.tombstones()
         removed.append(tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))["path"])
@@ -200,7 +205,8 @@ def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
         changes += [body["path"] for body in single_actions(version, data, "cdc") if isinstance(body.get("path"), str)]
         last = version
     paths = pa.chunked_array([chunk for one in removed for chunk in one.chunks] + [pa.array(changes, pa.string())], pa.string())
-    keys = _inside(paths, store).unique()
+    # What the log calls a data file may be a part of the log: to vacuum that would be the end of the table.
+    keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
     young = np.array([_age(key, _EPOCH) > cutoff for key in keys.to_pylist()], dtype=bool)
     return keys.filter(mask(~_needed(snapshot.refreshed(), cutoff).contains(keys) & ~young)), last
 
@@ -221,13 +227,13 @@ def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tupl
         yield version, data
 
 
-def _noted(store: ObjectStore) -> int:
-    """The last version that an earlier vacuum by the log went through; -1 for none."""
+def _noted(snapshot: Snapshot) -> int:
+    """The last version that an earlier vacuum by the log went through; -1 for none, and for a note that makes no sense."""
     try:
-        found = json.loads(store.get(_LAST_VACUUM)).get("latestCommitVersionOutsideOfRetentionWindow")
-    except (NotFound, ValueError, AttributeError):
+        found = json.loads(snapshot.store.get(_LAST_VACUUM)).get("latestCommitVersionOutsideOfRetentionWindow")
+    except (NotFound, ValueError, AttributeError, RecursionError):
         return -1
-    return found if type(found) is int else -1
+    return found if type(found) is int and 0 <= found <= snapshot.version else -1
 
 
 def _note(store: ObjectStore, version: int) -> None:

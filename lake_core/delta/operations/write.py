@@ -14,7 +14,7 @@ from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import check_partitioning
 from lake_core.delta.errors import SchemaMismatch
-from lake_core.delta.features import required_features, upgraded
+from lake_core.delta.features import upgraded_for
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, on_partitions_only, rewrite, sizes
 from lake_core.delta.operations.runner import Runner, run_here
@@ -25,7 +25,7 @@ from lake_core.delta.schema_evolution import added, replaced, with_schema
 from lake_core.delta.skipping import matching_partitions, partition_table
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation, partition_by_text
-from lake_core.expression import And, Column, Comparison, IsNull, Or, Predicate, parse_predicate
+from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
 
 SchemaMode: TypeAlias = Literal["merge", "overwrite"]
 
@@ -49,7 +49,7 @@ class Write:
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
         protocol = None
         if self.metadata is not None:
-            wanted = upgraded(self.snapshot.protocol, required_features(self.metadata))
+            wanted = upgraded_for(self.snapshot.protocol, self.snapshot.metadata, self.metadata)
             protocol = None if wanted == self.snapshot.protocol else wanted
         plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds), metadata=self.metadata, protocol=protocol)
         match self.replaces:
@@ -91,7 +91,8 @@ class Write:
 
     def _scan(self) -> Scan:
         assert self.scope is not None
-        return plan_scan(self.snapshot, None, self.scope.text)
+        # The rows that are there lack the columns that this write adds: they are null in them.
+        return plan_scan(replace(self.snapshot, metadata=self.metadata or self.snapshot.metadata), None, self.scope.text)
 
     def _files(self, predicate: Predicate | None) -> pa.Table:
         vectors = ["deletionVector"] if self.snapshot.has_deletion_vectors() else []
@@ -155,7 +156,7 @@ def plan_overwrite(
 
 
 def _writer(snapshot: Snapshot, metadata: Metadata, now: int, scope: Scope | None = None) -> RowWriter:
-    protocol = upgraded(snapshot.protocol, required_features(metadata)) if metadata is not snapshot.metadata else snapshot.protocol
+    protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
     return row_writer(snapshot.store, metadata, protocol, now, scope)
 
 
@@ -191,6 +192,7 @@ def _partitions_of(adds: Sequence[AddFile], metadata: Metadata) -> Predicate:
         parts: list[Predicate] = []
         for name in values.column_names:
             column, value = Column((name,), values.schema.field(name).type), values[name][row]
-            parts.append(Comparison("=", column, value) if value.is_valid else IsNull(column))
+            # A list of one: a comparison takes no NaN.
+            parts.append(In(column, (value,)) if value.is_valid else IsNull(column))
         tuples.append(And(tuple(parts)) if len(parts) > 1 else parts[0])
     return Or(tuple(tuples)) if len(tuples) > 1 else tuples[0]
