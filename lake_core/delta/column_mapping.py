@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, St
 MODE_PROPERTY = "delta.columnMapping.mode"
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 ID = "delta.columnMapping.id"
+_PREFIX = "delta.columnMapping."
 _MAX_ID = "delta.columnMapping.maxColumnId"
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -133,9 +134,28 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
     return result, {**properties, _MAX_ID: str(next(counter) - 1)}
 
 
-def without_mapping(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's metadata without what column mapping keeps there."""
-    return {key: value for key, value in metadata.items() if key not in (ID, PHYSICAL_NAME)}
+def without_mapping(schema: StructType) -> StructType:
+    """A schema without the ids and physical names that it has, at any depth, where it was taken from a table with column mapping."""
+    return edited_metadata(schema, lambda own: {key: value for key, value in own.items() if not key.startswith(_PREFIX)})
+
+
+def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict[str, Any]]) -> StructType:
+    """A schema with the metadata of each field, at any depth, replaced."""
+
+    def edited(kind: DataType) -> DataType:
+        match kind:
+            case StructType(fields=fields):
+                return StructType(tuple(StructField(c.name, edited(c.type), c.nullable, edit(c.metadata)) for c in fields))
+            case ArrayType(element=element, contains_null=nulls):
+                return ArrayType(edited(element), nulls)
+            case MapType(key=key, value=value, value_contains_null=nulls):
+                return MapType(edited(key), edited(value), nulls)
+            case _:
+                return kind
+
+    found = edited(schema)
+    assert isinstance(found, StructType)
+    return found
 
 
 def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from lake_core.delta.action import Metadata, Protocol
-from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
+from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
 from lake_core.delta.errors import InvalidProperty, SchemaMismatch
 from lake_core.delta.features import upgraded
 from lake_core.delta.properties import check_properties
@@ -53,7 +53,8 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     """
     if isinstance(partition_by, str):
         raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
-    struct = schema_from_arrow(schema)
+    # The schema may be another table's, whose files have other names.
+    struct = without_mapping(schema_from_arrow(schema))
     check_partitioning(struct, partition_by)
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":

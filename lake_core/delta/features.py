@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
-from lake_core.delta.schema import PrimitiveType, walk
+from lake_core.delta.schema import leaf_types, walk
 
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -69,25 +69,50 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
 
 def required_features(metadata: Metadata) -> frozenset[str]:
     """The features that a table's schema and properties use. Raises UnsupportedWriterFeature for one that is not implemented."""
+    _refuse_identity(metadata)
+    needed = _used_features(metadata)
+    for feature in sorted(needed - WRITABLE_FEATURES):
+        _refuse_write(feature)
+    return needed
+
+
+def upgraded_for(protocol: Protocol, before: Metadata, after: Metadata, asked: Mapping[str, str] | None = None) -> Protocol:
+    """The lowest protocol for a change of a table's definition. `asked`: the properties that the change sets.
+
+    What the definition named before though the protocol did not have it in force stays so. Raises UnsupportedWriterFeature.
+    """
+    _refuse_identity(after)
+    return upgraded(protocol, (_used_features(after) - _used_features(before)) | _features_of_properties(asked or {}))
+
+
+def _features_of_properties(properties: Mapping[str, str]) -> frozenset[str]:
     needed = set()
-    for key, value in metadata.configuration.items():
+    for key, value in properties.items():
         feature = _FEATURE_OF_PROPERTY.get(key)
         if feature is not None and value.lower() not in ("false", "none", ""):
             needed.add(feature)
         if key.startswith(CONSTRAINT_PREFIX):
             needed.add("checkConstraints")
+    return frozenset(needed)
+
+
+def _used_features(metadata: Metadata) -> frozenset[str]:
+    needed = set(_features_of_properties(metadata.configuration))
     for child in walk(metadata.schema):
         if "delta.generationExpression" in child.metadata:
             needed.add("generatedColumns")
         if "delta.invariants" in child.metadata:
             needed.add("invariants")
+    for kind in leaf_types(metadata.schema):
+        if kind.name == "timestamp_ntz":
+            needed.add("timestampNtz")
+    return frozenset(needed)
+
+
+def _refuse_identity(metadata: Metadata) -> None:
+    for child in walk(metadata.schema):
         if "delta.identity.start" in child.metadata:
             _refuse_write("identityColumns", f" (column {child.name!r})")
-        if isinstance(child.type, PrimitiveType) and child.type.name == "timestamp_ntz":
-            needed.add("timestampNtz")
-    for feature in sorted(needed - WRITABLE_FEATURES):
-        _refuse_write(feature)
-    return frozenset(needed)
 
 
 def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
@@ -136,7 +161,7 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
         if feature not in WRITABLE_FEATURES:
             _refuse_write(feature)
     if "identityColumns" in supported_features(protocol):
-        required_features(metadata)
+        _refuse_identity(metadata)
 
 
 def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:

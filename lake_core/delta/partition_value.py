@@ -36,8 +36,9 @@ def serialize(values: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return pc.if_else(pc.equal(values, ""), pa.scalar(None, kind), values)
     if pa.types.is_timestamp(kind):
-        text = pc.strftime(values.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S")
-        return pc.binary_join_element_wise(text, "Z", "") if kind.tz else text
+        if not kind.tz:
+            return pc.strftime(values.cast(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")  # the kernels read no T here
+        return pc.binary_join_element_wise(pc.strftime(values.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S"), "Z", "")
     if pa.types.is_floating(kind):
         return pa.array([None if v is None else _java_float(v) for v in values.to_pylist()], pa.string())
     if pa.types.is_binary(kind):

@@ -30,6 +30,7 @@ _LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 _STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 _STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 _ISOLATION_LEVEL = "delta.isolationLevel"
+_MAPPING_MODE = "delta.columnMapping.mode"
 _FLAGS = (
     _LOG_CLEANUP,
     _STATS_AS_JSON,
@@ -152,5 +153,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
             interval_ms(properties[name], name)
     for name in _FLAGS:
         _flag(properties, name, default=False)
+    if properties.get(_MAPPING_MODE, "none") not in ("none", "name", "id"):
+        raise InvalidProperty(f"{_MAPPING_MODE} is {properties[_MAPPING_MODE]!r}: use 'none' or 'name' (or 'id' when a table is created)")
     if properties.get(_ISOLATION_LEVEL, "Serializable") not in ("Serializable", "WriteSerializable"):
         raise InvalidProperty(f"{_ISOLATION_LEVEL} is {properties[_ISOLATION_LEVEL]!r}: use 'Serializable' or 'WriteSerializable'")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata, Protocol
-from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, UnsupportedExpression
+from lake_core.delta.errors import ConstraintViolation, MalformedMetadata, SchemaMismatch, UnsupportedExpression
 from lake_core.delta.features import CONSTRAINT_PREFIX, supported_features
 from lake_core.delta.schema import StructField, StructType, walk
 from lake_core.delta.statistics import check_indexed
@@ -33,6 +33,8 @@ from lake_core.expression import (
 
 INVARIANTS = "delta.invariants"
 GENERATION_EXPRESSION = "delta.generationExpression"
+CHANGE_COLUMNS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""What the change data feed adds to a table's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Generated:
     column: str
     text: str
     expression: Expression
+    in_log: bool = False
+    """Whether it partitions the table: the log holds '' as null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,19 @@ class RowRules:
                 rows = rows.set_column(index, own, store_assign(evaluate(rule.expression, rows), own.type))
         return rows
 
-    def check(self, rows: pa.Table) -> None:
-        """Raises ConstraintViolation naming the first rule that rows in the table's schema break, and one such row."""
+    def check(self, rows: pa.Table, given: Iterable[str]) -> None:
+        """Raises ConstraintViolation naming the first rule that rows in the table's schema break, and one such row.
+
+        Of the generated columns those that were `given` are checked.
+        """
+        folded = {name.lower() for name in given}
         for rule in self.generated:
+            if rule.column.lower() not in folded:
+                continue
             own = rows[rule.column]
             wanted = store_assign(evaluate(rule.expression, rows), own.type)
+            if rule.in_log and pa.types.is_string(own.type):
+                wanted = pc.if_else(pc.equal(wanted, ""), pa.scalar(None, own.type), wanted)
             same = pc.or_kleene(pc.fill_null(_equal(own, wanted), False), pc.and_(pc.is_null(own), pc.is_null(wanted)))
             _refuse(rows.filter(pc.invert(same)), rows, f"the generated column {rule.column!r}", f"{rule.column} <=> ({rule.text})")
         for check in self.checks:
@@ -94,19 +106,24 @@ class RowRules:
 def row_rules(metadata: Metadata, protocol: Protocol) -> RowRules:
     """The rules that a table's protocol puts in force. Raises UnsupportedExpression, MalformedMetadata."""
     features = supported_features(protocol)
-    rules = _all_rules(metadata, "invariants" in features, "checkConstraints" in features)
-    return rules if "generatedColumns" in features else RowRules(rules.checks)
+    return _all_rules(metadata, *(name in features for name in ("invariants", "checkConstraints", "generatedColumns")))
 
 
 def check_rules(metadata: Metadata) -> None:
-    """Raises what writing rows under this metadata would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty."""
-    _all_rules(metadata, True, True)
+    """Raises what writing rows under this metadata would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty, and
+    SchemaMismatch for a column whose name the change data feed needs.
+    """
+    _all_rules(metadata)
+    if metadata.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true":
+        taken = [name for name in metadata.schema.names if name.lower() in CHANGE_COLUMNS]
+        if taken:
+            raise SchemaMismatch(f"column {taken[0]!r} has a name that the change data feed needs: rename it, or leave the feed off")
     check_indexed(metadata.arrow_schema, metadata.configuration)
 
 
 def rule_columns(metadata: Metadata) -> list[tuple[str, set[tuple[str, ...]]]]:
     """The columns that each of the table's rules names, generated columns themselves included."""
-    rules = _all_rules(metadata, True, True)
+    rules = _all_rules(metadata)
     found = [(check.what, {column.path for column in columns(check.predicate)}) for check in rules.checks]
     return found + [
         (f"the generated column {rule.column!r}", {column.path for column in columns(rule.expression)} | {(rule.column,)})
@@ -124,7 +141,7 @@ def constraints(metadata: Metadata) -> dict[str, str]:
     return {key.removeprefix(CONSTRAINT_PREFIX): text for key, text in metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)}
 
 
-def _all_rules(metadata: Metadata, invariants: bool, checks: bool) -> RowRules:
+def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True, generated: bool = True) -> RowRules:
     schema = metadata.arrow_schema
     found: list[Check] = []
     try:
@@ -135,13 +152,14 @@ def _all_rules(metadata: Metadata, invariants: bool, checks: bool) -> RowRules:
                     found.append(Check(f"the invariant of column {child.name!r}", text, parse_predicate(text, schema)))
         if checks:
             found += [constraint(name, text, schema) for name, text in constraints(metadata).items()]
-        generated = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in _generated_columns(metadata.schema)]
+        columns_ = _generated_columns(metadata.schema) if generated else []
+        computed = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in columns_]
     except InvalidExpression as error:
         raise UnsupportedExpression(
             f"a rule in the table's metadata cannot be evaluated here, so no row can be checked against it: {error}. Write the table "
             f"with another Delta client, or drop the rule"
         ) from None
-    return RowRules(tuple(found), tuple(generated))
+    return RowRules(tuple(found), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed))
 
 
 def _generated_columns(schema: StructType) -> list[StructField]:

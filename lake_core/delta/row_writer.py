@@ -63,7 +63,7 @@ class RowWriter:
         complete = self.rules.complete(conform_in(rows, schema), rows.column_names)
         complete = null_partitions(complete, schema, self.metadata.partition_columns)
         check_nulls(complete, schema)
-        self.rules.check(complete)
+        self.rules.check(complete, rows.column_names)
         if self.scope is not None:
             self.scope.check(complete)
         return complete

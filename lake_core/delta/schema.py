@@ -122,6 +122,21 @@ def walk(schema: StructType) -> Iterator[StructField]:
                 pass
 
 
+def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
+    """Every primitive type in a type, at any depth."""
+    match data_type:
+        case PrimitiveType():
+            yield data_type
+        case ArrayType(element=element):
+            yield from leaf_types(element)
+        case MapType(key=key, value=value):
+            yield from leaf_types(key)
+            yield from leaf_types(value)
+        case StructType(fields=fields):
+            for child in fields:
+                yield from leaf_types(child.type)
+
+
 def schema_from_json(body: Any) -> StructType:
     """A schema from its parsed JSON. Raises MalformedMetadata for anything else, nesting past 100 levels included."""
     parsed = _type_from_json(body, 0)
@@ -267,13 +282,20 @@ def _field_to_arrow(child: StructField) -> pa.Field:
 
 
 def _field_from_arrow(child: pa.Field, path: str) -> StructField:
-    metadata: dict[str, Any] = {}
-    raw = child.metadata or {}
-    if ARROW_METADATA_KEY in raw:
-        metadata = json.loads(raw[ARROW_METADATA_KEY])
-    elif b"comment" in raw:
-        metadata = {"comment": raw[b"comment"].decode()}
-    return StructField(child.name, type_from_arrow(child.type, path), child.nullable, metadata)
+    return StructField(child.name, type_from_arrow(child.type, path), child.nullable, _metadata_from_arrow(child.metadata or {}, path))
+
+
+def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any]:
+    try:
+        if ARROW_METADATA_KEY in raw:
+            metadata = json.loads(raw[ARROW_METADATA_KEY])
+        else:
+            metadata = {"comment": raw[b"comment"].decode()} if b"comment" in raw else {}
+    except (ValueError, RecursionError):
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise SchemaMismatch(f"column {path!r} carries field metadata that is no JSON object, or a comment that is no text: remove it")
+    return metadata
 
 
 def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:

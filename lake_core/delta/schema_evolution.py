@@ -5,11 +5,12 @@ Protocol sections: Change Metadata, Column Mapping (renaming and dropping need i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from lake_core.delta.action import Metadata
-from lake_core.delta.column_mapping import ID, MODE_PROPERTY, PHYSICAL_NAME, with_mapping, without_mapping
+from lake_core.delta.column_mapping import MODE_PROPERTY, edited_metadata, with_mapping
 from lake_core.delta.conform import widens
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.row_rules import check_rules, rule_columns
@@ -33,7 +34,8 @@ def with_schema(metadata: Metadata, schema: StructType, partition_columns: Seque
 def added(schema: StructType, new: StructType, path: str = "") -> StructType:
     """A schema with the columns of another that it lacks, at any depth of structs, at the end of each struct and nullable.
 
-    Raises SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
+    New ones keep their comments, but no rule of the table that they come from: the rows that are there could not keep it. Raises
+    SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
     """
     fields = {child.name.lower(): child for child in schema.fields}
     for child in new.fields:
@@ -46,7 +48,7 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
                 f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. Add it as nullable"
             )
         else:
-            fields[child.name.lower()] = replace(child, metadata=without_mapping(child.metadata))
+            fields[child.name.lower()] = edited_metadata(StructType((child,)), _foreign).fields[0]
     return StructType(tuple(fields.values()))
 
 
@@ -78,18 +80,34 @@ def _name(kind: DataType) -> str:
 
 
 def replaced(schema: StructType, new: StructType) -> StructType:
-    """The new schema; columns that stay as they were keep their comments and other metadata, unless the new ones bring their own."""
+    """The new schema; columns, and fields inside them, that keep their type keep their metadata, where the new ones bring none."""
     own = {child.name: child for child in schema.fields}
     fields = []
-    for child in new.fields:
+    for child in edited_metadata(new, _foreign).fields:
         before = own.get(child.name)
-        same = before is not None and before.type == child.type
-        metadata = without_mapping(child.metadata)
-        if before is not None and same:
-            kept = {key: value for key, value in before.metadata.items() if key in (ID, PHYSICAL_NAME)}
-            metadata = {**(metadata or without_mapping(before.metadata)), **kept}
-        fields.append(replace(child, metadata=metadata))
+        if before is not None and (kind := _replaced_type(before.type, child.type)) is not None:
+            child = replace(child, type=kind, metadata={**before.metadata, **child.metadata})
+        fields.append(child)
     return StructType(tuple(fields))
+
+
+def _replaced_type(own: DataType, new: DataType) -> DataType | None:
+    """The new type with the metadata that fields have in the old one; None where it is another type."""
+    match own, new:
+        case StructType(), StructType():
+            return replaced(own, new)
+        case ArrayType(element=a), ArrayType(element=b, contains_null=nulls):
+            element = _replaced_type(a, b)
+            return None if element is None else ArrayType(element, nulls)
+        case MapType(key=a, value=b), MapType(key=c, value=d, value_contains_null=nulls):
+            key, value = _replaced_type(a, c), _replaced_type(b, d)
+            return None if key is None or value is None else MapType(key, value, nulls)
+    return new if own == new else None
+
+
+def _foreign(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a field that comes with rows: without what the table that it was read from keeps there for itself."""
+    return {key: value for key, value in metadata.items() if not key.startswith("delta.")}
 
 
 def renamed(metadata: Metadata, column: str, name: str) -> Metadata:

@@ -94,7 +94,11 @@ class Snapshot:
         return None if found is None else found.version
 
     def transaction(self, app_id: str) -> SetTransaction | None:
-        """The marker that an application set last, None if it set none."""
+        """The marker that an application set last, None if it set none, or if a restore has taken it back."""
+        found = self._transaction(app_id)
+        return None if found is None or found.version < 0 else found
+
+    def _transaction(self, app_id: str) -> SetTransaction | None:
         for run in reversed(self._runs):
             found = run.transactions.filter(pc.equal(run.transactions["appId"], app_id))
             if len(found):

@@ -80,8 +80,8 @@ def _value_set(column: Column, values: Sequence[pa.Scalar]) -> pa.Array:
         plain += [0.0, -0.0]
     exact = pa.array(plain, pa.float64())
     own = exact.cast(column.type)
-    # What is no value of a narrower float equals none of them.
-    return own.filter(pc.equal(own.cast(pa.float64()), exact))
+    # What is no value of a narrower float equals none of them; NaN, which only partition values bring here, equals itself.
+    return own.filter(pc.or_(pc.equal(own.cast(pa.float64()), exact), pc.is_nan(exact)))
 
 
 def _compare_columns(operator: str, left: Column, right: Column) -> pc.Expression:

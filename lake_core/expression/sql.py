@@ -18,6 +18,11 @@ _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 _PREFIXES = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
 _SEPARATORS = frozenset({TokenType.COMMA, TokenType.AND, TokenType.OR})
+_ARITHMETIC = frozenset(
+    {getattr(TokenType, name) for name in ("PLUS", "DASH", "STAR", "SLASH", "MOD", "DIV", "DPIPE", "PIPE", "AMP", "CARET")}
+)
+_MAX_CHAIN = 1000
+"""Operators in a row: each is a level of the tree, which the parser would build for seconds only to find it too deep."""
 _SIZED_TEXT = frozenset({"char", "character", "varchar", "nchar", "nvarchar"})
 
 
@@ -51,15 +56,18 @@ def parse_sql(text: object) -> exp.Expr:
 
 def _check_tokens(text: str) -> None:
     """Refuse what would take the parser, or an engine behind it, too deep or too long, and what the tree does not tell."""
-    depth = run = terms = 0
+    depth = run = terms = chain = 0
     before, end = "", -2
     for token in sqlglot.tokenize(text, dialect="spark"):
         kind = token.token_type
         terms += kind in _SEPARATORS
+        chain = 0 if kind in _SEPARATORS else chain + (kind in _ARITHMETIC)
         depth += (kind in _OPENING) - (kind in _CLOSING)
         run = run + 1 if kind in _PREFIXES else 0
         if depth + run > _MAX_DEPTH:
             raise InvalidExpression(f"{short(text)} nests too deeply (at most {_MAX_DEPTH} levels)")
+        if chain > _MAX_CHAIN:
+            raise too_deep(text)
         if terms >= _MAX_TERMS:
             raise InvalidExpression(f"{short(text)} has too many terms (at most {_MAX_TERMS} comparisons and list items)")
         if kind == TokenType.HEX_STRING and text[token.start] == "0":

@@ -16,11 +16,11 @@ from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol
 from lake_core.delta.errors import ConstraintNotFound, ConstraintViolation, InvalidProperty, SchemaMismatch
-from lake_core.delta.features import CONSTRAINT_PREFIX, required_features, upgraded
+from lake_core.delta.features import CONSTRAINT_PREFIX, upgraded, upgraded_for
 from lake_core.delta.properties import check_properties
-from lake_core.delta.row_rules import GENERATION_EXPRESSION, check_rules, constraint, constraints
+from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
 from lake_core.delta.scan import plan_scan, stream_rows
-from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.schema import schema_from_arrow, schema_to_json, walk
 from lake_core.delta.schema_evolution import added, dropped, made_nullable, renamed, reordered, with_schema
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
@@ -36,6 +36,8 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
     for key in properties:
         if key.startswith(CONSTRAINT_PREFIX):
             raise InvalidProperty(f"{key} is a CHECK constraint: add it with add_constraint, which looks at the rows that are there")
+        if key.startswith("delta.columnMapping.") and key != MODE_PROPERTY:
+            raise InvalidProperty(f"{key} is the table's own: with another value its files could be read as other columns")
     protocol, rest = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
     configuration = {**metadata.configuration, **rest}
@@ -46,7 +48,7 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
     changed = replace(metadata, configuration=configuration)
     check_properties(changed.configuration)
     check_rules(changed)
-    protocol = upgraded(protocol, required_features(changed))
+    protocol = upgraded_for(protocol, snapshot.metadata, changed, rest)
     if changed == snapshot.metadata and protocol == snapshot.protocol:
         return None
     return Operation(
@@ -116,9 +118,12 @@ def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
     that are there. Raises SchemaMismatch, UnsupportedType.
     """
     new = schema_from_arrow(schema)
-    for child in new.fields:
-        if GENERATION_EXPRESSION in child.metadata:
-            raise SchemaMismatch(f"column {child.name!r} is generated, which the rows that are there are not: create the table with it")
+    for child in walk(new):
+        if GENERATION_EXPRESSION in child.metadata or INVARIANTS in child.metadata:
+            raise SchemaMismatch(
+                f"column {child.name!r} has a rule (generated, or an invariant) that the rows that are there do not keep: create the "
+                f"table with it, or add the column without its field metadata"
+            )
     fields = added(snapshot.metadata.schema, new)
     if fields == snapshot.metadata.schema:
         return None
@@ -153,7 +158,7 @@ def _with_metadata(snapshot: Snapshot, name: str, parameters: dict[str, str], ch
     changed = change()
     if changed == snapshot.metadata:
         return None
-    protocol = upgraded(snapshot.protocol, required_features(changed))
+    protocol = upgraded_for(snapshot.protocol, snapshot.metadata, changed)
     return Operation(name, parameters, snapshot, metadata=changed, protocol=protocol if protocol != snapshot.protocol else None)
 
 

@@ -18,7 +18,7 @@ from lake_core.delta.action import Metadata
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import plain
 from lake_core.delta.data_file import AddFile, change_rows
-from lake_core.delta.errors import InvalidMerge, MultipleSourceRows
+from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
 from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
@@ -137,6 +137,10 @@ class MergePlan:
 def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int) -> MergePlan:
     """Parse a merge. Raises InvalidMerge, SchemaMismatch, InvalidExpression, AppendOnlyTable, UnsupportedExpression."""
     check_clauses(text.matched, text.not_matched, text.not_matched_by_source)
+    folded = [name.lower() for name in source.names]
+    twice = next((name for name in source.names if folded.count(name.lower()) > 1), None)
+    if twice is not None:
+        raise SchemaMismatch(f"the source has several columns {twice!r}, when case is ignored: rename all but one")
     if text.matched or text.not_matched_by_source:
         check_not_append_only(snapshot)
     metadata = _evolved(snapshot.metadata, source, text) if text.evolve else snapshot.metadata

@@ -56,8 +56,13 @@ def optimize(
     """
     target = _target_size(snapshot, target_size)
     schema = snapshot.metadata.arrow_schema
-    curve = tuple(resolve(name, schema)[0] for name in _names(zorder_by))
-    for path in curve:
+    found = [resolve(name, schema) for name in _names(zorder_by)]
+    curve = tuple(path for path, _ in found)
+    for path, kind in found:
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise SchemaMismatch(
+                f"column {'.'.join(path)!r} is {kind}, whose values have no order: name a field inside it, or another column"
+            )
         if path[0] in snapshot.partition_columns:
             raise SchemaMismatch(
                 f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is nothing to sort"
