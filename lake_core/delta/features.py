@@ -121,16 +121,18 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
     Legacy versions as long as they can say it, feature lists (reader 3, writer 7) only where a feature has no version.
     Raises UnsupportedWriterFeature for a feature that is not implemented.
     """
-    missing = sorted(set(features) - supported_features(protocol))
-    if not missing:
+    wanted = set(features)
+    missing = sorted(wanted - supported_features(protocol))
+    # A writer version may have a feature of which the reader version knows nothing: reader 1 with writer 5.
+    reader = max(protocol.min_reader_version, *(_READER_VERSION_OF.get(feature, 1) for feature in wanted), 1)
+    if not missing and reader == protocol.min_reader_version:
         return protocol
     for feature in missing:
         if feature not in WRITABLE_FEATURES:
             _refuse_write(feature)
     version_of = {name: version for version, names in _OF_WRITER_VERSION for name in names}
-    reader = max(protocol.min_reader_version, *(_READER_VERSION_OF.get(feature, 1) for feature in missing))
     if protocol.writer_features is None and all(feature in version_of for feature in missing):
-        return Protocol(reader, max(protocol.min_writer_version, *(version_of[feature] for feature in missing)))
+        return Protocol(reader, max([protocol.min_writer_version, *(version_of[feature] for feature in missing)]))
     listed = supported_features(protocol) | set(missing)
     if "columnMapping" in listed:
         reader = max(reader, 2)

@@ -40,7 +40,8 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     _check_present(snapshot.store, restored, target.version)
     markers = _markers(snapshot, target, now)
     metadata = target.metadata if target.metadata != snapshot.metadata else None
-    protocol = upgraded(snapshot.protocol, supported_features(target.protocol) if metadata is not None else ())
+    lost = supported_features(target.protocol) - supported_features(snapshot.protocol)
+    protocol = upgraded(snapshot.protocol, lost if metadata is not None else ())
     if not (len(removes) or len(restored) or markers or metadata is not None):
         return None
     metrics = {

@@ -1,0 +1,282 @@
+"""Which protocol a table gets: the lowest that serves it, raised by request or by what needs it, refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.action import Protocol
+from lake_core.delta.errors import InvalidProperty, SchemaMismatch, UnsupportedWriterFeature
+from lake_core.delta.features import READABLE_FEATURES, WRITABLE_FEATURES, supported_features, upgraded
+from lake_core.delta.log_segment import commit_key
+from lake_core.store import MemoryStore
+from tests.delta.tables import SCHEMA, rows
+from tests.delta.test_rules import generated, invariant
+
+LEGACY = {1: set[str](), 2: {"appendOnly", "invariants"}}
+LEGACY[3] = LEGACY[2] | {"checkConstraints"}
+LEGACY[4] = LEGACY[3] | {"changeDataFeed", "generatedColumns"}
+LEGACY[5] = LEGACY[4] | {"columnMapping"}
+LEGACY[6] = LEGACY[5] | {"identityColumns"}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def versions(table: DeltaTable) -> tuple[int, int]:
+    return table.protocol.min_reader_version, table.protocol.min_writer_version
+
+
+@pytest.mark.parametrize(
+    ("properties", "wanted"),
+    [
+        ({}, (1, 2)),
+        ({"delta.appendOnly": "true"}, (1, 2)),
+        ({"delta.constraints.c": "id > 0"}, (1, 3)),
+        ({"delta.enableChangeDataFeed": "true"}, (1, 4)),
+        ({"delta.enableChangeDataFeed": "false"}, (1, 2)),
+        ({"delta.columnMapping.mode": "name"}, (2, 5)),
+        ({"delta.columnMapping.mode": "none"}, (1, 2)),
+        ({"delta.enableDeletionVectors": "true"}, (3, 7)),
+        ({"delta.enableInCommitTimestamps": "true"}, (1, 7)),
+        ({"delta.minWriterVersion": "4"}, (1, 4)),
+        ({"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}, (2, 5)),
+        ({"delta.feature.appendOnly": "supported"}, (1, 2)),
+        ({"delta.feature.v2Checkpoint": "supported"}, (3, 7)),
+        ({"delta.feature.domainMetadata": "enabled"}, (1, 7)),
+        ({"delta.unknown": "x", "my.own": "y"}, (1, 2)),
+    ],
+)
+def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: dict[str, str], wanted: tuple[int, int]) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties=properties)
+    assert versions(table) == wanted
+    kept = {key for key in properties if not key.startswith(("delta.feature.", "delta.min"))}
+    assert kept <= set(table.properties) and not [key for key in table.properties if key.startswith(("delta.feature.", "delta.min"))]
+    # What was asked for one by one is the same when it is asked for later.
+    later = DeltaTable.create(MemoryStore(), SCHEMA)
+    if "delta.constraints.c" in properties:
+        later.add_constraint("c", "id > 0")
+    elif "delta.enableInCommitTimestamps" in properties:
+        with pytest.raises(InvalidProperty, match="when a table is created"):
+            later.set_properties(properties)
+        return
+    else:
+        later.set_properties(properties)
+    assert versions(later) == wanted
+    assert later.append(rows(0, 1)).rows == 1 == table.append(rows(1, 2)).rows
+
+
+def test_rules_in_a_schema_ask_for_their_version(store: MemoryStore) -> None:
+    assert versions(DeltaTable.create(store, pa.schema([invariant("i", "i > 0", pa.int64())]))) == (1, 2)
+    other = MemoryStore()
+    assert versions(DeltaTable.create(other, pa.schema([("id", pa.int64()), generated("g", "id", pa.int64())]))) == (1, 4)
+
+
+@pytest.mark.parametrize("writer", range(1, 7))
+@pytest.mark.parametrize("feature", sorted(WRITABLE_FEATURES))
+def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> None:
+    before = Protocol(2 if writer >= 5 else 1, writer)
+    after = upgraded(before, [feature])
+    assert supported_features(before) == LEGACY[writer]
+    legacy = next((version for version in range(1, 7) if feature in LEGACY[version]), None)
+    if feature in LEGACY[writer]:
+        assert after is before
+    elif legacy is not None:
+        assert (after.min_writer_version, after.writer_features, after.reader_features) == (legacy, None, None)
+        assert after.min_reader_version == (2 if legacy >= 5 else 1)
+    else:
+        assert (after.min_writer_version, after.writer_features) == (7, frozenset(LEGACY[writer] | {feature}))
+        if feature in READABLE_FEATURES:
+            assert after.min_reader_version == 3 and after.reader_features is not None
+            assert after.reader_features == {name for name in LEGACY[writer] | {feature} if name in READABLE_FEATURES}
+        else:
+            assert after.reader_features is None and after.min_reader_version == before.min_reader_version
+    assert feature in supported_features(after) and supported_features(before) <= supported_features(after)
+
+
+def test_lists_stay_lists() -> None:
+    listed = Protocol(1, 7, None, frozenset({"appendOnly"}))
+    assert upgraded(listed, ["checkConstraints"]) == Protocol(1, 7, None, frozenset({"appendOnly", "checkConstraints"}))
+    assert upgraded(listed, ["columnMapping"]) == Protocol(2, 7, None, frozenset({"appendOnly", "columnMapping"}))
+    both = upgraded(upgraded(listed, ["columnMapping"]), ["timestampNtz"])
+    assert both == Protocol(3, 7, frozenset({"columnMapping", "timestampNtz"}), frozenset({"appendOnly", "columnMapping", "timestampNtz"}))
+    assert upgraded(both, ["columnMapping"]) is both
+
+
+@pytest.mark.parametrize(
+    "feature", ["rowTracking", "futureThing", "icebergCompatV2", "catalogManaged", "lakeManaged", "allowColumnDefaults"]
+)
+def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStore, feature: str) -> None:
+    table = DeltaTable.create(store, SCHEMA)
+    with pytest.raises(UnsupportedWriterFeature, match=feature) as caught:
+        table.set_properties({f"delta.feature.{feature}": "supported"})
+    assert caught.value.feature == feature
+    with pytest.raises(UnsupportedWriterFeature, match=feature):
+        DeltaTable.create(MemoryStore(), SCHEMA, properties={f"delta.feature.{feature}": "supported"})
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", feature]}
+    store.put(commit_key(1), json.dumps({"protocol": protocol}).encode())
+    table = DeltaTable.open(store)
+    assert table.to_arrow().num_rows == 0
+    operations: list[Callable[[], Any]] = [
+        lambda: table.append(rows(0, 1)),
+        lambda: table.overwrite(rows(0, 1)),
+        lambda: table.delete(),
+        lambda: table.delete("id = 1", txn=("a", 1)),
+        lambda: table.update({"v": "1"}),
+        lambda: table.merge(rows(0, 1), "t.id = s.id").when_matched_delete().execute(),
+        lambda: table.optimize(),
+        lambda: table.restore(0),
+        lambda: table.vacuum(),
+        lambda: table.set_properties({"a": "b"}),
+        lambda: table.unset_properties(["a"]),
+        lambda: table.add_constraint("c", "id > 0"),
+        lambda: table.drop_constraint("c"),
+        lambda: table.add_columns(pa.schema([("n", pa.int64())])),
+        lambda: table.reorder_columns(["v"]),
+        lambda: table.drop_not_null("v"),
+        lambda: table.checkpoint(),
+        lambda: table.clean_log(),
+        lambda: table.recorded(("a", 1)),
+    ]
+    before = [meta.key for meta in store.list()]
+    for operation in operations:
+        with pytest.raises(UnsupportedWriterFeature, match=feature):
+            operation()
+    assert [meta.key for meta in store.list()] == before
+
+
+@pytest.mark.parametrize(("writer", "features"), [(8, None), (7, ["identityColumns"])])
+def test_newer_versions_and_identity_columns_are_refused(store: MemoryStore, writer: int, features: list[str] | None) -> None:
+    field = pa.field("id", pa.int64(), metadata={b"SPARK::metadata::json": b'{"delta.identity.start": 1, "delta.identity.step": 1}'})
+    with pytest.raises(UnsupportedWriterFeature, match="identityColumns"):
+        DeltaTable.create(MemoryStore(), pa.schema([field]))
+    table = DeltaTable.create(store, SCHEMA)
+    body = json.loads(table.metadata.schema_string)
+    body["fields"][0]["metadata"] = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": False}
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": writer} | ({"writerFeatures": features} if features else {})
+    lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "schemaString": json.dumps(body)}}]
+    store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
+    with pytest.raises(UnsupportedWriterFeature, match="identityColumns" if features else "writerVersion=8"):
+        table.refresh().append(rows(0, 1))
+
+
+def test_identity_columns_as_a_feature_alone_are_no_hindrance(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties={"delta.feature.identityColumns": "supported"})
+    assert versions(table) == (1, 6) and table.append(rows(0, 1)).rows == 1
+
+
+def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStore) -> None:
+    """Writer 7 lists neither the feed nor mapping: their properties are dead letters until somebody asks for the feature."""
+    table = DeltaTable.create(store, SCHEMA)
+    flags = {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true", "delta.constraints.c": "id < 0"}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
+    lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "configuration": flags}}]
+    store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
+    table.refresh().append(rows(0, 3))
+    table.add_columns(pa.schema([("n", pa.int64())]))
+    table.append(pa.table({"id": [3], "m": [1]}), schema_mode="merge")
+    table.set_properties({"my.own": "1", "delta.appendOnly": "false"})
+    table.reorder_columns(["v"])
+    table.overwrite(rows(0, 3), schema_mode="overwrite")
+    assert table.delete("id = 1").metrics["numAddedChangeFiles"] == 0
+    assert supported_features(table.protocol) == {"appendOnly"}
+    table.set_properties({"delta.enableChangeDataFeed": "true"})
+    assert supported_features(table.protocol) == {"appendOnly", "changeDataFeed"}
+    assert table.delete("id = 0").metrics["numAddedChangeFiles"] == 1
+    with pytest.raises(UnsupportedWriterFeature, match="rowTracking"):
+        table.set_properties({"delta.enableRowTracking": "true"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"delta.appendOnly": "yes"}, "true"),
+        ({"delta.enableChangeDataFeed": "1"}, "true"),
+        ({"delta.checkpointInterval": "0"}, "whole number"),
+        ({"delta.columnMapping.mode": "NAME"}, "'name'"),
+        ({"delta.columnMapping.mode": "id"}, "'none' to 'name'"),
+        ({"delta.columnMapping.maxColumnId": "0"}, "table's own"),
+        ({"delta.dataSkippingNumIndexedCols": "-2"}, "whole number"),
+        ({"delta.dataSkippingStatsColumns": "id,zz"}, "zz"),
+        ({"delta.dataSkippingStatsColumns": "`id"}, "commas"),
+        ({"delta.logRetentionDuration": "1 month"}, "interval"),
+        ({"delta.isolationLevel": "SnapshotIsolation"}, "Serializable"),
+        ({"delta.minWriterVersion": "9"}, "from 1 to 7"),
+        ({"delta.minReaderVersion": "x"}, "from 1 to 3"),
+        ({"delta.feature.appendOnly": "false"}, "supported"),
+        ({"delta.enableInCommitTimestamps": "true"}, "created"),
+        ({"a": 1}, "text"),
+    ],
+)
+def test_properties_that_make_no_sense_are_refused(store: MemoryStore, properties: dict[str, Any], text: str) -> None:
+    table = DeltaTable.create(store, SCHEMA)
+    with pytest.raises(InvalidProperty, match=text):
+        table.set_properties(properties)
+    assert table.refresh().version == 0
+
+
+def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> None:
+    own = {"my.own": "1", "delta.someday": "é\n"}
+    table = DeltaTable.create(store, SCHEMA, properties=own)
+    table.append(rows(0, 3))
+    table.set_properties({"other": ""})
+    table.unset_properties(["other", "never set"])
+    table.add_constraint("c", "id >= 0")
+    table.add_columns(pa.schema([("n", pa.int64())]))
+    table.overwrite(rows(0, 1), schema_mode="overwrite")
+    table.checkpoint()
+    properties = DeltaTable.open(store).properties
+    assert properties == {**own, "delta.constraints.c": "id >= 0"}
+    version = table.version
+    assert table.set_properties(own).version == version  # nothing new, no commit
+
+
+def test_names_that_the_change_feed_needs_are_refused_with_it(store: MemoryStore) -> None:
+    schema = pa.schema([("id", pa.int64()), ("_Change_Type", pa.string())])
+    feed = {"delta.enableChangeDataFeed": "true"}
+    with pytest.raises(SchemaMismatch, match="_Change_Type"):
+        DeltaTable.create(store, schema, properties=feed)
+    table = DeltaTable.create(store, schema)
+    with pytest.raises(SchemaMismatch, match="_Change_Type"):
+        table.set_properties(feed)
+    other = DeltaTable.create(MemoryStore(), SCHEMA, properties=feed)
+    with pytest.raises(SchemaMismatch, match="_commit_version"):
+        other.add_columns(pa.schema([("_commit_version", pa.int64())]))
+
+
+def test_domain_metadata_of_others_is_carried_over(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties={"delta.feature.domainMetadata": "supported"})
+    domains = {"their.domain": '{"a": 1}', "gone": "x"}
+    lines = [{"domainMetadata": {"domain": key, "configuration": text, "removed": False}} for key, text in domains.items()]
+    store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
+    store.put(commit_key(2), json.dumps({"domainMetadata": {"domain": "gone", "configuration": "", "removed": True}}).encode())
+    table.refresh().append(rows(0, 3))
+    table.update({"v": "1"})
+    table.overwrite(rows(0, 1), schema_mode="overwrite", partition_by=["p"])
+    table.optimize()
+    table.checkpoint()
+    store.delete([commit_key(version) for version in range(3)])
+    assert [(domain.domain, domain.configuration) for domain in DeltaTable.open(store).snapshot.domains] == [("their.domain", '{"a": 1}')]
+
+
+@pytest.mark.parametrize(
+    "name", ["rs-table_with_liquid_clustering", "golden-table-with-icebegCompatV2Enabled", "derived-feature-unknown-writer"]
+)
+def test_tables_of_others_with_unknown_features_are_left_as_they_are(cases: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(cases / "delta" / name, tmp_path / "t")
+    table = DeltaTable.open(tmp_path / "t")
+    before = sorted(str(path) for path in (tmp_path / "t").rglob("*"))
+    with pytest.raises(UnsupportedWriterFeature):
+        table.delete()
+    with pytest.raises(UnsupportedWriterFeature):
+        table.append(table.schema.empty_table())
+    assert sorted(str(path) for path in (tmp_path / "t").rglob("*")) == before
