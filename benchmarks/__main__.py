@@ -6,11 +6,13 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from benchmarks import row_operations, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
 from benchmarks.reference_tables import CASES, count
 
+NAMES = ("cases", "promises", "open", "plan", "optimize", "vacuum", "large", "commits", "race", "append", "merge", "delete", "spark")
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
 OURS = "from lake_core.delta import DeltaTable"
@@ -58,23 +60,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "names", nargs="*", choices=["cases", "promises", "open", "plan", "large", "commits", []], help="which (default: all)"
-    )
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows that are appended, merged into, deleted from")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which (default: all)")
     options = parser.parse_args()
-    chosen = set(options.names) or {"cases", "promises", "open", "plan", "large", "commits"}
+    chosen = set(options.names or NAMES)
     if "cases" in chosen:
         count() if CASES.exists() else print(f"not measured: {CASES} is absent")
     if "promises" in chosen:
         tell()
     with tempfile.TemporaryDirectory() as folder:
-        if chosen & {"open", "plan"}:
+        if chosen & {"open", "plan", "vacuum", "optimize"}:
             table = Path(folder) / "table"
             make_table(table, options.files, commits=100)
             if "open" in chosen:
                 open_and_list(f"open + list paths, {options.files} files, 100 commits", str(table), options.rounds)
             if "plan" in chosen:
                 plan_partition(str(table), options.rounds)
+            if "optimize" in chosen:
+                row_operations.optimize(str(table), options.rounds)
+            if "vacuum" in chosen:
+                row_operations.make_files(table)
+                row_operations.vacuum(str(table), options.rounds)
         if "large" in chosen:
             if LARGE.exists():
                 open_and_list("open + list paths, 300k files of 100 columns", str(unpack(LARGE, Path(folder) / "large")), options.rounds)
@@ -82,6 +88,16 @@ def main() -> None:
                 print(f"not measured: {LARGE} is absent")
         if "commits" in chosen:
             commits(folder, options.rounds)
+        if "race" in chosen:
+            row_operations.race(folder, options.rounds)
+        for name, measured in (("append", row_operations.append), ("merge", row_operations.merge), ("delete", row_operations.delete)):
+            if name in chosen:
+                measured(folder, options.rounds, options.rows)
+        if "spark" in chosen:
+            if spark_operations.PYTHON.exists():
+                spark_operations.measure(folder, options.rounds, options.rows)
+            else:
+                print(f"not measured: {spark_operations.PYTHON} is absent; `make interop` makes it")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Program:
 
     setup: str
     body: str
+    python: str = sys.executable
+    """The interpreter of the environment that it runs in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +40,20 @@ class Run:
 
 def run(program: Program) -> Run:
     source = _FRAME.format(setup=program.setup, body=program.body)
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    done = subprocess.run([program.python, "-c", source], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     told = json.loads(done.stdout.splitlines()[-1])
     return Run(told["seconds"], told["peak"], told["result"])
 
 
-def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake") -> None:
-    """Run both `rounds` times in turn after one warm-up of each, and print medians and ratios. Raises if results differ."""
+def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake", memory: bool = True) -> None:
+    """Run both `rounds` times in turn after one warm-up of each, and print medians and ratios (`memory`: of peaks too). Raises if results differ."""
     pairs = [(run(ours), run(theirs)) for _ in range(rounds + 1)][1:]
     for mine, other in pairs:
         if mine.result != other.result:
             raise AssertionError(f"{name}: results differ: {mine.result} and {other.result}")
-    for unit, field in (("s", "seconds"), ("MB", "peak")):
+    for unit, field in (("s", "seconds"), ("MB", "peak"))[: 2 if memory else 1]:
         mine = [getattr(pair[0], field) for pair in pairs]
         other = [getattr(pair[1], field) for pair in pairs]
         ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))

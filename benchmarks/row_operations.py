@@ -1,0 +1,153 @@
+"""Appending, merging and deleting rows, and planning the maintenance of a large table, against deltalake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.measure import Program, compare
+
+_ROWS = """
+import numpy as np, pyarrow as pa, tempfile
+folder = tempfile.mkdtemp(dir={folder!r})
+def rows(start, stop, step=1):
+    n = np.arange(start, stop, step)
+    return pa.table({{"id": n, "part": (n // 2_500_000).astype("int32"), "x": n * 0.5, "s": pa.array(np.char.mod("name-%d", n % 1000))}})
+count = {count}
+"""
+_OURS = "from lake_core.delta import DeltaTable\n" + _ROWS
+_THEIRS = "import deltalake\n" + _ROWS
+_FILLED = "for start in range(0, count, 1_000_000): {append}\n"
+_OURS_FILLED = (
+    _OURS + "t = DeltaTable.create(folder, rows(0, 1).schema)\n" + _FILLED.format(append="t.append(rows(start, start + 1_000_000))")
+)
+_THEIRS_FILLED = (
+    _THEIRS
+    + _FILLED.format(append="deltalake.write_deltalake(folder, rows(start, start + 1_000_000), mode='append')")
+    + "t = deltalake.DeltaTable(folder)\n"
+)
+_WRITER = """
+import sys
+sys.path.insert(0, ".")
+import pyarrow as pa
+{module}
+data = pa.table({{"id": pa.array([1, 2, 3], pa.int64())}})
+done = 0
+for _ in range({count}):
+    try:
+        {append}
+        done += 1
+    except Exception as error:
+        print(type(error).__name__, file=sys.stderr)
+print(done)
+"""
+_RACE = """
+import subprocess, sys, tempfile
+import pyarrow as pa
+{module}
+folder = tempfile.mkdtemp(dir={folder!r})
+{create}
+program = {program!r}.replace("FOLDER", repr(folder))
+"""
+_RACE_BODY = """
+start = lambda: subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+running = [start() for _ in range({writers})]
+done = sum(int(process.communicate()[0]) for process in running)
+print("acknowledged", done, "of", {writers} * {count}, file=sys.stderr)
+result = {left}
+"""
+
+
+def append(folder: str, rounds: int, count: int) -> None:
+    """One append of all rows to a table in four partitions."""
+    setup = "data = rows(0, count)\n"
+    ours = Program(
+        _OURS.format(folder=folder, count=count) + setup + "t = DeltaTable.create(folder, data.schema, partition_by=['part'])",
+        "t.append(data); result = t.version",
+    )
+    theirs = Program(
+        _THEIRS.format(folder=folder, count=count) + setup + "t = deltalake.DeltaTable.create(folder, data.schema, partition_by=['part'])",
+        "deltalake.write_deltalake(t, data, mode='append'); result = deltalake.DeltaTable(folder).version()",
+    )
+    compare(f"append of {count} rows, 4 partitions", ours, theirs, rounds=rounds)
+
+
+def merge(folder: str, rounds: int, count: int) -> None:
+    """A tenth as many source rows, every eleventh id: most update, the last ones insert."""
+    source = "source = rows(0, count // 10 * 11, 11)\n"
+    ours = Program(
+        _OURS_FILLED.format(folder=folder, count=count) + source,
+        "m = t.merge(source, 't.id = s.id').when_matched_update('*').when_not_matched_insert('*').execute().metrics\n"
+        "result = [m['numTargetRowsUpdated'], m['numTargetRowsInserted']]",
+    )
+    theirs = Program(
+        _THEIRS_FILLED.format(folder=folder, count=count) + source,
+        "m = t.merge(source, 't.id = s.id', source_alias='s', target_alias='t').when_matched_update_all()"
+        ".when_not_matched_insert_all().execute()\n"
+        "result = [m['num_target_rows_updated'], m['num_target_rows_inserted']]",
+    )
+    compare(f"merge of {count // 10} rows into {count}", ours, theirs, rounds=rounds)
+
+
+def delete(folder: str, rounds: int, count: int) -> None:
+    """Every hundredth row, by a condition that no statistics help with."""
+    ours = Program(_OURS_FILLED.format(folder=folder, count=count), "result = t.delete('id % 100 = 7').metrics['numDeletedRows']")
+    theirs = Program(_THEIRS_FILLED.format(folder=folder, count=count), "result = t.delete('id % 100 = 7')['num_deleted_rows']")
+    compare(f"delete of 1 % of {count} rows", ours, theirs, rounds=rounds)
+
+
+def race(folder: str, rounds: int, writers: int = 8, count: int = 25) -> None:
+    """Appends of three rows by several processes at once. The rows that are there must be those that were acknowledged."""
+    ours_writer = _WRITER.format(
+        module="from lake_core.delta import DeltaTable\nt = DeltaTable.open(FOLDER)", count=count, append="t.append(data)"
+    )
+    theirs_writer = _WRITER.format(module="import deltalake", count=count, append="deltalake.write_deltalake(FOLDER, data, mode='append')")
+    create = "DeltaTable.create(folder, pa.schema([('id', pa.int64())]))"
+    ours = Program(
+        _RACE.format(folder=folder, module="from lake_core.delta import DeltaTable", create=create, program=ours_writer),
+        _RACE_BODY.format(writers=writers, count=count, left="DeltaTable.open(folder).to_arrow().num_rows == 3 * done"),
+    )
+    theirs = Program(
+        _RACE.format(
+            folder=folder, module="import deltalake", create=f"deltalake.DeltaTable.{create[len('DeltaTable.') :]}", program=theirs_writer
+        ),
+        _RACE_BODY.format(writers=writers, count=count, left="len(deltalake.DeltaTable(folder).file_uris()) == done"),
+    )
+    compare(f"{writers} writers, {count} commits each", ours, theirs, rounds=rounds)
+
+
+def vacuum(url: str, rounds: int) -> None:
+    """Find what a full vacuum would delete, in a folder that holds the table's files and one orphan a partition."""
+    ours = Program(
+        "from lake_core.delta import DeltaTable\nimport datetime as dt",
+        f"r = DeltaTable.open({url!r}).vacuum(dt.timedelta(0), dry_run=True, allow_unsafe=True); result = len(r.files)",
+    )
+    theirs = Program(
+        "import deltalake",
+        f"r = deltalake.DeltaTable({url!r}).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True); result = len(r)",
+    )
+    compare("dry run of a full vacuum", ours, theirs, rounds=rounds)
+
+
+def optimize(url: str, rounds: int) -> None:
+    """Find out that no file is too small."""
+    ours = Program(
+        "from lake_core.delta import DeltaTable",
+        f"t = DeltaTable.open({url!r}); v = t.version; result = t.optimize(target_size=1 << 20).version - v",
+    )
+    theirs = Program(
+        "import deltalake",
+        f"t = deltalake.DeltaTable({url!r}); v = t.version(); t.optimize.compact(target_size=1 << 20); result = t.version() - v",
+    )
+    compare("optimize that finds nothing to do", ours, theirs, rounds=rounds)
+
+
+def make_files(folder: Path) -> None:
+    """Empty files where a table's log names data files, and one orphan in each of its partitions."""
+    from lake_core.delta import DeltaTable
+
+    for path in DeltaTable.open(folder).files(["path"])["path"].to_pylist():
+        file = folder / path
+        if not file.parent.exists():
+            file.parent.mkdir(parents=True)
+            (file.parent / "orphan.parquet").touch()
+        file.touch()
