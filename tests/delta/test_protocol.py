@@ -72,7 +72,7 @@ def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: d
     else:
         later.set_properties(properties)
     assert versions(later) == wanted
-    assert later.append(rows(0, 1)).rows == 1 == table.append(rows(1, 2)).rows
+    assert later.append(rows(1, 2)).rows == 1 == table.append(rows(1, 2)).rows
 
 
 def test_rules_in_a_schema_ask_for_their_version(store: MemoryStore) -> None:
@@ -92,7 +92,7 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
         assert after is before
     elif legacy is not None:
         assert (after.min_writer_version, after.writer_features, after.reader_features) == (legacy, None, None)
-        assert after.min_reader_version == (2 if legacy >= 5 else 1)
+        assert after.min_reader_version == max(before.min_reader_version, 2 if feature == "columnMapping" else 1)
     else:
         assert (after.min_writer_version, after.writer_features) == (7, frozenset(LEGACY[writer] | {feature}))
         if feature in READABLE_FEATURES:
@@ -101,6 +101,17 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
         else:
             assert after.reader_features is None and after.min_reader_version == before.min_reader_version
     assert feature in supported_features(after) and supported_features(before) <= supported_features(after)
+
+
+def test_mapping_raises_the_reader_where_the_writer_knows_it_already() -> None:
+    """Else readers of version 1, who look for columns by their own names, would find nothing and not know why."""
+    for number, writer in enumerate(("5", "6")):
+        table = DeltaTable.create(MemoryStore(), SCHEMA, properties={"delta.minWriterVersion": writer})
+        assert versions(table) == (1, 5)
+        if number:
+            table.set_properties({"delta.feature.identityColumns": "supported"})
+        table.set_properties({"delta.columnMapping.mode": "name"})
+        assert versions(table) == (2, 5 + number)
 
 
 def test_lists_stay_lists() -> None:
@@ -154,15 +165,15 @@ def test_features_that_are_not_implemented_are_refused_by_name(store: MemoryStor
     assert [meta.key for meta in store.list()] == before
 
 
-@pytest.mark.parametrize(("writer", "features"), [(8, None), (7, ["identityColumns"])])
-def test_newer_versions_and_identity_columns_are_refused(store: MemoryStore, writer: int, features: list[str] | None) -> None:
+@pytest.mark.parametrize(("writer", "features"), [(8, []), (7, ["identityColumns"])])
+def test_newer_versions_and_identity_columns_are_refused(store: MemoryStore, writer: int, features: list[str]) -> None:
     field = pa.field("id", pa.int64(), metadata={b"SPARK::metadata::json": b'{"delta.identity.start": 1, "delta.identity.step": 1}'})
     with pytest.raises(UnsupportedWriterFeature, match="identityColumns"):
         DeltaTable.create(MemoryStore(), pa.schema([field]))
     table = DeltaTable.create(store, SCHEMA)
     body = json.loads(table.metadata.schema_string)
     body["fields"][0]["metadata"] = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.allowExplicitInsert": False}
-    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": writer} | ({"writerFeatures": features} if features else {})
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": writer} | {"writerFeatures": features}
     lines = [{"protocol": protocol}, {"metaData": {**table.metadata.to_json(), "schemaString": json.dumps(body)}}]
     store.put(commit_key(1), "\n".join(map(json.dumps, lines)).encode())
     with pytest.raises(UnsupportedWriterFeature, match="identityColumns" if features else "writerVersion=8"):
