@@ -48,7 +48,10 @@ def run(program: Program) -> Run:
 
 
 def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake", memory: bool = True) -> None:
-    """Run both `rounds` times in turn after one warm-up of each, and print medians and ratios (`memory`: of peaks too). Raises if results differ."""
+    """Run both `rounds` times in turn after one warm-up of each, and print medians and ratios (`memory`: of peaks too).
+
+    Raises if results differ.
+    """
     pairs = [(run(ours), run(theirs)) for _ in range(rounds + 1)][1:]
     for mine, other in pairs:
         if mine.result != other.result:

@@ -72,6 +72,13 @@ def _pair(folder: str, count: int, ours: str, theirs: str, *, filled: bool, part
 
 def measure(folder: str, rounds: int, count: int) -> None:
     """Append (plain and partitioned), scan with a filter, merge and optimize of a table of `count` rows."""
+    appends(folder, rounds, count)
+    scan(folder, rounds, count)
+    merge(folder, rounds, count)
+    optimize(folder, rounds, count)
+
+
+def appends(folder: str, rounds: int, count: int) -> None:
     for title, partitioned in (("append", False), ("append into 8 partitions", True)):
         ours, theirs = _pair(
             folder,
@@ -82,6 +89,9 @@ def measure(folder: str, rounds: int, count: int) -> None:
             partitioned=partitioned,
         )
         compare(f"Spark: {title}, {count} rows", ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
+
+
+def scan(folder: str, rounds: int, count: int) -> None:
     ours, theirs = _pair(
         folder,
         count,
@@ -91,6 +101,9 @@ def measure(folder: str, rounds: int, count: int) -> None:
         partitioned=True,
     )
     compare(f"Spark: scan with filter, {count} rows", ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
+
+
+def merge(folder: str, rounds: int, count: int) -> None:
     ours, theirs = _pair(
         folder,
         count,
@@ -102,6 +115,9 @@ def measure(folder: str, rounds: int, count: int) -> None:
         filled=True,
     )
     compare(f"Spark: merge of {count // 10} rows into {count}", ours, theirs, rounds=rounds, peer="delta-spark", memory=False)
+
+
+def optimize(folder: str, rounds: int, count: int) -> None:
     many_ours = f"\nfor n in range(20): write_delta(rows(n, n + {count} // 20), folder)\n"
     many_theirs = f"\nfor n in range(20): rows(n, n + {count} // 20).write.format('delta').mode('append').save(folder)\n"
     ours = Program(_OURS.format(folder=folder) + _WARM_OURS + many_ours, "optimize_delta(spark, folder); result = 0")

@@ -19,7 +19,7 @@ from tests.s3 import s3_endpoint, s3_options, s3_url  # noqa: F401
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.skip_rule"]
+pytest_plugins = ["tests.skip_rule", "tests.outcomes"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"spark", "demo"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: 2 if item.get_closest_marker("browser") else 1 if item.get_closest_marker("spark") else 0)
+    order = ("spark", "browser", "last")
+    items.sort(key=lambda item: max((order.index(name) + 1 for name in order if item.get_closest_marker(name)), default=0))
 
 
 @pytest.fixture(scope="session")
