@@ -10,10 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.errors import DeltaError
-from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, CheckpointFiles, LogListing, list_log
+from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, CheckpointFiles, list_log
 from lake_core.delta.properties import log_retention_ms
 from lake_core.delta.snapshot import Snapshot
 from lake_core.store import ObjectMeta
@@ -29,31 +30,33 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
         return []
     cutoff = instant_of(now - retention).replace(hour=0, minute=0, second=0, microsecond=0)
     listing = list_log(snapshot.store, end=snapshot.version)
-    if not listing.commits or min(listing.commits.values()) > cutoff:
+    # Without its commit, when the last version was committed is not known.
+    if snapshot.version not in listing.commits or min(listing.commits.values()) > cutoff:
         return []
     newest = CommitTimes(snapshot).latest_until(cutoff)
-    kept = None if newest is None else _sound_checkpoint(snapshot, listing, newest)
-    if kept is None or kept.version == 0:
+    bases = [found for found in listing.checkpoints if newest is not None and found.version <= newest]
+    if not bases:
         return []
-    expired = [meta.key for meta in snapshot.store.list(f"{LOG_FOLDER}/") if _last_version(meta) < kept.version]
-    # Oldest first: after a crash in between, what is left is a log that begins later.
-    snapshot.store.delete(sorted(expired))
+    expired = [meta.key for meta in snapshot.store.list(f"{LOG_FOLDER}/") if _last_version(meta) < bases[-1].version]
+    if expired:
+        if not _is_sound(snapshot, bases[-1]):
+            return []
+        # Oldest first: after a crash in between, what is left is a log that begins later.
+        snapshot.store.delete(sorted(expired))
     return expired + _clean_sidecars(snapshot, now)
 
 
-def _sound_checkpoint(snapshot: Snapshot, listing: LogListing, until: int) -> CheckpointFiles | None:
-    """The newest checkpoint up to a version, if it can be read: it is what the table will rest on."""
-    found = [files for files in listing.checkpoints if files.version <= until]
-    if not found:
-        return None
+def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
+    """Whether all of a checkpoint can be read: it is what the table will rest on."""
+    checkpoint = Checkpoint(snapshot.store, files)
     try:
-        checkpoint = Checkpoint(snapshot.store, found[-1])
-        sound = checkpoint.protocol() is not None and checkpoint.metadata() is not None
-        checkpoint.adds(["path"])
-        checkpoint.removes()
+        for name, _ in ADD_FIELDS:  # one at a time, which takes less memory
+            checkpoint.adds([name])
+        for read in (checkpoint.removes, checkpoint.transactions, checkpoint.domains, checkpoint.tags):
+            read()
+        return checkpoint.protocol() is not None and checkpoint.metadata() is not None
     except DeltaError:
-        return None
-    return found[-1] if sound else None
+        return False
 
 
 def _last_version(meta: ObjectMeta) -> int:
@@ -67,8 +70,11 @@ def _clean_sidecars(snapshot: Snapshot, now: int) -> list[str]:
     if not sidecars:
         return []
     needed: set[str] = set()
-    for files in list_log(snapshot.store).checkpoints:
-        needed |= set(Checkpoint(snapshot.store, files).sidecars())
+    try:
+        for files in list_log(snapshot.store).checkpoints:
+            needed |= set(Checkpoint(snapshot.store, files).sidecars())
+    except DeltaError:
+        return []  # one that cannot be read does not say which it needs
     old = instant_of(now) - _SIDECAR_AGE
     expired = [meta.key for meta in sidecars if meta.key not in needed and meta.last_modified < old]
     snapshot.store.delete(expired)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -142,10 +143,12 @@ class DeltaTable(TableView):
 
         `alias` names the table and the source in expressions. The source is held in memory.
         """
-        rows = _reader(source)
+        reader = _reader(source)
+        # Read once, when it is needed first: after a lost race it is executed again, and a reader gives its rows only once.
+        rows = functools.cache(reader.read_all)
 
         def execute(text: MergeText, txn: Txn | None) -> OperationResult:
-            return self.operate(lambda snapshot, now: merge(snapshot, rows.read_all(), text, now), txn)
+            return self.operate(lambda snapshot, now: merge(snapshot, rows(), text, now), txn)
 
         return Merge(on, alias, execute)
 

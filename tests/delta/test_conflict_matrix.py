@@ -29,8 +29,14 @@ from lake_core.delta.errors import (
     UnsupportedWriterFeature,
 )
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.marker import Txn
+from lake_core.delta.operations.write import Write
+from lake_core.delta.result import OperationResult, WriteResult
+from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.table import ArrowData
 from lake_core.delta.transaction import Operation, commit
 from lake_core.store import MemoryStore, ObjectStore
+from lake_core.store.object_store import Bytes, ObjectMeta
 from lake_core.testing import FaultStore
 from tests.delta.tables import SCHEMA, ids, rows
 
@@ -401,10 +407,10 @@ class _Rival(FaultStore):
         super().__init__(inner, at=10**9)
         self._acts = [act]
 
-    def put(self, key: str, *args: object, **options: object):  # type: ignore[no-untyped-def]
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         if key.startswith("_delta_log/0") and self._acts:
             self._acts.pop()()
-        return super().put(key, *args, **options)  # type: ignore[arg-type]
+        return super()._put(key, data, if_absent, if_match, unique)
 
 
 # Metadata and protocol
@@ -512,31 +518,31 @@ def test_a_marker_that_another_attempt_recorded() -> None:
     assert _table_rows(store) == BASE | NEW
 
 
+class _Marked(DeltaTable):
+    """Every operation carries one marker."""
+
+    def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
+        return super().operate(plan, ("app", 1))
+
+    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> WriteResult:
+        return super()._write(arrow, plan, ("app", 1))
+
+
 @pytest.mark.parametrize("verb", LOSERS)
 def test_any_operation_that_lost_the_race_to_itself(verb: str) -> None:
     store = _table()
-    _with_marker(DeltaTable.open(store), verb, ("app", 1))
-    after = _table_rows(store)
-    version = DeltaTable.open(store).version
-    # A second attempt that began before: it plans on the version that it saw, and loses.
-    again = DeltaTable.open(store, version=2)
-    again._is_recorded = lambda txn: False  # type: ignore[method-assign]
-    result = _with_marker(again, verb, ("app", 1))
-    assert result.skipped  # type: ignore[attr-defined]
-    assert result.version == version  # type: ignore[attr-defined]
-    assert (DeltaTable.open(store).version, _table_rows(store)) == (version, after)
+    first: list[object] = []
+    late = _Marked.open(_Rival(store, lambda: first.append(LOSERS[verb].run(_Marked.open(store), "p0"))))
+    result = LOSERS[verb].run(late, "p0")
+    assert isinstance(result, WriteResult | OperationResult)
+    assert len(first) == 1
+    assert (result.skipped, result.version, late.version) == (True, 3, 3)
+    assert DeltaTable.open(store).version == 3
+    assert _table_rows(store) == LOSERS[verb].model(BASE, "p0")
     # And one that comes later does not even begin.
-    result = _with_marker(DeltaTable.open(store), verb, ("app", 0))
-    assert result.skipped  # type: ignore[attr-defined]
-    assert DeltaTable.open(store).version == version
-
-
-def _with_marker(table: DeltaTable, verb: str, txn: tuple[str, int]) -> object:
-    """The operation of that name, with a marker: it is passed to whatever the operation commits by."""
-    operate, write = table.operate, table._write
-    table.operate = lambda plan, _: operate(plan, txn)  # type: ignore[method-assign]
-    table._write = lambda arrow, plan, _: write(arrow, plan, txn)  # type: ignore[method-assign]
-    return LOSERS[verb].run(table, "p0")
+    result = LOSERS[verb].run(_Marked.open(store), "p0")
+    assert isinstance(result, WriteResult | OperationResult)
+    assert (result.skipped, DeltaTable.open(store).version) == (True, 3)
 
 
 def test_an_older_marker_of_the_same_application_is_an_error() -> None:
@@ -693,3 +699,19 @@ def test_an_overwrite_by_a_column_that_it_adds(properties: dict[str, str]) -> No
     wider = wide.append_column("other", pa.array([None], pa.int32()))
     stale.overwrite(wider, where="other IS NULL", schema_mode="merge")
     assert _table_rows(store) == NEW
+
+
+@pytest.mark.parametrize("source", ["table", "reader"])
+def test_a_merge_that_lost_is_executed_again_with_all_of_its_source(source: str) -> None:
+    store = _table()
+    stale = DeltaTable.open(store)
+    found = _arrow({0: ("p0", 70.0), 300: ("p0", 71.0)})
+    merge = stale.merge(found if source == "table" else found.to_reader(), "t.id = s.id").when_matched_update("*")
+    merge = merge.when_not_matched_insert("*").when_not_matched_by_source_delete("t.id < 3")
+    DeltaTable.open(store).append(_arrow({200: ("p1", 1.0)}))
+    with pytest.raises(ConcurrentAppend):
+        merge.execute()
+    stale.refresh()
+    merge.execute()
+    changed: Rows = {0: ("p0", 70.0), 300: ("p0", 71.0), 200: ("p1", 1.0)}
+    assert _table_rows(store) == _without(BASE, lambda i, _: i < 3) | changed

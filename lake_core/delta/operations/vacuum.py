@@ -14,6 +14,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import unquote
@@ -32,7 +33,7 @@ from lake_core.delta.numpy_arrays import booleans, mask
 from lake_core.delta.path import data_key, data_keys
 from lake_core.delta.properties import deleted_file_retention_ms
 from lake_core.delta.snapshot import Snapshot
-from lake_core.errors import NotFound
+from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
 
 _TIME_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -78,13 +79,23 @@ def vacuum(
         raise ValueError(f"mode is 'full' or 'lite', not {mode!r}")
     if not dry_run:
         for start in range(0, len(files), _DELETE_AT_ONCE):
-            snapshot.store.delete(files[start : start + _DELETE_AT_ONCE].to_pylist())
+            _delete(snapshot.store, files[start : start + _DELETE_AT_ONCE].to_pylist())
         if mode == "full":
             # Files that a store keeps while it writes are younger than a day by its own clock, whatever the table's clock says.
             snapshot.store.sweep(min(cutoff / 1000, time.time() - _DAY))
         if last >= 0:
             _note(snapshot.store, last)
     return VacuumResult(files, size, dry_run)
+
+
+def _delete(store: ObjectStore, keys: list[str]) -> None:
+    try:
+        store.delete(keys)
+    except InvalidKey:
+        # The log names one that leads out of the table, through a link: the others go all the same.
+        for key in keys:
+            with suppress(InvalidKey):
+                store.delete([key])
 
 
 def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | None, allow_unsafe: bool) -> int:
