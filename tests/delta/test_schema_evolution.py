@@ -122,11 +122,12 @@ def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
 def test_rows_bring_no_rules_of_the_table_they_were_read_from(store: MemoryStore) -> None:
     own = pa.field("g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'})
     data = pa.table({"id": [5], "g": [0]}, schema=pa.schema([pa.field("id", pa.int64()), own]))
-    for operation in (
+    operations: tuple[Callable[[DeltaTable], Any], ...] = (
         lambda table: table.append(data, schema_mode="merge"),
         lambda table: table.overwrite(data, schema_mode="overwrite"),
         lambda table: table.merge(data, "t.id = s.id").with_schema_evolution().when_not_matched_insert("*").execute(),
-    ):
+    )
+    for operation in operations:
         table = DeltaTable.create(MemoryStore(), pa.schema([("id", pa.int64())]))
         operation(table)
         assert table.to_arrow().to_pylist() == [{"id": 5, "g": 0}]
@@ -171,7 +172,8 @@ def test_reordering(store: MemoryStore) -> None:
 def test_rename_and_drop_need_mapping_and_upgrade_only_on_request(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
     table.append(rows(0, 3))
-    for operation in (lambda: table.rename_column("v", "w"), lambda: table.drop_columns(["v"])):
+    operations: tuple[Callable[[], Any], ...] = (lambda: table.rename_column("v", "w"), lambda: table.drop_columns(["v"]))
+    for operation in operations:
         with pytest.raises(SchemaMismatch, match="set_properties"):
             operation()
     assert table.refresh().protocol.min_reader_version == 1
@@ -219,12 +221,13 @@ def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> Non
     plain.set_properties(MAPPED)
     assert plain.to_arrow() == first.to_arrow()
     wide = pa.schema([(f"c{n}", pa.int64()) for n in range(6)])
-    for operation in (
+    operations: tuple[Callable[[DeltaTable], Any], ...] = (
         lambda other: other.append(first.to_arrow(), schema_mode="merge"),
         lambda other: other.add_columns(first.schema),
         lambda other: other.merge(first.to_arrow(), "FALSE").with_schema_evolution().when_not_matched_insert({"c0": "1"}).execute(),
         lambda other: other.overwrite(first.to_arrow(), schema_mode="overwrite"),
-    ):
+    )
+    for operation in operations:
         other = DeltaTable.create(MemoryStore(), wide, properties=MAPPED)
         operation(other)
         found = mapping(other)
@@ -278,7 +281,7 @@ def test_an_overwrite_may_change_the_partitioning(store: MemoryStore) -> None:
     assert table.metadata.partition_columns == ("id",) and table.files().num_rows == 6
     assert table.to_arrow(where="id = 4").to_pylist() == [{"id": 4, "p": "p1", "v": 2.0}]
     table.overwrite(rows(7, 9), schema_mode="overwrite", partition_by=[])
-    assert table.metadata.partition_columns == () and table.files().num_rows == 1
+    assert not table.metadata.partition_columns and table.files().num_rows == 1
 
 
 def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
