@@ -1,0 +1,218 @@
+"""Sixteen processes that append, merge, delete, update, optimize and vacuum one table: what they acknowledged is one serial history."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from multiprocessing.sharedctypes import Synchronized, SynchronizedArray
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import TypedDict
+
+import pyarrow as pa
+import pytest
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import ConcurrentModification, DataFileMissing, LogGap, VersionNotFound
+from tests.processes import SPAWN, run_together
+
+KINDS = ("append", "merge", "delete", "update", "optimize", "vacuum")
+WORKERS = 16
+PARTS = 8
+DAY = 86_400.0
+EACH = 10
+"""How often every kind of operation must have worked."""
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("p", pa.int64()), pa.field("v", pa.int64())])
+
+
+class Done(TypedDict):
+    """What one operation did, by what it was told."""
+
+    version: int
+    kind: str
+    part: int
+    rest: int
+    ids: list[int]
+
+
+def _rows(ids: list[int]) -> pa.Table:
+    return pa.table({"id": ids, "p": [i % PARTS for i in ids], "v": [0] * len(ids)}, schema=SCHEMA)
+
+
+def _apply(model: dict[int, int], done: Done) -> None:
+    """The same operation on plain rows: values by id."""
+    hit = [i for i in model if i % PARTS == done["part"] and i // PARTS % 5 == done["rest"]]
+    match done["kind"]:
+        case "append":
+            assert not model.keys() & set(done["ids"])
+            model |= dict.fromkeys(done["ids"], 0)
+        case "merge":
+            for i in done["ids"]:
+                model[i] = model[i] + 100 if i in model else 0
+        case "delete":
+            for i in hit:
+                del model[i]
+        case "update":
+            for i in hit:
+                model[i] += 1
+
+
+def _attempt(table: DeltaTable, todo: Done, txn: tuple[str, int]) -> int | None:
+    """Carry out an operation; returns the version that it made, None if there was nothing to do."""
+    where = f"p = {todo['part']} AND id DIV {PARTS} % 5 = {todo['rest']}"
+    before = table.version
+    match todo["kind"]:
+        case "append":
+            return table.append(_rows(todo["ids"]), txn=txn).version
+        case "merge":
+            merge = table.merge(_rows(todo["ids"]), "t.id = s.id AND t.p = s.p")
+            return merge.when_matched_update({"v": "t.v + 100"}).when_not_matched_insert("*").execute(txn).version
+        case "delete":
+            made = table.delete(where)
+        case "update":
+            made = table.update({"v": "v + 1"}, where)
+        case "optimize":
+            made = table.optimize(f"p = {todo['part']}", zorder_by=["id", "v"] if todo["rest"] == 0 else ())
+        case _:
+            table.vacuum(mode="lite" if todo["rest"] == 0 else "full")
+            return None
+    if not made.metrics:
+        assert made.version == before
+        return None
+    return made.version
+
+
+def _work(
+    url: str,
+    worker: int,
+    clock: Synchronized[float],
+    begun: SynchronizedArray[float],
+    counts: SynchronizedArray[int],
+    barrier: Barrier,
+    seconds: float,
+) -> None:
+    chance = random.Random(worker)
+    table = DeltaTable.open(url, clock=lambda: clock.value)
+    barrier.wait()
+    start = time.monotonic()
+    acknowledged: list[Done] = []
+    number, queue = 0, list[str]()
+    while (passed := time.monotonic() - start) < seconds or (passed < 4 * seconds and min(counts[:]) < EACH):
+        queue = queue or chance.sample(KINDS, len(KINDS))
+        number += 1
+        kind = queue.pop()
+        fresh = [(worker * 100_000 + number * 4 + i) for i in range(4)]
+        old = sorted({i for done in acknowledged[-20:] for i in done["ids"]})
+        chosen = chance.sample(old, min(len(old), 3)) if kind == "merge" else []
+        todo: Done = {"version": -1, "kind": kind, "part": chance.randrange(PARTS), "rest": chance.randrange(5), "ids": [*fresh, *chosen]}
+        while True:
+            begun[worker] = clock.value
+            try:
+                table.refresh()
+                version = _attempt(table, todo, (f"worker-{worker}", number))
+            except ConcurrentModification:
+                continue
+            break
+        if version is not None:
+            acknowledged.append({**todo, "version": version})
+        with counts.get_lock():
+            counts[KINDS.index(kind)] += kind in ("optimize", "vacuum") or version is not None
+    begun[worker] = 1e18
+    Path(url).with_name(f"worker-{worker}.json").write_text(json.dumps(acknowledged))
+
+
+def _advance(clock: Synchronized[float], begun: SynchronizedArray[float], stop: threading.Event) -> None:
+    """Let days pass, but never two within one attempt at an operation: files that are being written must not be outlived."""
+    while not stop.wait(0.05):
+        clock.value = min(clock.value + 0.06 * DAY, max(clock.value, min(begun[:]) + 1.5 * DAY))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seconds", [10.0, pytest.param(60.0, marks=[pytest.mark.stress, pytest.mark.timeout(900)])])
+def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
+    url, now = tmp_path / "table", time.time()
+    seeded, model = _seed(url, now)
+    clock, begun = SPAWN.Value("d", now), SPAWN.Array("d", [now] * WORKERS)
+    counts, barrier = SPAWN.Array("l", [0] * len(KINDS)), SPAWN.Barrier(WORKERS)
+    stop = threading.Event()
+    days = threading.Thread(target=_advance, args=(clock, begun, stop))
+    days.start()
+    try:
+        run_together(_work, [(str(url), worker, clock, begun, counts, barrier, seconds) for worker in range(WORKERS)])
+    finally:
+        stop.set()
+        days.join()
+    assert clock.value > now + 2 * DAY
+    assert min(counts[:]) >= EACH, dict(zip(KINDS, counts[:], strict=True))
+
+    history = [done for worker in range(WORKERS) for done in json.loads((tmp_path / f"worker-{worker}.json").read_text())]
+    history.sort(key=lambda done: done["version"])
+    table = DeltaTable.open(url, clock=lambda: clock.value)
+    first = history[0]["version"]
+    # Every version is somebody's, and nobody was told of one that another has.
+    assert [done["version"] for done in history] == list(range(first, table.version + 1))
+    opened = 0
+    for done in history:
+        _apply(model, done)
+        if done["version"] % 25 == 0 or done["version"] > table.version - 8:
+            opened += _opens_with(url, done["version"], model)
+    assert opened >= 3  # the others' files were vacuumed, or their commits cleaned up
+    assert _found(table) == model
+    assert [table.txn_version(f"worker-{worker}") is not None for worker in range(WORKERS)] == [True] * WORKERS
+
+    assert not [path for path in seeded if path.exists()]
+    # And later nothing is left on disk but what the table needs.
+    later = DeltaTable.open(url, clock=lambda: clock.value + 30 * DAY)
+    later.vacuum()
+    kept = {str(path.relative_to(url)) for path in url.rglob("*") if path.is_file() and "_delta_log" not in path.parts}
+    assert kept == set(later.files(["path"])["path"].to_pylist())
+    assert _found(later) == model
+
+
+def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
+    """A table with expired tombstones, some of them forgotten by a checkpoint, and an orphan. Returns these files, and the rows."""
+    properties = {
+        "delta.enableInCommitTimestamps": "true",
+        "delta.logRetentionDuration": "interval 2 days",
+        "delta.checkpointInterval": "7",
+    }
+    past = [now - 20 * DAY]
+    table = DeltaTable.create(url, SCHEMA, partition_by=["p"], properties=properties, clock=lambda: past[0])
+    ids = [10_000_000 + i for i in range(40)]
+    gone: list[Path] = []
+    for _ in range(3):
+        table.append(_rows(ids))
+        gone += [url / path for path in table.files(["path"])["path"].to_pylist()]
+        table.delete()
+        past[0] += 5 * DAY
+    gone = list(dict.fromkeys(gone))
+    table.append(_rows(ids))
+    orphan = url / "p=0" / "part-00000-orphan.parquet"
+    orphan.write_bytes(b"of a writer that died")
+    os.utime(orphan, (past[0], past[0]))
+    for path in gone:
+        os.utime(path, (past[0], past[0]))
+    # The tombstones of the last round are five days old, and expire on the way.
+    assert len(gone) == 3 * PARTS and all(path.exists() for path in gone)
+    return [*gone[: 2 * PARTS], orphan], dict.fromkeys(ids, 0)
+
+
+def _found(table: DeltaTable) -> dict[int, int]:
+    rows = table.to_arrow()
+    found = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+    assert len(found) == rows.num_rows, "a row is there twice"
+    return found
+
+
+def _opens_with(url: Path, version: int, model: dict[int, int]) -> bool:
+    """Whether a version can still be opened; then it holds these rows, unless its files were vacuumed."""
+    try:
+        found = _found(DeltaTable.open(url, version=version))
+    except (DataFileMissing, LogGap, VersionNotFound):
+        return False
+    assert found == model, f"version {version}"
+    return True
