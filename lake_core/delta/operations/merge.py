@@ -175,7 +175,8 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
 def _evolved(metadata: Metadata, source: pa.Schema, text: MergeText) -> Metadata:
     if not any(clause.values == "*" for clause in (*text.matched, *text.not_matched)):
         return metadata
-    nullable = pa.schema([child.with_nullable(True) for child in source])
+    # A column of nulls alone has no type to add, and fits every column that is there.
+    nullable = pa.schema([child.with_nullable(True) for child in source if not pa.types.is_null(child.type)])
     schema: StructType = added(metadata.schema, schema_from_arrow(nullable))
     return metadata if schema == metadata.schema else with_schema(metadata, schema)
 

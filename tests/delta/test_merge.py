@@ -1,0 +1,473 @@
+"""MERGE against a naive model that pairs every row with every other, and on tables of every kind."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
+from lake_core.delta.operations.merge import Merge
+from lake_core.errors import LakeError
+from lake_core.expression import InvalidExpression
+from lake_core.store import MemoryStore
+from tests.delta.tables import SCHEMA, ids, rows
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def table(store: MemoryStore) -> DeltaTable:
+    table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
+    for number in range(3):
+        table.append(rows(number * 6, number * 6 + 6))
+    return table
+
+
+def held(table: DeltaTable) -> Counter[str]:
+    return Counter(map(str, table.to_arrow().to_pylist()))
+
+
+def paths(table: DeltaTable) -> set[str]:
+    return set(table.files(["path"])["path"].to_pylist())
+
+
+# A model of a merge: expressions as Python functions of a target and a source row, None standing for SQL's null.
+KINDS: dict[str, tuple[pa.DataType, pa.DataType, list[Any]]] = {
+    "int32 with int64": (pa.int32(), pa.int64(), [None, 0, 1, 2, -3]),
+    "int64 with int8": (pa.int64(), pa.int8(), [None, 0, 1, 2, -3]),
+    "double": (pa.float64(), pa.float64(), [None, 0.0, -0.0, float("nan"), 1.5, float("inf")]),
+    "float with double": (pa.float32(), pa.float64(), [None, 0.0, -0.0, float("nan"), 1.5]),
+    "text": (pa.string(), pa.string(), [None, "", "a", "A", "a "]),
+    "bytes": (pa.binary(), pa.binary(), [None, b"", b"\xff", b"a"]),
+    "bool": (pa.bool_(), pa.bool_(), [None, True, False]),
+    "decimal": (pa.decimal128(5, 2), pa.decimal128(9, 4), [None, 0, 1, -3]),
+}
+
+
+def equal(a: Any, b: Any) -> bool | None:
+    if a is None or b is None:
+        return None
+    return bool(a == b or (a != a and b != b))
+
+
+def same(a: Any, b: Any) -> bool:
+    return (a is None and b is None) or equal(a, b) is True
+
+
+Test = Callable[[Row, Row], "bool | None"]
+ON: dict[str, Test] = {
+    "t.k = s.k": lambda t, s: equal(t["k"], s["k"]),
+    "s.K <=> t.K": lambda t, s: same(t["k"], s["k"]),
+    "t.k = s.k AND t.x > s.x": lambda t, s: equal(t["k"], s["k"]) and _greater(t["x"], s["x"]),
+    "t.k <=> s.k AND t.x <=> s.x": lambda t, s: same(t["k"], s["k"]) and same(t["x"], s["x"]),
+    "t.x = s.x AND t.p = 'p0'": lambda t, s: equal(t["x"], s["x"]) and t["p"] == "p0",
+    "t.p = s.p AND t.x = s.x + 1": lambda t, s: equal(t["p"], s["p"]) and s["x"] is not None and equal(t["x"], s["x"] + 1),
+    "t.x < s.x OR t.k = s.k": lambda t, s: _greater(s["x"], t["x"]) or equal(t["k"], s["k"]),
+    "FALSE": lambda t, s: False,
+    "s.x > 1 AND t.x = s.x": lambda t, s: _greater(s["x"], 1) and equal(t["x"], s["x"]),
+}
+
+
+def _greater(a: Any, b: Any) -> bool:
+    return a is not None and b is not None and a > b
+
+
+CONDITIONS: dict[str | None, Callable[[Row, Row], bool]] = {
+    None: lambda t, s: True,
+    "s.x > 2": lambda t, s: _greater(s["x"], 2),
+    "t.x > 2": lambda t, s: _greater(t["x"], 2),
+    "t.p = 'p0' OR s.p IS NULL": lambda t, s: t["p"] == "p0" or s["p"] is None,
+}
+SOURCE_CONDITIONS: dict[str | None, Callable[[Row], bool]] = {
+    None: lambda s: True,
+    "s.x > 2": lambda s: _greater(s["x"], 2),
+    "p IS NULL": lambda s: s["p"] is None,
+}
+TARGET_CONDITIONS: dict[str | None, Callable[[Row], bool]] = {
+    None: lambda t: True,
+    "t.x > 2": lambda t: _greater(t["x"], 2),
+    "p IS NULL": lambda t: t["p"] is None,
+}
+SETS: dict[str, tuple[Any, Callable[[Row, Row], Row]]] = {
+    "*": ("*", lambda t, s: {**s, "k": s["k"]}),
+    "sum": ({"X": "t.x + s.x", "p": "s.p"}, lambda t, s: {**t, "x": None if None in (t["x"], s["x"]) else t["x"] + s["x"], "p": s["p"]}),
+    "null": ({"x": "NULL"}, lambda t, s: {**t, "x": None}),
+}
+
+
+@dataclass
+class Clause:
+    kind: str
+    condition: str | None
+    values: str = ""
+
+
+def model(target: list[Row], source: list[Row], on: str, matched: list[Clause], new: list[Clause], alone: list[Clause]) -> list[Row] | None:
+    """The rows after the merge; None where a row would have to become several."""
+    after: list[Row] = []
+    hit = [False] * len(source)
+    for t in target:
+        pairs = [number for number, s in enumerate(source) if ON[on](t, s) is True]
+        for number in pairs:
+            hit[number] = True
+        if not pairs:
+            clause = next((one for one in alone if TARGET_CONDITIONS[one.condition](t)), None)
+            if clause is None:
+                after.append(t)
+            elif clause.kind == "update":
+                after.append({**t, "x": -1, "p": "alone"})
+            continue
+        found = [(number, next((one for one in matched if CONDITIONS[one.condition](t, source[number])), None)) for number in pairs]
+        found = [(number, clause) for number, clause in found if clause is not None]
+        if not found:
+            after.append(t)
+            continue
+        if len(found) > 1 and not (len(matched) == 1 and matched[0].kind == "delete" and matched[0].condition is None):
+            return None
+        number, clause = found[0]
+        assert clause is not None
+        if clause.kind == "update":
+            after.append(SETS[clause.values][1](t, source[number]))
+    for number, s in enumerate(source):
+        if hit[number]:
+            continue
+        clause = next((one for one in new if SOURCE_CONDITIONS[one.condition](s)), None)
+        if clause is not None:
+            after.append(s if clause.values == "*" else {"k": s["k"], "x": 7, "p": None})
+    return after
+
+
+def _clauses(kinds: list[str], conditions: Any, values: list[str]) -> st.SearchStrategy[list[Clause]]:
+    one = st.builds(
+        Clause, st.sampled_from(kinds), st.sampled_from([text for text in conditions if text is not None]), st.sampled_from(values)
+    )
+    last = st.one_of(st.none(), st.builds(Clause, st.sampled_from(kinds), st.just(None), st.sampled_from(values)))
+    return st.builds(lambda some, final: [*some, *([final] if final else [])], st.lists(one, max_size=2), last)
+
+
+MERGES = st.fixed_dictionaries(
+    {
+        "on": st.sampled_from(sorted(ON)),
+        "matched": _clauses(["update", "delete"], CONDITIONS, sorted(SETS)),
+        "new": _clauses(["insert"], SOURCE_CONDITIONS, ["*", "some"]),
+        "alone": _clauses(["update", "delete"], TARGET_CONDITIONS, [""]),
+    }
+)
+
+
+def _execute(merge: Merge[Any], matched: list[Clause], new: list[Clause], alone: list[Clause]) -> Any:
+    for clause in matched:
+        if clause.kind == "delete":
+            merge.when_matched_delete(clause.condition)
+        else:
+            merge.when_matched_update(SETS[clause.values][0], clause.condition)
+    for clause in new:
+        merge.when_not_matched_insert("*" if clause.values == "*" else {"K": "s.k", "x": "7"}, clause.condition)
+    for clause in alone:
+        if clause.kind == "delete":
+            merge.when_not_matched_by_source_delete(clause.condition)
+        else:
+            merge.when_not_matched_by_source_update({"x": "-1", "p": "'alone'"}, clause.condition)
+    return merge.execute()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), merge=MERGES, partitioned=st.booleans(), feed=st.booleans())
+def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[str, Any], partitioned: bool, feed: bool) -> None:
+    assume(merge["matched"] or merge["new"] or merge["alone"])
+    own, other, values = KINDS[kind]
+    schema = pa.schema([("k", own), ("x", pa.int64()), ("p", pa.string())])
+    keys = st.sampled_from(values)
+    numbers = st.one_of(st.none(), st.integers(0, 4))
+    row = st.fixed_dictionaries({"k": keys, "x": numbers, "p": st.sampled_from(["p0", "p1", None])})
+    files = data.draw(st.lists(st.lists(row, max_size=4), max_size=3))
+    source = data.draw(st.lists(row, max_size=4))
+    table = DeltaTable.create(
+        MemoryStore(),
+        schema,
+        partition_by=["p"] if partitioned else [],
+        properties={"delta.enableChangeDataFeed": "true"} if feed else None,
+    )
+    for file in files:
+        table.append(pa.Table.from_pylist(file, schema=schema))
+    columns = {name: [one[name] for one in source] for name in ("p", "x", "k")}
+    rows_ = pa.table(
+        {"p": pa.array(columns["p"], pa.string()), "X": pa.array(columns["x"], pa.int64()), "K": pa.array(columns["k"], other)}
+    )
+    rows_ = rows_.set_column(0, "p", rows_["p"].dictionary_encode())
+    target = [one for file in files for one in file]
+    wanted = model(target, source, **merge)
+    version = table.version
+    start = table.merge(rows_, merge["on"])
+    if wanted is None:
+        with pytest.raises(MultipleSourceRows):
+            _execute(start, merge["matched"], merge["new"], merge["alone"])
+        assert table.refresh().version == version
+        return
+    before = held(table)
+    done = _execute(start, merge["matched"], merge["new"], merge["alone"])
+    assert held(table) == Counter(map(str, pa.Table.from_pylist(wanted, schema=schema).to_pylist()))
+    metrics = done.metrics
+    if metrics:
+        kept = sum(before.values()) - metrics["numTargetRowsDeleted"] + metrics["numTargetRowsInserted"]
+        assert kept == len(wanted)
+        assert metrics["numOutputRows"] == sum(metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Copied")) and metrics[
+            "numSourceRows"
+        ] == len(source)
+    if feed and done.version > version:
+        state = before.copy()
+        for change in table.changes(done.version).read_all().to_pylist():
+            gone = change.pop("_change_type") in ("delete", "update_preimage")
+            del change["_commit_version"], change["_commit_timestamp"]
+            state[str(change)] += -1 if gone else 1
+        assert {key: count for key, count in state.items() if count} == dict(held(table))
+
+
+def test_only_files_with_a_change_are_written_anew(table: DeltaTable) -> None:
+    before = paths(table)
+    source = pa.table({"id": [7, 8, 100], "v": [0.0, 0.0, 0.0], "p": ["p1", "p2", "p0"]})
+    done = table.merge(source, "t.id = s.id").when_matched_update("*", "s.id <> 8").when_not_matched_insert("*").execute()
+    counted = {key: value for key, value in done.metrics.items() if value and "Bytes" not in key and "Time" not in key}
+    assert counted == {
+        "numSourceRows": 3,
+        "numTargetRowsInserted": 1,
+        "numTargetRowsUpdated": 1,
+        "numTargetRowsMatchedUpdated": 1,
+        "numTargetRowsCopied": 1,
+        "numOutputRows": 3,
+        "numTargetFilesAdded": 2,
+        "numTargetFilesRemoved": 1,
+    }
+    assert len(before - paths(table)) == 1 and len(paths(table)) == 10
+    entry = table.history(1)[0]
+    assert entry["operation"] == "MERGE" and entry["operationParameters"]["predicate"] == '["t.id = s.id"]'
+    assert entry["operationParameters"]["matchedPredicates"] == '[{"actionType": "update", "predicate": "s.id <> 8"}]'
+    assert {key: str(value) for key, value in done.metrics.items()} == entry["operationMetrics"]
+
+
+def test_files_that_cannot_match_are_not_opened(table: DeltaTable) -> None:
+    for meta in list(table.store.list()):
+        if meta.key.endswith(".parquet"):
+            table.store.delete([meta.key])
+    texts = (
+        "t.id = s.id",
+        "t.id = s.id AND t.p = s.p",
+        "t.p = 'p0' AND t.id > 17 AND t.v = s.v",
+        "t.id <=> s.id AND t.id BETWEEN 50 AND 60",
+    )
+    for number, on in enumerate(texts):
+        merge = table.merge(pa.table({"id": [1000 + number, None], "p": ["p0", "p0"], "v": [1.0, 2.0]}), on)
+        done = merge.when_matched_delete().when_not_matched_insert({"id": "s.id"}).execute()
+        assert done.metrics["numTargetRowsInserted"] == 2
+
+
+def test_partition_moves(table: DeltaTable) -> None:
+    source = pa.table({"id": list(range(0, 18, 2)), "p": ["", None, "p1"] * 3, "v": [0.5] * 9})
+    table.merge(source, "t.id = s.id").when_matched_update("*").execute()
+    found = {row["id"]: row["p"] for row in table.to_arrow().to_pylist()}
+    assert found == {**{n: f"p{n % 3}" for n in range(1, 18, 2)}, **{2 * n: ["", None, "p1"][n % 3] or None for n in range(9)}}
+    assert ids(table.to_arrow(where="p IS NULL")) == [0, 2, 6, 8, 12, 14]
+
+
+def test_several_source_rows(table: DeltaTable) -> None:
+    twice = pa.table({"id": [1, 1, 2, 500, 500], "p": ["a", "b", "c", "d", "d"], "v": [1.0, 2.0, 3.0, 4.0, 4.0]})
+    refused: tuple[Callable[[Merge[Any]], Merge[Any]], ...] = (
+        lambda merge: merge.when_matched_update("*"),
+        lambda merge: merge.when_matched_delete("s.v > 0"),
+        lambda merge: merge.when_matched_update({"v": "0"}, "s.v < 2").when_matched_delete(),
+    )
+    for clauses in refused:
+        with pytest.raises(MultipleSourceRows, match="1 rows of the table"):
+            clauses(table.merge(twice, "t.id = s.id")).execute()
+    assert table.refresh().version == 3
+    done = table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()
+    assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (2, 2)
+    done = table.merge(twice, "t.id = s.id").when_matched_delete().execute()
+    assert done.metrics["numTargetRowsDeleted"] == 4 and table.to_arrow().num_rows == 16
+
+
+def test_one_source_row_for_many_rows_of_the_table(table: DeltaTable) -> None:
+    done = table.merge(pa.table({"p": ["p1"], "v": [9.0]}), "t.p = s.p").when_matched_update({"v": "s.v + t.id"}).execute()
+    assert done.metrics["numTargetRowsUpdated"] == 6
+    assert {row["id"]: row["v"] for row in table.to_arrow(where="p = 'p1'").to_pylist()} == {n: 9.0 + n for n in range(1, 18, 3)}
+
+
+@pytest.mark.parametrize("kind", ["table", "batch", "reader", "dictionary", "large", "stream", "sliced", "small"])
+def test_sources_of_every_form(table: DeltaTable, kind: str) -> None:
+    plain = pa.table({"id": [-5, 1, 100], "p": ["x", "y", "z"], "v": [1.0, 2.0, 3.0]})
+    forms: dict[str, Callable[[], Any]] = {
+        "table": lambda: pa.concat_tables([plain.slice(0, 1), plain.slice(1, 2)]).slice(1, 2),
+        "batch": lambda: plain.to_batches()[0].slice(1, 2),
+        "reader": lambda: plain.slice(1, 2).to_reader(1),
+        "dictionary": lambda: pa.table({name: plain.slice(1, 2)[name].dictionary_encode() for name in plain.column_names}),
+        "large": lambda: plain.slice(1, 2).set_column(1, "p", plain.slice(1, 2)["p"].cast(pa.large_string())),
+        "stream": lambda: _Stream(plain.slice(1, 2)),
+        "sliced": lambda: plain.slice(1, 2).set_column(1, "p", plain.slice(1, 2)["p"].cast(pa.string_view())),
+        "small": lambda: plain.slice(1, 2).set_column(0, "ID", plain.slice(1, 2)["id"].cast(pa.uint8())),
+    }
+    done = table.merge(forms[kind](), "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (1, 1)
+    assert table.to_arrow(where="v IN (2.0, 3.0) AND p IN ('y', 'z')").num_rows == 2
+
+
+class _Stream:
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+def test_nested_columns_and_null_typed_ones(store: MemoryStore) -> None:
+    kind = pa.struct([("x", pa.int64()), ("l", pa.list_(pa.struct([("y", pa.string())])))])
+    table = DeltaTable.create(store, pa.schema([("id", pa.int64()), ("s", kind), ("m", pa.map_(pa.string(), pa.int64()))]))
+    first = {"id": [1, 2, 3], "s": [{"x": 1, "l": [{"y": "a"}, None]}, None, {"x": None, "l": None}], "m": [[("k", 1)], None, []]}
+    table.append(pa.table(first, schema=table.schema))
+    other = pa.struct([("L", pa.large_list(pa.struct([("Y", pa.large_string())]))), ("X", pa.int32())])
+    source = pa.table({"s": pa.array([{"L": [{"Y": "b"}], "X": 1}, {"L": None, "X": 9}], other), "id": [10, None], "m": pa.nulls(2)})
+    with pytest.raises(LakeError):  # structs are matched by their fields' names and order, as in Spark
+        table.merge(source, "t.s.x = s.s.x").when_matched_update({"s": "s.s"}).execute()
+    same = source.set_column(0, "s", pa.array([{"x": 1, "l": [{"y": "b"}]}, {"x": 9, "l": None}], kind))
+    merge = table.merge(same, "t.s.x = s.s.X").when_matched_update("*").when_not_matched_insert("*")
+    merge.when_not_matched_by_source_update({"S.X": "id"}).execute()
+    assert sorted(table.to_arrow().to_pylist(), key=str) == [
+        {"id": 10, "s": {"x": 1, "l": [{"y": "b"}]}, "m": None},
+        {"id": 2, "s": {"x": 2, "l": None}, "m": None},
+        {"id": 3, "s": {"x": 3, "l": None}, "m": []},
+        {"id": None, "s": {"x": 9, "l": None}, "m": None},
+    ]
+    nulls = pa.table({"id": pa.nulls(2), "s": pa.nulls(2), "m": pa.nulls(2)})
+    done = table.merge(nulls, "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute()
+    assert (done.metrics["numTargetRowsDeleted"], done.metrics["numTargetRowsInserted"]) == (0, 2)
+    done = table.merge(nulls.slice(1), "t.id <=> s.id").when_matched_update({"id": "-1"}).execute()
+    assert done.metrics["numTargetRowsUpdated"] == 3
+
+
+def test_schema_evolution(store: MemoryStore) -> None:
+    inner = pa.struct([("x", pa.int64())])
+    table = DeltaTable.create(store, pa.schema([("id", pa.int64()), ("s", inner)]))
+    table.append(pa.table({"id": [1, 2], "s": [{"x": 1}, None]}))
+    wide = pa.struct([("x", pa.int64()), ("y", pa.string())])
+    source = pa.table({"id": [2, 3], "s": pa.array([{"x": 5, "y": "y"}, None], wide), "n": [7, 8]})
+    plain = table.merge(source, "t.id = s.id").when_matched_update({"s": "s.s"})
+    with pytest.raises(LakeError):
+        plain.execute()
+    with pytest.raises((SchemaMismatch, InvalidMerge)):
+        table.merge(source.drop_columns(["s"]), "t.id = s.id").when_not_matched_insert("*").execute()
+    merge = table.merge(source, "t.id = s.id").with_schema_evolution().when_matched_update("*", "s.n = 7").when_not_matched_insert("*")
+    merge.execute()
+    assert sorted(table.to_arrow().to_pylist(), key=str) == [
+        {"id": 1, "s": {"x": 1, "y": None}, "n": None},
+        {"id": 2, "s": {"x": 5, "y": "y"}, "n": 7},
+        {"id": 3, "s": None, "n": 8},
+    ]
+    version = table.version
+    with pytest.raises(SchemaMismatch, match="cannot be changed"):
+        table.merge(pa.table({"id": [1], "s": [None], "n": ["x"]}), "t.id = s.id").with_schema_evolution().when_matched_update(
+            "*"
+        ).execute()
+    assert table.refresh().version == version
+
+
+@pytest.mark.parametrize(
+    ("start", "error"),
+    [
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id"), InvalidMerge),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_matched_delete().when_matched_update("*"), InvalidMerge),
+        (lambda t: t.merge(rows(0, 1), "id = s.id").when_matched_delete(), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.zz").when_matched_delete(), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "t.id = x.id").when_matched_delete(), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "t.id + s.id").when_matched_delete(), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "").when_matched_delete(), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1).drop_columns(["v"]), "t.id = s.id").when_matched_update("*"), InvalidMerge),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_matched_update({}), SchemaMismatch),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_matched_update({"zz": "1"}), SchemaMismatch),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_matched_update({"v": "1", "V": "2"}), SchemaMismatch),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_matched_update(7), SchemaMismatch),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_insert({"v": "t.v"}), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_insert("*", "t.v = 1"), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_by_source_update({"v": "s.v"}), InvalidExpression),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id").when_not_matched_by_source_delete("s.v = 1"), InvalidExpression),
+        (lambda t: t.merge(pa.table({"id": [1], "ID": [2]}), "t.id = s.id").when_matched_delete(), SchemaMismatch),
+        (lambda t: t.merge([{"id": 1}], "t.id = s.id").when_matched_delete(), SchemaMismatch),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id", alias=("T", "t")).when_matched_delete(), InvalidMerge),
+        (lambda t: t.merge(rows(0, 1), "t.id = s.id", alias="ts").when_matched_delete(), InvalidMerge),
+    ],
+)
+def test_bad_merges_are_refused_before_anything_is_written(
+    table: DeltaTable, start: Callable[[DeltaTable], Any], error: type[Exception]
+) -> None:
+    before = [meta.key for meta in table.store.list()]
+    with pytest.raises(error):
+        start(table).execute()
+    assert [meta.key for meta in table.store.list()] == before and table.refresh().version == 3
+
+
+def test_aliases(table: DeltaTable) -> None:
+    merge = table.merge(rows(0, 1), "`my target`.id = `ș`.id", alias=("my target", "ș"))
+    assert merge.when_matched_update("*").execute().metrics["numTargetRowsUpdated"] == 1
+    merge = table.merge(rows(1, 2), "id.id = v.id", alias=("id", "v"))  # like columns
+    assert merge.when_matched_update({"v": "v.v + id.v"}).execute().metrics["numTargetRowsUpdated"] == 1
+    assert table.to_arrow(where="id = 1")["v"].to_pylist() == [1.0]
+
+
+def test_empty_sides(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA)
+    full = table.merge(rows(0, 3), "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute()
+    assert full.metrics["numTargetRowsInserted"] == 3
+    nothing = SCHEMA.empty_table()
+    version = table.version
+    assert table.merge(nothing, "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute().version == version
+    assert table.merge(nothing, "t.id > s.id").when_not_matched_by_source_delete("t.id = 1").execute().metrics["numTargetRowsDeleted"] == 1
+    assert table.merge(nothing, "t.id = s.id").when_not_matched_by_source_delete().execute().metrics["numTargetRowsDeleted"] == 2
+    assert table.files().num_rows == 0
+
+
+CASES = [
+    "kerneljava-basic-dv-no-checkpoint",
+    "krs-table-with-dv-small",
+    "golden-dv-with-columnmapping",
+    "krs-cdf-table-with-dv",
+    "rs-table_with_deletion_logs",
+    "golden-table-with-columnmapping-mode-name",
+    "rs-table_with_partitioning_mapping",
+    "golden-data-reader-escaped-chars",
+    "golden-data-reader-timestamp_ntz-id-mode",
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
+    """Half of the rows as a source: matched ones are deleted, the others stay, and new ones with null keys come in."""
+    shutil.copytree(cases / "delta" / name, tmp_path / "t")
+    table = DeltaTable.open(tmp_path / "t")
+    before = table.to_arrow()
+    flat = [child.name for child in table.schema if not pa.types.is_nested(child.type)]
+    key = min(flat, key=lambda name: before[name].null_count)
+    quoted = "`" + key.replace("`", "``") + "`"
+    chosen = sorted(set(before[key].to_pylist()) - {None})[::2]
+    source = pa.table({key: pa.array([*chosen, None], table.schema.field(key).type)})
+    staying = [row for row in before.to_pylist() if row[key] not in chosen]
+    merge = table.merge(source, f"t.{quoted} = s.{quoted}").when_matched_delete()
+    done = merge.when_not_matched_insert({key: f"s.{quoted}"}).execute()
+    assert done.metrics["numTargetRowsDeleted"] == len(before) - len(staying) > 0
+    wanted = Counter(map(str, [*staying, dict.fromkeys(before.column_names)]))
+    assert held(table) == wanted
+    builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path / "t")))
+    assert Counter(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist())) == wanted
