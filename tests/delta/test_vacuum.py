@@ -338,6 +338,37 @@ def test_a_live_file_that_the_log_knows_by_another_root_stays(tmp_path: Path, ti
     assert (tmp_path / "t" / path).exists()
 
 
+def test_a_table_inside_of_the_table_is_another(store: MemoryStore, time_: Time, tmp_path: Path) -> None:
+    (tmp_path / "t" / "inner" / "deep").mkdir(parents=True)
+    outer = _create(tmp_path / "t", time_, ["p"])
+    inner = [_create(tmp_path / "t" / name, time_) for name in ("inner", "inner/deep")]
+    for table in (outer, *inner):
+        table.append(rows(0, 3))
+    (tmp_path / "t" / "inner2").mkdir()
+    (tmp_path / "t" / "inner2" / "orphan.parquet").write_bytes(b"x")
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
+    time_.now += 8 * DAY
+    assert outer.vacuum().files.to_pylist() == ["inner2/orphan.parquet"]
+    assert [ids(table.to_arrow()) for table in (outer, *inner)] == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_a_longer_retention_than_the_table_s_own(store: MemoryStore, time_: Time, mode: Any) -> None:
+    """Checkpoints forget what was removed longer ago than the table's own; the commits still tell."""
+    table = _create(store, time_)
+    table.append(rows(0, 3))
+    time_.now += 20 * DAY
+    table.overwrite(rows(3, 6))
+    time_.now += 10 * DAY
+    table.checkpoint()
+    fresh = DeltaTable.open(store, clock=time_)
+    assert len(fresh.snapshot.tombstones()) == 0
+    assert len(fresh.vacuum(12 * DAY, mode=mode).files) == 0
+    assert ids(DeltaTable.open(store, version=1).to_arrow()) == [0, 1, 2]
+    assert len(fresh.vacuum(mode=mode).files) == 1
+
+
 # Others' tables, hostile logs, file systems
 
 

@@ -70,11 +70,13 @@ def vacuum(
     """
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
+    own = deleted_file_retention_ms(snapshot.metadata.configuration)
+    longer = own is not None and kept_ms > own
     size, last = None, -1
     if mode == "full":
-        files, size = _by_listing(snapshot, cutoff)
+        files, size = _by_listing(snapshot, cutoff, longer)
     elif mode == "lite":
-        files, last = _by_log(snapshot, cutoff)
+        files, last = _by_log(snapshot, cutoff, longer)
     else:
         raise ValueError(f"mode is 'full' or 'lite', not {mode!r}")
     if not dry_run:
@@ -131,16 +133,31 @@ class _Needed:
         return found
 
 
-def _needed(snapshot: Snapshot, cutoff: int) -> _Needed:
+def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
+    """`by_commits`: look for removed files in the commits too. A checkpoint may have forgotten those that are older than the table's
+    own retention.
+    """
     store = snapshot.store
     vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
     live = snapshot.files(["path", *vectors])
     tombstones = snapshot.tombstones()
     recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     names: set[str] = set()
-    keys = [_inside(paths, store, names) for paths in (live["path"], recent["path"])]
-    vector_files = pa.array(sorted(vector_keys(live, store) | vector_keys(recent, store)), pa.string())
+    tables = [live, recent, *(_removed_since(snapshot, cutoff) if by_commits else ())]
+    keys = [_inside(table["path"], store, names) for table in tables]
+    vector_files = pa.array(sorted(set[str]().union(*(vector_keys(table, store) for table in tables))), pa.string())
     return _Needed(pa.chunked_array([*(chunk for key in keys for chunk in key.chunks), vector_files], pa.string()), frozenset(names))
+
+
+def _removed_since(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
+    """The removes of the commits that the log still holds, as far as they are not older than the cutoff."""
+    for version in sorted(list_log(snapshot.store, end=snapshot.version).commits):
+        try:
+            data = bytes(snapshot.store.get(commit_key(version)))
+        except NotFound:
+            continue
+        removes = parse_run([(version, data)], (), None).removes
+        yield removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), cutoff))
 
 
 def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None = None) -> pa.ChunkedArray:
@@ -167,9 +184,17 @@ def _flags(answer: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return booleans(answer)
 
 
-def _by_listing(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
+def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
     # Listed before the log is looked at: what is committed in between is then known to be needed.
-    listed = [(meta.key, meta.size, _age(meta.key, meta.last_modified)) for meta in snapshot.store.list() if not _is_hidden(meta.key)]
+    found, inner = [], set()
+    for meta in snapshot.store.list():
+        if f"/{LOG_FOLDER}/" in meta.key:
+            inner.add(meta.key.split(f"/{LOG_FOLDER}/")[0] + "/")
+        elif not _is_hidden(meta.key):
+            found.append(meta)
+    # A folder with a log of its own is another table.
+    others = tuple(inner)
+    listed = [(meta.key, meta.size, _age(meta.key, meta.last_modified)) for meta in found if not meta.key.startswith(others)]
     snapshot = snapshot.refreshed()
     keys = pa.array([key for key, _, _ in listed], pa.string())
     size = np.array([size for _, size, _ in listed], dtype=np.int64)
@@ -179,7 +204,7 @@ def _by_listing(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
     tombstones = snapshot.tombstones()
     expired = tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     known = _flags(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
-    gone = ~_needed(snapshot, cutoff).contains(keys) & (known | (last <= cutoff))
+    gone = ~_needed(snapshot, cutoff, by_commits=by_commits).contains(keys) & (known | (last <= cutoff))
     return keys.filter(mask(gone)), int(size[gone].sum())
 
 
@@ -202,7 +227,7 @@ def _is_log(key: str) -> bool:
     return key.split("/")[0].lower() == LOG_FOLDER
 
 
-def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
+def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
     """The keys that removes and change data older than the cutoff name, and the last version that was gone through."""
     store = snapshot.store
     removed: list[pa.ChunkedArray] = []
@@ -219,7 +244,8 @@ def _by_log(snapshot: Snapshot, cutoff: int) -> tuple[pa.Array, int]:
     # What the log calls a data file may be a part of the log: to vacuum that would be the end of the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
     young = np.array([_age(key, _EPOCH) > cutoff for key in keys.to_pylist()], dtype=bool)
-    return keys.filter(mask(~_needed(snapshot.refreshed(), cutoff).contains(keys) & ~young)), last
+    needed = _needed(snapshot.refreshed(), cutoff, by_commits=by_commits)
+    return keys.filter(mask(~needed.contains(keys) & ~young)), last
 
 
 def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tuple[int, bytes]]:
