@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -30,6 +33,9 @@ ROW_GROUP_BYTES = 64 << 20
 
 HELD_BYTES = 256 << 20
 """Uncompressed Arrow bytes that a writer holds back over all partitions before it writes the largest."""
+
+_WORTH_A_THREAD = 8 << 20
+_MANY_TUPLES = 1 << 40
 
 CHANGES_FOLDER = "_change_data/"
 CHANGE_TYPE = "_change_type"
@@ -73,11 +79,13 @@ class DataFileWriter:
     """Writes rows of one table into data files, holding back each partition's rows until they make a file.
 
     `store`: at the table's root. `now`: milliseconds since the epoch. `target`: uncompressed Arrow bytes a file. `changes`: the
-    rows are change data, with their kind in a last column `_change_type`. Nothing becomes visible by writing; a failure leaves
-    at most unreferenced files. Runs in the driver and, pickled, in Spark's executors.
+    rows are change data, with their kind in a last column `_change_type`. `threads` encode large files meanwhile. Nothing
+    becomes visible by writing; a failure leaves at most unreferenced files. Runs in the driver and in Spark's executors.
     """
 
-    def __init__(self, store: ObjectStore, metadata: Metadata, now: int, *, target: int = TARGET_BYTES, changes: bool = False) -> None:
+    def __init__(
+        self, store: ObjectStore, metadata: Metadata, now: int, *, target: int = TARGET_BYTES, changes: bool = False, threads: int = 0
+    ) -> None:
         self._store, self._now, self._target = store, now, target
         self._folder = CHANGES_FOLDER if changes else ""
         self._partition_columns = metadata.partition_columns
@@ -91,6 +99,9 @@ class DataFileWriter:
         self._held: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self._bytes: dict[tuple[str | None, ...], int] = {}
         self._written: list[AddFile] = []
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: deque[Future[AddFile]] = deque()
 
     def add(self, rows: pa.Table) -> None:
         """Take rows that are in the table's schema (and `_change_type`, for change data)."""
@@ -106,7 +117,16 @@ class DataFileWriter:
         """Write what is held back; returns all files written."""
         for values in list(self._held):
             self._flush(values)
+        while self._pending:
+            self._written.append(self._pending.popleft().result())
+        self.close()
         return self._written
+
+    def close(self) -> None:
+        """End what is under way, after a failure too."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
     def _flush(self, values: tuple[str | None, ...]) -> None:
         rows = pa.concat_tables(self._held.pop(values))
@@ -116,7 +136,16 @@ class DataFileWriter:
         pieces = max(1, round(size / self._target))
         step = -(-rows.num_rows // pieces)
         for start in range(0, rows.num_rows, step):
-            self._written.append(self._write(rows.slice(start, step), values))
+            self._write_soon(rows.slice(start, step), values)
+
+    def _write_soon(self, rows: pa.Table, values: tuple[str | None, ...]) -> None:
+        if not self._threads or rows.nbytes < _WORTH_A_THREAD:
+            self._written.append(self._write(rows, values))
+            return
+        self._pool = self._pool or ThreadPoolExecutor(self._threads)
+        self._pending.append(self._pool.submit(self._write, rows, values))
+        while len(self._pending) > self._threads:
+            self._written.append(self._pending.popleft().result())
 
     def _write(self, rows: pa.Table, values: tuple[str | None, ...]) -> AddFile:
         file = self._open(values, without_nan(rows))
@@ -220,14 +249,28 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
     if not partition_columns:
         yield (), data
         return
-    texts = [partition_value.serialize(data[name].combine_chunks()) for name in partition_columns]
     # One integer a row that stands for its whole tuple of values.
-    code = np.zeros(data.num_rows, dtype=np.int64)
-    for text in texts:
-        indices = text.dictionary_encode(null_encoding="encode").indices.to_numpy()
-        code = np.unique(code * (int(indices.max()) + 1) + indices, return_inverse=True)[1]
-    order = np.argsort(code, kind="stable")
+    code, size, columns = np.zeros(data.num_rows, dtype=np.int64), 1, []
+    for name in partition_columns:
+        indices, texts = _codes(data[name].combine_chunks())
+        if size * len(texts) >= _MANY_TUPLES:
+            code = np.unique(code, return_inverse=True)[1]
+            size = int(code.max()) + 1
+        code, size = code * len(texts) + indices, size * len(texts)
+        columns.append((indices, texts))
+    # Few distinct numbers in a narrow type are sorted by their digits.
+    order = np.argsort(code.astype(np.uint16) if size <= 1 << 16 else code, kind="stable")
     starts = np.flatnonzero(np.diff(code[order], prepend=-1))
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        rows = pa.array(order[start:stop])
-        yield tuple(text[int(order[start])].as_py() for text in texts), data.take(rows)
+        first = int(order[start])
+        values = tuple(texts[indices[first]] for indices, texts in columns)
+        yield values, data if stop - start == data.num_rows else data.take(pa.array(order[start:stop]))
+
+
+def _codes(values: pa.Array) -> tuple[npt.NDArray[np.int64], list[str | None]]:
+    """For each value the number of its text, and the texts: each distinct value is spelled once."""
+    encoded = values.dictionary_encode(null_encoding="encode")
+    texts = partition_value.serialize(encoded.dictionary).to_pylist()
+    distinct = list(dict.fromkeys(texts))  # values of one text, such as null and '', are one
+    number = {text: index for index, text in enumerate(distinct)}
+    return np.array([number[text] for text in texts], dtype=np.int64)[encoded.indices.to_numpy()], distinct

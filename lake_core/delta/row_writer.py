@@ -50,6 +50,8 @@ class RowWriter:
     """Milliseconds since the epoch."""
     scope: Scope | None = None
     """Where an overwrite replaces rows: all others are refused."""
+    threads: int = 0
+    """How many threads encode files while rows come in; executors have their cores for other tasks."""
     log_inserts: bool = False
     """Whether the rows are written into change data files too, as inserts."""
 
@@ -70,7 +72,7 @@ class RowWriter:
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
         """A writer of data files, for rows that are prepared."""
-        return DataFileWriter(self.store, self.metadata, self.now, target=target)
+        return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
 
     def change_files(self) -> DataFileWriter:
         """A writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
@@ -79,12 +81,15 @@ class RowWriter:
     def write(self, batches: Iterable[pa.Table]) -> tuple[list[AddFile], list[AddFile]]:
         """Write rows of any origin. Returns the data files, and the change data files."""
         writer, log = self.files(), self.change_files()
-        for batch in batches:
-            rows = self.prepare(batch)
-            writer.add(rows)
-            if self.log_inserts:
-                log.add(change_rows(rows, "insert"))
-        return writer.finish(), log.finish()
+        try:
+            for batch in batches:
+                rows = self.prepare(batch)
+                writer.add(rows)
+                if self.log_inserts:
+                    log.add(change_rows(rows, "insert"))
+            return writer.finish(), log.finish()
+        finally:
+            writer.close()
 
 
 def row_writer(store: ObjectStore, metadata: Metadata, protocol: Protocol, now: int, scope: Scope | None = None) -> RowWriter:

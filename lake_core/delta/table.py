@@ -44,6 +44,7 @@ from lake_core.delta.transaction import Committed, Operation, commit, commit_fir
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write; anything with `__arrow_c_stream__` serves as well."""
 
+_WRITERS = 2
 _LOG = logging.getLogger(__name__)
 
 
@@ -359,7 +360,7 @@ class DeltaTable(TableView):
         if earlier is not None:
             return earlier
         write = plan(reader.schema)
-        adds, changes = write.writer.write(pa.Table.from_batches([batch]) for batch in reader)
+        adds, changes = replace(write.writer, threads=_WRITERS).write(pa.Table.from_batches([batch]) for batch in reader)
         return self.commit(write.operation(adds, changes), txn)
 
     def _checkpoint_if_due(self, done: Committed) -> None:
