@@ -115,7 +115,7 @@ def _target_size(snapshot: Snapshot, wanted: int | None) -> int:
         return DEFAULT_TARGET
     number = text.strip().lower().rstrip("bkmg")
     unit = text.strip().lower()[len(number) :]
-    if not (number.strip().isdigit() and unit in _UNITS and int(number)):
+    if not (number.isascii() and number.strip().isdigit() and unit in _UNITS and int(number)):
         raise InvalidProperty(f"{_TARGET_PROPERTY} is {text!r}: use bytes, or a size such as '128mb'")
     return int(number) * _UNITS[unit]
 
