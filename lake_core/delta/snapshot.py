@@ -36,7 +36,7 @@ from lake_core.store import ObjectStore
 _T = TypeVar("_T")
 
 _MAX_TAIL = 200
-"""Commits that a refreshed snapshot carries before it starts anew from a checkpoint."""
+"""Runs of commits that a refreshed snapshot carries before it is loaded anew: as one run, from a later checkpoint if there is one."""
 
 
 class DamagedCheckpointWarning(UserWarning):
@@ -120,7 +120,7 @@ class Snapshot:
     def refreshed(self) -> Snapshot:
         """The latest snapshot: this one if nothing was committed since."""
         newer = newer_versions(self.store, self.version)
-        if newer is None or sum(len(run.versions) for run in self._runs) + len(newer) > _MAX_TAIL:
+        if newer is None or (newer and len(self._runs) + len(newer) > _MAX_TAIL):
             latest = load_snapshot(self.store, allowed_roots=self.allowed_roots)
             return self if latest.version == self.version and latest.metadata.id == self.metadata.id else latest
         return self.advanced(_read_commits(self.store, newer)) if newer else self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import deltalake
@@ -14,6 +14,8 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConcurrentAppend, ConcurrentModification, InvalidProperty, MetadataChanged
 from lake_core.delta.log_segment import commit_key
 from lake_core.store import MemoryStore, ObjectStore
+from lake_core.store.object_store import ObjectBytes
+from lake_core.testing import FaultStore
 from tests.delta.tables import SCHEMA, ids, rows
 
 
@@ -142,3 +144,35 @@ def test_nothing_fails_after_the_commit(tmp_path: Path, configuration: dict[str,
     assert ids(DeltaTable.open(tmp_path).to_arrow()) == list(range(12))
     with pytest.raises(InvalidProperty):
         DeltaTable.create(MemoryStore(), SCHEMA, properties=configuration)
+
+
+def test_a_long_tail_of_commits_is_not_read_again_for_each_commit() -> None:
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA, properties={"delta.checkpointInterval": "100000"})
+    for number in range(230):
+        table.append(rows(number, number + 1))
+    counted = CountingStore(store)
+    fresh = DeltaTable.open(counted)
+    counted.read = 0
+    for number in range(230, 240):
+        fresh.append(rows(number, number + 1))
+    assert counted.read < 240
+    assert ids(fresh.to_arrow()) == list(range(240))
+    counted.read = 0
+    other = DeltaTable.open(counted)
+    for number in range(240, 460):
+        (fresh if number % 2 else other).append(rows(number, number + 1))
+    assert counted.read < 3 * 460
+    assert ids(fresh.refresh().to_arrow()) == ids(DeltaTable.open(store).to_arrow()) == list(range(460))
+
+
+class CountingStore(FaultStore):
+    """Counts the objects that are read."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner, at=10**9)
+        self.read = 0
+
+    def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
+        self.read += len(requests)
+        return super()._get_many(requests)
