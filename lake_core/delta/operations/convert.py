@@ -86,8 +86,11 @@ def _partition_texts(key: str) -> dict[str, str | None]:
     texts: dict[str, str | None] = {}
     for part in key.split("/")[:-1]:
         name, equals, value = part.partition("=")
-        if equals:
-            texts[unquote(name)] = None if value == _NULL else unquote(value)
+        if not equals:
+            continue
+        if unquote(name) in texts:
+            raise ConvertFailed(f"the folders of {key} spell the partition column {unquote(name)!r} twice")
+        texts[unquote(name)] = None if value in (_NULL, "") else unquote(value)
     return texts
 
 
