@@ -22,7 +22,7 @@ from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMisma
 from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
 from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
-from lake_core.delta.operations.merge_match import Condition, matching_pairs, range_predicate, take_apart
+from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.operations.runner import run_here
 from lake_core.delta.row_rules import row_rules
@@ -36,6 +36,7 @@ from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Predicate, columns, parse_predicate
 
 _BATCH_ROWS = 1 << 16
+_JOIN_ROWS = 1 << 21
 _R = TypeVar("_R")
 
 
@@ -234,7 +235,8 @@ def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Op
     plan = plan_merge(snapshot, source.schema, text, now)
     scan, reads = candidates(plan, range_predicate(snapshot.metadata.arrow_schema, plan.condition.keys, source))
     matched = np.zeros(source.num_rows, dtype=bool)
-    task = _LocalMerge(plan, scan, source, file_merge(plan, scan))
+    keys = numbered_keys(source, plan.condition.keys, target=False)
+    task = _LocalMerge(plan, scan, source, keys, file_merge(plan, scan))
     done, touched = Merged(), np.zeros(len(scan.files), dtype=bool)
     for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
         matched[rows] = True
@@ -325,7 +327,18 @@ class _LocalMerge:
     plan: MergePlan
     scan: Scan
     source: pa.Table
+    keys: pa.Table
+    """The source's join keys."""
     merge: FileMerge
+
+    def _clauses(self, part: pa.Table, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The matched clause that applies to each pair of rows."""
+        target, source = self.plan.aliases
+        clauses = self.plan.clauses.matched
+        if all(clause.condition is None for clause in clauses):
+            return np.full(len(left), 0 if clauses else -1)
+        scope = {target: relation(part.take(pa.array(left))), source: relation(self.source.take(pa.array(right)))}
+        return first_true(clauses, pa.table(scope))
 
     def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], Merged]:
         plan = self.plan
@@ -335,16 +348,10 @@ class _LocalMerge:
         clause: list[npt.NDArray[np.int64]] = []
         source: list[npt.NDArray[np.int64]] = []
         start = 0
-        for part in probe.batches(0):
-            for left, right in matching_pairs(plan.condition, part, self.source, plan.aliases):
-                scope = pa.table(
-                    {
-                        plan.aliases[0]: relation(part.take(pa.array(left))),
-                        plan.aliases[1]: relation(self.source.take(pa.array(right))),
-                    }
-                )
+        for part in _together(probe.batches(0)):
+            for left, right in matching_pairs(plan.condition, part, self.source, self.keys, plan.aliases):
                 rows.append(left + start)
-                clause.append(first_true(plan.clauses.matched, scope))
+                clause.append(self._clauses(part, left, right))
                 source.append(right)
             start += part.num_rows
         if not rows:
@@ -354,6 +361,18 @@ class _LocalMerge:
         if plan.rewrites:
             merged = self.merge(index, settled(all_rows, all_clauses, all_source, self.source, plan.clauses))
         return np.unique(all_source), merged
+
+
+def _together(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Batches put together: a join looks through the source's keys once for each table that it is given."""
+    held: list[pa.Table] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(part.num_rows for part in held) >= _JOIN_ROWS:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def no_matches(source: pa.Table) -> Matches:

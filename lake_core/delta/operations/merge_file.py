@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from lake_core.delta.conform import conform_out
 from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
+from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.merge_clause import Clause, Clauses, first_true, relation
-from lake_core.delta.operations.rewrite import updated
+from lake_core.delta.operations.rewrite import overlaid, updated
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles
 from lake_core.expression import evaluate, store_assign
@@ -104,30 +105,29 @@ class FileMerge:
             fate[alone] = np.where(own >= 0, own + offset, -1)
         source_row = np.full(rows.num_rows, -1, dtype=np.int64)
         source_row[matched] = np.arange(first, last)
-        kept = np.flatnonzero(fate < 0)
-        parts, places = [conformed(rows.take(pa.array(kept)), self.writer)], [kept]
-        done.copied += len(kept)
+        merged, gone = conformed(rows, self.writer), np.zeros(rows.num_rows, dtype=bool)
+        done.copied += int(np.count_nonzero(fate < 0))
         for number, clause in enumerate((*self.clauses.matched, *self.clauses.not_matched_by_source)):
-            hit = np.flatnonzero(fate == number)
+            hits = fate == number
+            hit = pa.array(np.flatnonzero(hits))
             if not len(hit):
                 continue
-            old = conformed(rows.take(pa.array(hit)), self.writer)
-            by_source = number >= offset
+            old, by_source = merged.take(hit), number >= offset
             if clause.kind == "delete":
+                gone |= hits
                 done.deleted += len(hit)
                 done.deleted_by_source += len(hit) * by_source
                 self._log(log, [(old, "delete")])
                 continue
-            scope = {self.target: relation(rows.take(pa.array(hit)))}
+            scope = {self.target: relation(rows.take(hit))}
             if not by_source:
-                scope[self.source] = relation(matches.source.take(pa.array(source_row[hit])))
+                scope[self.source] = relation(matches.source.take(pa.array(source_row[hits])))
             new = updated(old, clause.assignments, pa.table(scope), self.writer)
             done.updated += len(hit)
             done.updated_by_source += len(hit) * by_source
             self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
-            parts.append(new)
-            places.append(hit)
-        files.add(pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable"))))
+            merged = overlaid(merged, hits, new)
+        files.add(merged.filter(mask(~gone)) if gone.any() else merged)
 
     def _log(self, log: DataFileWriter, kinds: Sequence[tuple[pa.Table, str]]) -> None:
         if self.log_changes:

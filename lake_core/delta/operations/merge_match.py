@@ -153,10 +153,10 @@ def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 
 
 def matching_pairs(
-    condition: Condition, target: pa.Table, source: pa.Table, aliases: tuple[str, str]
+    condition: Condition, target: pa.Table, source: pa.Table, source_keys: pa.Table, aliases: tuple[str, str]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Pairs of row numbers (target's, source's) for which ON is true, in pieces."""
-    for left, right in _candidates(condition, target, source):
+    """Pairs of row numbers (target's, source's) for which ON is true, in pieces. `source_keys`: the source's `numbered_keys`."""
+    for left, right in _candidates(condition, target, source_keys):
         if condition.rest and len(left):
             scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
             hits = np.asarray(rest_holds(condition, scope))
@@ -172,14 +172,20 @@ def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(truth(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)
 
 
+def numbered_keys(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> pa.Table:
+    """The join keys of rows, with the rows' numbers in a last column."""
+    return pa.table(key_columns(rows, keys, target=target) | {"t" if target else "s": pa.array(np.arange(rows.num_rows))})
+
+
 def _candidates(condition: Condition, target: pa.Table, source: pa.Table) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     if not target.num_rows or not source.num_rows:
         return
     if condition.keys:
-        own = pa.table(key_columns(target, condition.keys, target=True) | {"t": pa.array(np.arange(target.num_rows))})
-        other = pa.table(key_columns(source, condition.keys, target=False) | {"s": pa.array(np.arange(source.num_rows))})
-        names = [name for name in own.column_names if name != "t"]
-        joined = own.join(other, keys=names, join_type="inner").select(["t", "s"])
+        own = numbered_keys(target, condition.keys, target=True)
+        names = own.column_names[:-1]
+        # The right side of Arrow's join is the one that it keeps in a hash table.
+        smaller, larger = sorted((own, source), key=len)
+        joined = larger.join(smaller, keys=names, join_type="inner").select(["t", "s"])
         left, right = np.asarray(joined["t"]), np.asarray(joined["s"])
         for start in range(0, len(left), _PAIRS):
             yield left[start : start + _PAIRS], right[start : start + _PAIRS]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata
-from lake_core.delta.data_file import AddFile, DataFileWriter, change_rows
+from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import AppendOnlyTable
 from lake_core.delta.features import is_active
 from lake_core.delta.numpy_arrays import mask, numbers
@@ -56,25 +57,23 @@ class RewriteTask:
         files, log = self.writer.files(), self.writer.change_files()
         changed = copied = 0
         for rows in self.files.batches(index):
-            hits = _hits(rows, self.predicate)
-            old, rest = rows.filter(hits), rows.filter(pc.invert(hits))
-            changed, copied = changed + old.num_rows, copied + rest.num_rows
-            if self.assignments is None:
-                files.add(rest)
-                self._log(log, [(old, "delete")])
+            hits = np.asarray(_hits(rows, self.predicate))
+            count = int(np.count_nonzero(hits))
+            changed, copied = changed + count, copied + rows.num_rows - count
+            if not count:
+                files.add(rows)
+            elif self.assignments is None:
+                files.add(rows.filter(mask(~hits)))
+                if self.log_changes:
+                    log.add(change_rows(rows.filter(mask(hits)), "delete"))
             else:
-                new = self._updated(old, self.assignments)
-                files.add(interleaved(rest, new, hits))
-                self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
+                old = rows.filter(mask(hits))
+                new = updated(old, self.assignments, old, self.writer)
+                files.add(overlaid(rows, hits, new))
+                if self.log_changes:
+                    log.add(change_rows(old, "update_preimage"))
+                    log.add(change_rows(new, "update_postimage"))
         return Rewritten(tuple(files.finish()), tuple(log.finish()), changed, copied)
-
-    def _updated(self, rows: pa.Table, assignments: Sequence[Assignment]) -> pa.Table:
-        return updated(rows, assignments, rows, self.writer) if rows.num_rows else rows
-
-    def _log(self, log: DataFileWriter, kinds: Sequence[tuple[pa.Table, str]]) -> None:
-        if self.log_changes:
-            for rows, kind in kinds:
-                log.add(change_rows(rows, kind))
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
@@ -84,15 +83,17 @@ def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, 
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
 
 
-def interleaved(rest: pa.Table, new: pa.Table, hits: pa.ChunkedArray) -> pa.Table:
-    """Two parts of a table in its own order again: `new` where `hits` is true."""
-    if not new.num_rows or not rest.num_rows:
-        return new if new.num_rows else rest
-    hit = np.asarray(hits)
-    places = np.empty(len(hit), dtype=np.int64)
-    places[~hit] = np.arange(rest.num_rows)
-    places[hit] = rest.num_rows + np.arange(new.num_rows)
-    return pa.concat_tables([rest, new]).take(pa.array(places))
+def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.Table:
+    """Rows of a table, those that `hits` marks replaced by the new ones in turn."""
+    columns, where = [], mask(hits)
+    for old, column in zip(rows.columns, new.columns, strict=True):
+        if pa.types.is_nested(old.type):
+            places = np.arange(rows.num_rows)
+            places[hits] = rows.num_rows + np.arange(new.num_rows)
+            columns.append(pa.chunked_array([*old.chunks, *column.chunks], old.type).take(pa.array(places)))
+        else:
+            columns.append(pc.replace_with_mask(old, where, column.combine_chunks()))
+    return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
 def _hits(rows: pa.Table, predicate: Predicate) -> pa.ChunkedArray:
