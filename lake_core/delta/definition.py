@@ -11,7 +11,7 @@ from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
 from lake_core.delta.errors import InvalidProperty, SchemaMismatch
 from lake_core.delta.features import upgraded
-from lake_core.delta.properties import check_properties
+from lake_core.delta.properties import check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_arrow, schema_to_json
 from lake_core.store import ObjectStore
@@ -24,6 +24,7 @@ def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[P
 
     Raises InvalidProperty, UnsupportedWriterFeature.
     """
+    check_texts(properties)
     reader, writer = (_version(properties, key) for key in ("delta.minReaderVersion", "delta.minWriterVersion"))
     features = [key.removeprefix(_FEATURE_PREFIX) for key in properties if key.startswith(_FEATURE_PREFIX)]
     for key, value in properties.items():

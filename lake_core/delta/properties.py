@@ -141,11 +141,18 @@ def interval_ms(text: str, name: str) -> int:
     return int(total)
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises InvalidProperty for the first property whose value this implementation would stumble over later."""
+def check_texts(properties: Mapping[str, str]) -> None:
+    """Raises InvalidProperty unless these are texts by names."""
+    if not isinstance(properties, Mapping):
+        raise InvalidProperty(f"table properties are a mapping from names to texts, not {type(properties).__name__}")
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidProperty(f"table property {key!r} is {value!r}: names and values are text, such as 'true' or '10'")
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises InvalidProperty for the first property whose value this implementation would stumble over later."""
+    check_texts(properties)
     _checkpoint_interval(properties)
     _deleted_file_retention_ms(properties)
     for name in (_TRANSACTION_RETENTION, _LOG_RETENTION):

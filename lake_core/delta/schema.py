@@ -157,6 +157,8 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
     Raises UnsupportedType where that is impossible or where only the caller can decide (timestamps without a zone);
     SchemaMismatch for names that are equal but for case.
     """
+    if not isinstance(schema, pa.Schema):
+        raise SchemaMismatch(f"a schema is a pyarrow Schema, not {type(schema).__name__}")
     struct = StructType(tuple(_field_from_arrow(child, child.name) for child in schema))
     check_names(struct)
     return struct
@@ -167,8 +169,10 @@ def check_names(schema: StructType) -> None:
     for struct in structs(schema):
         seen: dict[str, str] = {}
         for child in struct.fields:
-            if not child.name:
-                raise SchemaMismatch("a column has an empty name")
+            if not isinstance(child.name, str) or not child.name:
+                raise SchemaMismatch(f"a column has an empty name, or one that is no text: {child.name!r}")
+            if any("\ud800" <= letter <= "\udfff" for letter in child.name):
+                raise SchemaMismatch(f"the name of column {child.name!r} is no Unicode text: it holds half of a character")
             if child.name.lower() in seen:
                 other = seen[child.name.lower()]
                 raise SchemaMismatch(f"columns {other!r} and {child.name!r} are the same name: Delta ignores case")

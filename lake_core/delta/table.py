@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from lake_core.delta.commit_time import Instant
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_same, new_metadata
 from lake_core.delta.errors import (
+    InvalidMerge,
     SchemaMismatch,
     TableAlreadyExists,
 )
@@ -144,12 +144,10 @@ class DeltaTable(TableView):
 
         `alias` names the table and the source in expressions. The source is held in memory.
         """
-        reader = _reader(source)
-        # Read once, when it is needed first: after a lost race it is executed again, and a reader gives its rows only once.
-        rows = functools.cache(reader.read_all)
+        rows = _Once(_reader(source))
 
         def execute(text: MergeText, txn: Txn | None) -> OperationResult:
-            return self.operate(lambda snapshot, now: merge(snapshot, rows(), text, now), txn)
+            return self.operate(lambda snapshot, now: merge(snapshot, rows.read(), text, now), txn)
 
         return Merge(on, alias, execute)
 
@@ -373,6 +371,25 @@ class DeltaTable(TableView):
         except Exception:
             what = "its checkpoint, or the clean-up of its log, failed"
             _LOG.warning("version %d of %s is committed, but %s", done.version, self.store.url(), what, exc_info=True)
+
+
+class _Once:
+    """Rows that are read once, when they are needed first, and then held: a merge that lost a race is executed again.
+
+    A reader that failed half-way is not read on: the rest of its rows would pass for all of them.
+    """
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader: pa.RecordBatchReader | None = reader
+        self._rows: pa.Table | None = None
+
+    def read(self) -> pa.Table:
+        if self._rows is None:
+            reader, self._reader = self._reader, None
+            if reader is None:
+                raise InvalidMerge("the source of this merge failed while it was read, and cannot be read again: begin another merge")
+            self._rows = reader.read_all()
+        return self._rows
 
 
 def _reader(arrow: ArrowData) -> pa.RecordBatchReader:

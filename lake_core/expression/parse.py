@@ -150,6 +150,10 @@ class _Binder:
                     f"predicate {short(self._text)} compares {'.'.join(pair[0].path)} ({pair[0].type}) "
                     f"with {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
+            if pa.types.is_nested(pair[0].type):
+                raise InvalidExpression(
+                    f"predicate {short(self._text)}: columns of type {pair[0].type} cannot be compared; name their fields"
+                )
             if not _comparable(pair[0].type, pair[1].type):
                 raise InvalidExpression(
                     f"predicate {short(self._text)}: no decimal type holds both {'.'.join(pair[0].path)} ({pair[0].type}) "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.errors import ConstraintViolation
 from tests.delta.tables import SCHEMA, ids, rows
 
 WIDE = pa.schema(
@@ -140,3 +143,136 @@ def test_a_table_written_in_turn(tmp_path: Path) -> None:
     assert sorted(row["id"] for row in _oracle(tmp_path, "id")) == sorted(present)
     assert table.txn_version("theirs") == 26
     assert deltalake.DeltaTable(str(tmp_path)).transaction_version("ours") == 27
+
+
+KINDS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "constrained": {"delta.constraints.c": "i64 <= 0", "delta.appendOnly": "false"},
+    "logged": {"delta.enableChangeDataFeed": "true"},
+    "mapped": {"delta.columnMapping.mode": "name"},
+    "mapped by id": {"delta.columnMapping.mode": "id", "delta.enableChangeDataFeed": "true"},
+    "columns in checkpoints": {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"},
+}
+
+
+def _everything(table: DeltaTable, mapped: bool) -> Iterator[str]:
+    """Operations one after another, on a table of WIDE with rows 0 to 11; yields the name of each that is done."""
+    columns = [name for name in WIDE.names if name not in ("list", "map", "flag")]
+    source = pa.Table.from_pylist([_wide(number) for number in (3, 5, 20, 21)], schema=WIDE)
+    table.update({"s": "concat(s, '!')", "p": "'a/b=c'", "f": "f * 2"}, "i8 % 4 = 1")
+    yield "update"
+    table.delete("i8 IN (2, 7) OR p = '50% é' AND i8 > 8")
+    yield "delete"
+    merge = table.merge(source, "t.i8 = s.i8").when_matched_update({name: f"s.`{name}`" for name in columns}, "s.i8 < 5")
+    merge.when_matched_delete().when_not_matched_insert("*").when_not_matched_by_source_update({"d": "NULL"}, "t.i8 = 0").execute()
+    yield "merge"
+    table.overwrite(pa.Table.from_pylist([_wide(number) for number in (4, 40)], schema=WIDE), where="i8 = 4 OR i8 BETWEEN 30 AND 50")
+    yield "overwrite where"
+    table.optimize()
+    yield "optimize"
+    table.optimize(zorder_by=["t", "n", "s"])
+    yield "zorder"
+    table.add_columns(pa.schema([("added", pa.int32()), ("deep", pa.struct([("x", pa.int64())]))]))
+    yield "add columns"
+    table.update({"added": "i8", "deep.x": "i64"}, "i8 < 10")
+    yield "update of new columns"
+    table.append(pa.table({"i8": pa.array([60], pa.int8()), "i64": [-60], "extra": ["e"]}), schema_mode="merge")
+    yield "append that evolves"
+    if mapped:
+        table.rename_column("s", "a `text`, renamed")
+        table.rename_column("deep.x", "y.z")
+        table.drop_columns(["n", "b"])
+        yield "rename and drop"
+        table.add_columns(pa.schema([("n", pa.string())]))
+        table.update({"n": "`a ``text``, renamed`"}, "i8 < 5")
+        yield "a name that comes back"
+        if "p" in table.metadata.partition_columns:
+            table.rename_column("p", "part")
+            table.append(pa.table({"i8": pa.array([61], pa.int8()), "part": ["x y"]}))
+            yield "renamed partition column"
+    version = table.version
+    table.delete()
+    yield "delete all"
+    table.restore(version)
+    yield "restore"
+    table.checkpoint()
+    yield "checkpoint"
+    table.drop_not_null("i8")
+    table.reorder_columns(["i64", "t"])
+    yield "reorder"
+    table.overwrite(table.to_arrow(), schema_mode="overwrite", partition_by=["day"])
+    yield "another partitioning"
+
+
+@pytest.mark.parametrize(
+    ("kind", "partition_by"),
+    [
+        *((kind, ["p", "day"]) for kind in KINDS if kind not in ("constrained", "logged")),
+        ("constrained", []),
+        ("logged", []),
+        ("mapped", []),
+    ],
+)
+def test_it_reads_the_result_of_every_operation(tmp_path: Path, kind: str, partition_by: list[str]) -> None:
+    schema = pa.schema([WIDE.field("i8").with_nullable(False), *list(WIDE)[1:]])
+    table = DeltaTable.create(tmp_path, schema, partition_by=partition_by, properties=KINDS[kind])
+    for start in (0, 4, 8):
+        table.append(pa.Table.from_pylist([_wide(number) for number in range(start, start + 4)], schema=WIDE))
+    for name in _everything(table, "mapped" in kind):
+        ours = table.to_arrow().to_pylist()
+        assert Counter(map(str, _oracle(tmp_path))) == Counter(map(str, ours)), name
+        assert Counter(map(str, DeltaTable.open(tmp_path).to_arrow().to_pylist())) == Counter(map(str, ours)), name
+    assert len(ours) > 8
+
+
+def test_it_reads_generated_columns_and_keeps_our_constraints(tmp_path: Path) -> None:
+    generated = pa.field("day", pa.date32(), metadata={b"SPARK::metadata::json": b'{"delta.generationExpression":"CAST(at AS DATE)"}'})
+    schema = pa.schema([pa.field("at", pa.timestamp("us", tz="UTC")), generated, pa.field("n", pa.int64())])
+    table = DeltaTable.create(tmp_path, schema, partition_by=["day"], properties={"delta.constraints.small": "n < 100"})
+    at = pa.array([-1, 0, 10**15], pa.timestamp("us", tz="UTC"))
+    table.append(pa.table({"at": at, "n": [1, 2, 3]}))
+    table.merge(pa.table({"at": at, "n": [2, 3, 4]}), "t.n = s.n").when_matched_update("*").when_not_matched_insert("*").execute()
+    found = sorted(_oracle(tmp_path), key=lambda row: row["n"])
+    assert found == sorted(table.to_arrow().to_pylist(), key=lambda row: row["n"])
+    assert [str(row["day"]) for row in found] == ["1969-12-31", "1969-12-31", "1970-01-01", "2001-09-09"]
+    other = deltalake.DeltaTable(str(tmp_path))
+    with pytest.raises(Exception, match="failed validation check"):
+        deltalake.write_deltalake(other, pa.table({"at": at[:1], "day": [dt.date(1969, 12, 31)], "n": [500]}), mode="append")
+    assert table.refresh().version == 2
+
+
+def test_they_keep_one_anothers_constraints(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), rows(0, 5))
+    deltalake.DeltaTable(str(tmp_path)).alter.add_constraint({"low": "id < 10"})
+    table = DeltaTable.open(tmp_path)
+    assert table.constraints == {"low": "id < 10"}
+    with pytest.raises(ConstraintViolation, match="low"):
+        table.append(rows(10, 11))
+    table.drop_constraint("low")
+    table.add_constraint("mine", "v IS NOT NULL AND p LIKE 'p_'")
+    with pytest.raises(Exception, match="failed validation check"):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"id": [1], "p": ["other"], "v": [1.0]}), mode="append")
+    deltalake.write_deltalake(str(tmp_path), rows(20, 21), mode="append")
+    assert ids(table.refresh().to_arrow()) == [0, 1, 2, 3, 4, 20]
+
+
+def test_operations_in_turn_with_its_own(tmp_path: Path) -> None:
+    """deltalake merges, updates and optimizes what we wrote, and we what it wrote."""
+    table = DeltaTable.create(tmp_path, SCHEMA, partition_by=["p"], properties={"delta.enableChangeDataFeed": "true"})
+    table.append(rows(0, 20))
+    for turn in range(3):
+        other = deltalake.DeltaTable(str(tmp_path))
+        other.update({"v": "v + 1"}, predicate=f"id % 5 = {turn}")
+        source = rows(15 + turn, 25 + turn)
+        merge = deltalake.DeltaTable(str(tmp_path)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+        merge.when_matched_update({"v": "s.v"}).when_not_matched_insert_all().execute()
+        table.refresh().update({"v": "v * 2"}, f"id % 3 = {turn}")
+        own = table.merge(source, "t.id = s.id").when_matched_delete("t.id % 2 = 0")
+        own.when_not_matched_by_source_update({"v": "0"}, "id = 1").execute()
+        deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+        table.refresh().optimize(zorder_by=["id"])
+        assert Counter(map(str, _oracle(tmp_path))) == Counter(map(str, table.to_arrow().to_pylist()))
+    feed = table.changes(1).read_all()
+    theirs = pa.table(deltalake.DeltaTable(str(tmp_path)).load_cdf(starting_version=1).read_all())
+    names = ["id", "p", "v", "_change_type", "_commit_version"]
+    assert Counter(map(str, feed.select(names).to_pylist())) == Counter(map(str, theirs.select(names).to_pylist()))

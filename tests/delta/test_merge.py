@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
+from lake_core.delta.errors import ConcurrentModification, InvalidMerge, MultipleSourceRows, SchemaMismatch
 from lake_core.delta.operations.merge import Merge
 from lake_core.errors import LakeError
 from lake_core.expression import InvalidExpression
@@ -471,3 +471,53 @@ def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
     assert held(table) == wanted
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path / "t")))
     assert Counter(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist())) == wanted
+
+
+def test_a_merge_that_is_executed_again_has_its_source_still(table: DeltaTable) -> None:
+    """After a lost race: with an empty source every row would go."""
+    stale = DeltaTable.open(table.store)
+    merge = stale.merge(rows(0, 17).to_reader(), "t.id = s.id").when_not_matched_by_source_delete()
+    table.append(rows(18, 20))
+    with pytest.raises(ConcurrentModification):
+        merge.execute()
+    stale.refresh()
+    assert merge.execute().metrics["numTargetRowsDeleted"] == 3
+    assert ids(stale.to_arrow()) == list(range(17))
+
+
+def test_a_source_that_breaks_off_is_not_taken_for_a_whole_one(table: DeltaTable) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 3).to_batches()[0]
+        raise RuntimeError("the source broke off")
+
+    merge = table.merge(pa.RecordBatchReader.from_batches(SCHEMA, batches()), "t.id = s.id").when_not_matched_by_source_delete()
+    with pytest.raises(RuntimeError, match="broke off"):
+        merge.execute()
+    with pytest.raises(InvalidMerge, match="cannot be read again"):
+        merge.execute()
+    assert table.refresh().version == 3
+
+
+def test_structs_are_compared_by_their_fields_alone(store: MemoryStore) -> None:
+    kind = pa.struct([("a", pa.int64())])
+    table = DeltaTable.create(store, pa.schema([("id", pa.int64()), ("s", kind)]))
+    table.append(pa.table({"id": [1, 2, 3], "s": [None, {"a": None}, {"a": 5}]}, schema=table.schema))
+    source = pa.table({"s": pa.array([{"a": None}, {"a": 5}], kind)})
+    with pytest.raises(InvalidExpression, match="cannot be compared"):
+        table.merge(source, "t.s = s.s").when_matched_delete().execute()
+    with pytest.raises(InvalidExpression, match="cannot be compared"):
+        table.add_constraint("c", "s <=> s")
+    # The field of a struct that is null is null too.
+    assert table.merge(source, "t.s.a <=> s.s.a").when_matched_update({"id": "-t.id"}).execute().metrics["numTargetRowsUpdated"] == 3
+
+
+def test_keys_that_the_table_could_not_hold(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, pa.schema([("id", pa.int32()), ("d", pa.date32())]))
+    table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "d": pa.array([0, -1], pa.date32())}))
+    source = pa.table({"id": [1, 2**40], "d": pa.array([0, 1], pa.timestamp("us", "UTC"))})
+    assert table.merge(source, "t.d = s.d").when_matched_update({"id": "7"}).execute().metrics["numTargetRowsUpdated"] == 1
+    assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
+    with pytest.raises(LakeError, match="1099511627776"):
+        table.merge(source, "t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
+    many = pa.table({"id": [*range(1, 3000), 2**40]})  # more keys than are looked for one by one
+    assert table.merge(many, "t.id = s.id").when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 2

@@ -226,6 +226,9 @@ def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStor
         ({"delta.feature.appendOnly": "false"}, "supported"),
         ({"delta.enableInCommitTimestamps": "true"}, "created"),
         ({"a": 1}, "text"),
+        ({"delta.minReaderVersion": 2}, "text"),
+        ("delta.appendOnly", "mapping"),
+        (None, "mapping"),
     ],
 )
 def test_properties_that_make_no_sense_are_refused(store: MemoryStore, properties: dict[str, Any], text: str) -> None:
@@ -233,6 +236,11 @@ def test_properties_that_make_no_sense_are_refused(store: MemoryStore, propertie
     with pytest.raises(InvalidProperty, match=text):
         table.set_properties(properties)
     assert table.refresh().version == 0
+    if properties and text not in ("'none' to 'name'", "table's own", "created"):
+        other = MemoryStore()
+        with pytest.raises(InvalidProperty, match=text):
+            DeltaTable.create(other, SCHEMA, properties=properties)
+        assert not DeltaTable.exists(other)
 
 
 def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> None:

@@ -196,6 +196,19 @@ def test_rename_and_drop_need_mapping_and_upgrade_only_on_request(store: MemoryS
     assert table.to_arrow(where="part = 'p1'").to_pylist() == [{"id": 1, "part": "p1", "V": 0.5}]
 
 
+def test_names_that_are_no_text(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, properties=MAPPED)
+    for name in ("", "\ud800", None, 7, b"x"):
+        with pytest.raises(SchemaMismatch):
+            table.rename_column("v", name)  # type: ignore[arg-type]
+    for wrong in ({"n": pa.int64()}, [("n", pa.int64())], None):
+        with pytest.raises(SchemaMismatch, match="pyarrow Schema"):
+            table.add_columns(wrong)
+        with pytest.raises(SchemaMismatch, match="pyarrow Schema"):
+            DeltaTable.create(MemoryStore(), wrong)
+    assert table.refresh().version == 0
+
+
 def test_a_name_that_comes_back_is_another_column(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, properties=MAPPED)
     table.append(rows(0, 3))
