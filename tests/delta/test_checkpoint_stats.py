@@ -114,6 +114,11 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
         low = fields.field("stats_parsed").type.field("minValues").type
         kinds = [low.field(table.metadata.column_mapping.physical_path((name,))[0]).type for name in ("day", "at", "n", "f")]
         assert kinds == [pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(20, 4), pa.float32()]
+    if as_struct and partitioned:
+        found = pq.read_table(tmp_path / checkpoint_key(table.version))["add"].combine_chunks().drop_null()
+        keys = table.metadata.partition_keys
+        typed = [tuple(one[keys[name]] for name in ("p", "q")) for one in found.field("partitionValues_parsed").to_pylist()]
+        assert Counter(typed) == Counter((one["p"], one["q"] or None) for one in map(row, range(10)))
     for version in range(table.version + 1):
         (tmp_path / commit_key(version)).unlink()
     again = DeltaTable.open(tmp_path)

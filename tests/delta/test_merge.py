@@ -521,3 +521,28 @@ def test_keys_that_the_table_could_not_hold(store: MemoryStore) -> None:
         table.merge(source, "t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
     many = pa.table({"id": [*range(1, 3000), 2**40]})  # more keys than are looked for one by one
     assert table.merge(many, "t.id = s.id").when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 2
+
+
+@pytest.mark.parametrize(("own", "other"), [(pa.float64(), pa.float64()), (pa.float32(), pa.float64())])
+def test_every_nan_is_one_key_and_so_is_every_zero(store: MemoryStore, own: pa.DataType, other: pa.DataType) -> None:
+    bits = pa.array([0x7FF8000000000000, -0x0008000000000000, 0x7FF8000000000001], pa.int64()).view(pa.float64())
+    table = DeltaTable.create(store, pa.schema([("k", own), ("n", pa.int64())]))
+    table.append(pa.table({"k": pa.array([float("nan"), 0.0, 1.5], own), "n": [1, 2, 3]}))
+    for number, key in enumerate(bits):
+        source = pa.table({"k": pa.array([key.as_py()], other) if number == 0 else bits.slice(number, 1), "n": [10 + number]})
+        done = table.merge(source, "t.k = s.k").when_matched_update({"n": "s.n"}).when_not_matched_insert("*").execute()
+        assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (1, 0), number
+    table.merge(pa.table({"k": pa.array([-0.0], other), "n": [20]}), "t.k <=> s.k").when_matched_update({"n": "s.n"}).execute()
+    assert sorted(table.to_arrow()["n"].to_pylist()) == [3, 12, 20]
+
+
+def test_null_safe_keys_find_files_of_nulls_alone(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
+    table.append(pa.table({"id": [None, None], "p": [None, "p0"], "v": [1.0, 2.0]}, schema=SCHEMA))
+    table.append(rows(0, 3))
+    source = pa.table({"id": [None, 1, 100], "p": [None, "p1", "p9"]})
+    done = table.merge(source, "t.id <=> s.id").when_matched_update({"v": "-1"}).execute()
+    assert done.metrics["numTargetRowsUpdated"] == 3
+    done = table.merge(source, "t.p <=> s.p AND t.id <=> s.id").when_matched_delete().execute()
+    assert done.metrics["numTargetRowsDeleted"] == 2
+    assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
