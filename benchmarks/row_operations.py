@@ -142,10 +142,11 @@ def optimize(url: str, rounds: int) -> None:
 
 
 def make_files(folder: Path) -> None:
-    """Empty files where a table's log names data files, and one orphan in each of its partitions."""
+    """Empty files where a table's log names data files, removed ones too, and one orphan in each of its partitions."""
     from lake_core.delta import DeltaTable
 
-    for path in DeltaTable.open(folder).files(["path"])["path"].to_pylist():
+    table = DeltaTable.open(folder)
+    for path in [*table.files(["path"])["path"].to_pylist(), *table.snapshot.tombstones()["path"].to_pylist()]:
         file = folder / path
         if not file.parent.exists():
             file.parent.mkdir(parents=True)

@@ -10,7 +10,7 @@ from lake_core.delta.operations.rewrite import check_not_append_only, on_partiti
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
-from lake_core.delta.skipping import matching_partitions
+from lake_core.delta.skipping import matching_partitions, partition_filter
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, parse_predicate
@@ -55,7 +55,8 @@ def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_he
 
 def _delete_files(snapshot: Snapshot, predicate: Predicate | None, parameters: dict[str, str]) -> Operation | None:
     vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
-    files = snapshot.files(["path", "partitionValues", "size", "stats", *vectors])
+    only = None if predicate is None else partition_filter(predicate, snapshot.metadata)
+    files = snapshot.files(["path", "partitionValues", "size", "stats", *vectors], only)
     if predicate is not None:
         files = files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
     if not len(files):

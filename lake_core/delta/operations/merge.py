@@ -30,7 +30,7 @@ from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.schema import StructType, schema_from_arrow
 from lake_core.delta.schema_evolution import added, with_schema
-from lake_core.delta.skipping import skip
+from lake_core.delta.skipping import partition_filter, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Predicate, columns, parse_predicate
@@ -199,12 +199,13 @@ def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Read
     """The files that a merge must look at, and what it reads of the table. `ranges`: what the source's keys say of the target."""
     snapshot = plan.snapshot
     vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
-    files = snapshot.files(["path", "partitionValues", "size", "stats", *vectors])
+    names = ["path", "partitionValues", "size", "stats", *vectors]
     whole = snapshot.metadata.arrow_schema
     parts = (*plan.condition.target_only, *ranges)
     if plan.clauses.not_matched_by_source or not parts:
-        return Scan(snapshot, whole, None, files, whole), Reads.WHOLE_TABLE
+        return Scan(snapshot, whole, None, snapshot.files(names), whole), Reads.WHOLE_TABLE
     predicate = And(parts) if len(parts) > 1 else parts[0]
+    files = snapshot.files(names, partition_filter(predicate, snapshot.metadata))
     chosen = files.filter(mask(skip(files, predicate, snapshot.metadata)))
     return Scan(snapshot, whole, predicate, chosen, whole), predicate
 

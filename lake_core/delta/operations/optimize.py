@@ -27,7 +27,7 @@ from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.schema import resolve
-from lake_core.delta.skipping import matching_partitions
+from lake_core.delta.skipping import matching_partitions, partition_filter
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.statistics import leaf_values
 from lake_core.delta.transaction import Operation
@@ -122,13 +122,14 @@ def _target_size(snapshot: Snapshot, wanted: int | None) -> int:
 
 def _chosen(snapshot: Snapshot, where: str | None) -> pa.Table:
     vectors = ["deletionVector", "stats"] if snapshot.has_deletion_vectors() else []
-    files = snapshot.files(["path", "partitionValues", "size", *vectors])
+    names = ["path", "partitionValues", "size", *vectors]
     if where is None:
-        return files
+        return snapshot.files(names)
     predicate = parse_predicate(where, snapshot.metadata.arrow_schema)
     if not on_partitions_only(predicate, snapshot.metadata):
         known = ", ".join(snapshot.partition_columns) or "none"
         raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {known})")
+    files = snapshot.files(names, partition_filter(predicate, snapshot.metadata))
     return files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
 
 

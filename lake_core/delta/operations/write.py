@@ -22,7 +22,7 @@ from lake_core.delta.row_writer import RowWriter, Scope, row_writer
 from lake_core.delta.scan import Scan, plan_scan
 from lake_core.delta.schema import schema_from_arrow
 from lake_core.delta.schema_evolution import added, replaced, with_schema
-from lake_core.delta.skipping import matching_partitions, partition_table
+from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation, partition_by_text
 from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
@@ -96,7 +96,8 @@ class Write:
 
     def _files(self, predicate: Predicate | None) -> pa.Table:
         vectors = ["deletionVector"] if self.snapshot.has_deletion_vectors() else []
-        files = self.snapshot.files(["path", "partitionValues", "size", *vectors])
+        only = None if predicate is None else partition_filter(predicate, self.snapshot.metadata)
+        files = self.snapshot.files(["path", "partitionValues", "size", *vectors], only)
         return files if predicate is None else files.filter(mask(matching_partitions(files, predicate, self.snapshot.metadata)))
 
     @staticmethod
