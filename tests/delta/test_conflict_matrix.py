@@ -355,6 +355,18 @@ def test_what_changes_no_data_looks_at_no_added_file() -> None:
         commit(replace(reading, removes=files), 0)
 
 
+@pytest.mark.parametrize("curve", [(), ("v",)])
+def test_optimize_says_that_it_changes_no_data(curve: tuple[str, ...]) -> None:
+    store = _table()
+    DeltaTable.open(store).optimize(zorder_by=curve)
+    lines = [json.loads(line) for line in store.get(commit_key(3)).splitlines()]
+    files = [body for line in lines for name, body in line.items() if name in ("add", "remove")]
+    assert len(files) == 9
+    assert [body["dataChange"] for body in files] == [False] * 9
+    assert lines[0]["commitInfo"]["isolationLevel"] == "SnapshotIsolation"
+    assert lines[0]["commitInfo"]["isBlindAppend"] is False
+
+
 def test_two_that_delete_everything() -> None:
     store = _table()
     stale = DeltaTable.open(store)
