@@ -168,13 +168,14 @@ class DeltaTable(TableView):
 
     def vacuum(
         self,
-        retention: dt.timedelta | None = None,
+        retention: dt.timedelta | str | None = None,
         *,
         mode: Literal["full", "lite"] = "full",
         dry_run: bool = False,
         allow_unsafe: bool = False,
     ) -> VacuumResult:
-        """Delete data files that were removed, or never committed, longer ago than `retention` (the table's own by default).
+        """Delete data files that were removed, or never committed, longer ago than `retention`: a timedelta, or an interval
+        such as '14 days'; the table's own by default.
 
         `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. `dry_run` only tells. Moves the handle
         to the latest version. Raises UnsafeRetention for a retention below the table's own unless `allow_unsafe`.

@@ -16,7 +16,7 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.data_file import time_uuid
-from lake_core.delta.errors import DataFileMissing, DeltaError, UnsafeRetention, VersionNotFound
+from lake_core.delta.errors import DataFileMissing, DeltaError, InvalidProperty, UnsafeRetention, VersionNotFound
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, commit_key
 from lake_core.store import LocalStore, MemoryStore
 from tests.delta.tables import SCHEMA, ids, rows
@@ -671,3 +671,13 @@ def test_sidecars_go_a_day_after_nobody_names_them(cases: Path, tmp_path: Path) 
     assert "00000000-0000-4000-8000-000000000000.parquet" not in left
     assert 1 < len(left) < len(named)  # the older checkpoints went with theirs
     assert DeltaTable.open(tmp_path / "t").files().equals(before)
+
+
+def test_a_retention_in_words(tmp_path: Path) -> None:
+    table = DeltaTable.create(str(tmp_path), SCHEMA)
+    table.append(rows(0, 1))
+    with pytest.raises(UnsafeRetention, match="6 days is shorter"):
+        table.vacuum("6 days")
+    with pytest.raises(InvalidProperty, match="retention is 'some days'"):
+        table.vacuum("some days")
+    assert len(table.vacuum("interval 2 weeks").files) == 0

@@ -31,7 +31,7 @@ from lake_core.delta.errors import PathOutsideTable, UnsafeRetention
 from lake_core.delta.log_segment import LOG_FOLDER, commit_key, list_log
 from lake_core.delta.numpy_arrays import booleans, mask
 from lake_core.delta.path import data_key, data_keys
-from lake_core.delta.properties import deleted_file_retention_ms
+from lake_core.delta.properties import deleted_file_retention_ms, interval_ms
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
@@ -58,7 +58,7 @@ def vacuum(
     snapshot: Snapshot,
     now: int,
     *,
-    retention: dt.timedelta | None,
+    retention: dt.timedelta | str | None,
     mode: Literal["full", "lite"],
     dry_run: bool,
     allow_unsafe: bool,
@@ -100,15 +100,18 @@ def _delete(store: ObjectStore, keys: list[str]) -> None:
                 store.delete([key])
 
 
-def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | None, allow_unsafe: bool) -> int:
+def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allow_unsafe: bool) -> int:
     own = deleted_file_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         if own is None:
             raise UnsafeRetention("the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property anew")
         return own
-    if not isinstance(retention, dt.timedelta) or retention < dt.timedelta():
-        raise ValueError(f"retention is a timedelta from 0 up, such as timedelta(days=7), not {retention!r}")
-    wanted = int(retention.total_seconds() * 1000)
+    if isinstance(retention, str):
+        wanted = interval_ms(retention, "retention")
+    elif isinstance(retention, dt.timedelta) and retention >= dt.timedelta():
+        wanted = int(retention.total_seconds() * 1000)
+    else:
+        raise ValueError(f"retention is a timedelta from 0 up, or an interval such as '7 days', not {retention!r}")
     if not allow_unsafe and (own is None or wanted < own):
         kept = "unknown" if own is None else dt.timedelta(milliseconds=own)
         raise UnsafeRetention(
