@@ -117,6 +117,8 @@ class _SparkMerge:
             column = F.col(self._names[self._plan.source.get_field_index(key.source[0])])
             for name in key.source[1:]:
                 column = column.getField(name)
+            if pa.types.is_string(key.type):
+                column = column.cast("string")  # under a collation of its own, texts that differ could count as one, or sort otherwise
             values = self._source.select(column.alias("v")).where("v IS NOT NULL")
             some = values.distinct().limit(MANY_KEYS + 1).toArrow()["v"]
             whole = len(some) <= MANY_KEYS
@@ -170,9 +172,10 @@ class _SparkMerge:
             files = self._spark.createDataFrame(pa.table({"file": pa.array(chosen, pa.int64())}))
             # Few rows may mean much work: without a number of its own Spark would put them all into one task.
             grouped = matches.join(F.broadcast(files), "file", "left_semi").repartition(min(len(chosen), _MOST_TASKS), "file")
-            results = grouped.groupBy("file").applyInArrow(
-                table_function(_merge_file(task, plan.clauses, plan.source, self._names)), "file long, result binary"
-            )
+            # Here, unlike in `mapInArrow`, Spark takes no other type than the one that the session wants.
+            large = self._spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+            merge = _merge_file(task, plan.clauses, plan.source, self._names, pa.large_binary() if large else pa.binary())
+            results = grouped.groupBy("file").applyInArrow(table_function(merge), "file long, result binary")
             rows = results.toArrow()
             for file, result in zip(rows["file"].to_pylist(), rows["result"].to_pylist(), strict=True):
                 merged = unpacked(pickle.loads(result))
@@ -269,7 +272,7 @@ class _Pairs:
             yield from _batches(result)
 
 
-def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Sequence[str]) -> Any:
+def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Sequence[str], binary: pa.DataType) -> Any:
     def merge(rows: pa.Table) -> pa.Table:
         numbers = {name: np.asarray(rows[name]) for name in ("file", "row", "clause")}
         source = relabelled(rows.select(list(names)), schema)
@@ -279,7 +282,7 @@ def _merge_file(task: FileMerge, clauses: Clauses, schema: pa.Schema, names: Seq
             result = pickle.dumps(packed(task(file, matches)))
         except MultipleSourceRows as error:
             result = pickle.dumps(str(error))  # raised here, it would be tried again three times
-        return pa.table({"file": pa.array([file], pa.int64()), "result": pa.array([result], pa.binary())})
+        return pa.table({"file": pa.array([file], pa.int64()), "result": pa.array([result], binary)})
 
     return merge
 

@@ -30,6 +30,8 @@ from lake_core.store.object_file import open_object
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_INT96 = pa.timestamp("s")
+"""The type in which int96 is asked for, as which nothing else in a Parquet file is read."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -130,6 +132,20 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
     return struct.to_arrow()
 
 
+def _with_instants(kind: pa.DataType) -> pa.DataType:
+    """Spark's old timestamps (int96), at any level, are instants, though the file does not say so."""
+    types = pa.types
+    if kind.equals(_INT96):
+        return pa.timestamp("us", "UTC")
+    if types.is_struct(kind):
+        return pa.struct([child.with_type(_with_instants(child.type)) for child in kind])
+    if types.is_map(kind):
+        return pa.map_(*(child.with_type(_with_instants(child.type)) for child in (kind.key_field, kind.item_field)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_instants(kind.value_type)))
+    return kind
+
+
 @dataclass(frozen=True, slots=True)
 class _SchemaTask:
     store: ObjectStore
@@ -137,13 +153,12 @@ class _SchemaTask:
     sizes: Sequence[int]
 
     def __call__(self, index: int) -> pa.Schema:
+        source = open_object(self.store, self.keys[index], self.sizes[index])
         try:
-            file = pq.ParquetFile(open_object(self.store, self.keys[index], self.sizes[index]))
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit=_INT96.unit)
         except (pa.ArrowException, OSError) as error:
             raise CorruptDataFile(f"{self.keys[index]} is no Parquet file ({error}): remove or mend it first") from None
-        # Spark's old timestamps (int96) are instants, though the file does not say so.
-        instants = {file.schema.column(n).path for n in range(len(file.schema)) if file.schema.column(n).physical_type == "INT96"}
-        fields = [pa.field(child.name, pa.timestamp("us", "UTC") if child.name in instants else child.type) for child in file.schema_arrow]
+        fields = [pa.field(child.name, _with_instants(child.type)) for child in file.schema_arrow]
         return pa.schema(fields)
 
 
