@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable
+from lake_core.delta.errors import DataFileMissing
 from lake_core.spark import (
     convert_delta,
     delete_delta,
+    executor,
     merge_delta,
     optimize_delta,
     read_delta,
+    runner,
+    update_delta,
+    write_delta,
 )
+from lake_core.spark import merge as spark_merge
+from lake_core.spark import write as spark_write
 
 EVERY_TYPE = """
     id, timestamp_seconds(1600000000 + id * 3600) ts, DATE '1500-01-01' + int(id) d, cast(id / 3 as decimal(38, 10)) n,
@@ -94,3 +107,91 @@ def test_convert_takes_old_timestamps_at_any_depth(spark: SparkSession, tmp_path
     assert table.to_arrow(where="st.x = TIMESTAMP '1970-01-01 00:00:03Z'").num_rows == 1
     optimize_delta(spark, table, zorder_by=["st.x", "t"])
     assert _rows(table.to_arrow()) == _rows(frame.toArrow())
+
+
+def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Callable[[Any], Any]]:
+    """What `batch_function` and `table_function` make, for workers in which neither this package nor what only it needs is there."""
+
+    def hidden(function: Any) -> Callable[[Any], Any]:
+        inner, streams = original(function), original is executor.batch_function
+
+        def hide() -> dict[str, Any]:
+            names = [name for name in sys.modules if name.split(".")[0] in ("lake_core", "sqlglot", "pyroaring", "deltalake")]
+            found = {name: sys.modules.pop(name) for name in names}
+            sys.modules.update(dict.fromkeys(("lake_core", "sqlglot", "pyroaring", "deltalake")))  # type: ignore[arg-type]
+            return found
+
+        def show(found: dict[str, Any]) -> None:
+            for name in ("lake_core", "sqlglot", "pyroaring", "deltalake"):
+                del sys.modules[name]
+            sys.modules.update(found)
+
+        def run_batches(batches):  # type: ignore[no-untyped-def]
+            found = hide()
+            try:
+                yield from inner(batches)
+            finally:
+                show(found)
+
+        def run_table(table):  # type: ignore[no-untyped-def]
+            found = hide()
+            try:
+                return inner(table)
+            finally:
+                show(found)
+
+        for one in (run_batches, run_table, hide, show):
+            one.__module__ = "__main__"  # so that they travel by value
+        return run_batches if streams else run_table
+
+    return hidden
+
+
+def test_executors_need_no_package(
+    spark: SparkSession, s3_url: str, s3_options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every operation, in S3, with names that are also the columns of the jobs inside; a worker is killed once, and no secret is told."""
+    for module in (spark_merge, runner, spark_write):
+        monkeypatch.setattr(module, "batch_function", _without_the_package(executor.batch_function))
+    monkeypatch.setattr(spark_merge, "table_function", _without_the_package(executor.table_function))
+    flag = str(tmp_path / "killed")
+
+    def die_once(batches):  # type: ignore[no-untyped-def]
+        for batch in batches:
+            if not os.path.exists(flag):
+                open(flag, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    columns = ["id c0", "id * 1D `Row`", "concat('p', id % 2) sid", "concat('x', id) `a.b`", "id k0", "struct(id clause) `t``k`"]
+    write_delta(spark.range(40).repartition(2).selectExpr(*columns), s3_url, partition_by=["sid"], storage_options=s3_options)
+    table = DeltaTable.open(s3_url, storage_options=s3_options)
+    table.set_properties({"delta.enableChangeDataFeed": "true"})
+    source = spark.range(30, 50, 1, 2).mapInArrow(die_once, "id long").selectExpr(*columns, "rand() draw")
+    merge = merge_delta(source, table, "t.C0 = s.c0 AND t.`a.b` = s.`A.B` AND t.sid <=> s.SID")
+    merge.when_matched_update({"row": "-s.row - s.draw"}, "t.k0 < 35 AND s.`t``k`.clause > 0").when_not_matched_insert("*", "s.draw >= 0")
+    merged = merge.when_not_matched_by_source_delete("t.row = 1").execute(txn=("app", 1))
+    assert os.path.exists(flag)
+    assert [merged.metrics[f"numTargetRows{what}"] for what in ("Updated", "Inserted", "Deleted")] == [5, 10, 1]
+    found = table.to_arrow()
+    assert sorted(found["c0"].to_pylist()) == [0, *range(2, 50)] and pc.sum(pc.less(found["Row"], 0)).as_py() == 5
+    inserted = [row["c0"] for row in table.changes(table.version).read_all().to_pylist() if row["_change_type"] == "insert"]
+    assert sorted(inserted) == list(range(40, 50))
+    never = spark.range(1).selectExpr("cast(raise_error('evaluated') as bigint) c0")
+    again = merge_delta(never, s3_url, "t.c0 = s.c0", storage_options=s3_options).when_matched_delete().execute(txn=("app", 1))
+    assert again.skipped
+    assert update_delta(spark, table, {"k0": "k0 + 1"}, "`a.b` = 'x7'").metrics["numUpdatedRows"] == 1
+    assert delete_delta(spark, table, "c0 = 8").metrics["numDeletedRows"] == 1
+    optimize_delta(spark, table, zorder_by=["row", "c0"])
+    assert optimize_delta(spark, table).version == table.version
+    table.restore(table.version - 1)
+    table.vacuum()
+    assert sorted(table.to_arrow()["c0"].to_pylist()) == [0, *range(2, 8), *range(9, 50)]
+    # What is written tells nothing of how it was reached; nor does an error.
+    secret = str(s3_options["secret"])
+    store = table.store
+    assert not any(secret in store.get(meta.key).decode("latin-1") for meta in store.list())
+    store.delete([meta.key for meta in store.list() if meta.key.endswith(".parquet")])
+    with pytest.raises(DataFileMissing) as failed:
+        update_delta(spark, table, {"k0": "k0 + 1"}, "c0 = 5")
+    assert secret not in "".join(traceback.format_exception(failed.value))
