@@ -11,12 +11,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.batches import together
 from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_partitions
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.expression import Predicate, matching
 from lake_core.store import ObjectStore
+
+_PIECE_ROWS = 1 << 17
+"""Rows that are prepared at a time: Spark hands over ten thousand each, and every look at a piece costs the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class RowWriter:
         """Write rows of any origin. Returns the data files, and the change data files."""
         writer, log = self.files(), self.change_files()
         try:
-            for batch in batches:
+            for batch in together(batches, _PIECE_ROWS):
                 rows = self.prepare(batch)
                 writer.add(rows)
                 if self.log_inserts:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.delta.action import Metadata
+from lake_core.delta.batches import together
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import plain
 from lake_core.delta.data_file import AddFile, change_rows
@@ -349,7 +350,7 @@ class _LocalMerge:
         clause: list[npt.NDArray[np.int64]] = []
         source: list[npt.NDArray[np.int64]] = []
         start = 0
-        for part in _together(probe.batches(0)):
+        for part in together(probe.batches(0), _JOIN_ROWS):
             for left, right in matching_pairs(plan.condition, part, self.source, self.keys, plan.aliases):
                 rows.append(left + start)
                 clause.append(self._clauses(part, left, right))
@@ -362,18 +363,6 @@ class _LocalMerge:
         if plan.rewrites:
             merged = self.merge(index, settled(all_rows, all_clauses, all_source, self.source, plan.clauses))
         return np.unique(all_source), merged
-
-
-def _together(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Batches put together: a join looks through the source's keys once for each table that it is given."""
-    held: list[pa.Table] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(part.num_rows for part in held) >= _JOIN_ROWS:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
 
 
 def no_matches(source: pa.Table) -> Matches:
