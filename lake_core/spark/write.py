@@ -25,6 +25,8 @@ from lake_core.expression import parse_predicate
 from lake_core.spark.executor import batch_function, lake_error
 from lake_core.spark.runner import run_in
 
+_COLLATIONS = "__COLLATIONS"
+
 Mode: TypeAlias = Literal["append", "overwrite", "error"]
 
 FILE_ROWS = (
@@ -74,7 +76,9 @@ def write_delta(
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """A DataFrame's schema in Arrow, with nullability and field metadata. Raises UnsupportedType."""
-    return schema_from_json(json.loads(df.schema.json())).to_arrow()
+    # A collation says how Spark compares texts, not what they are; in a table it would be a feature of its own.
+    plain = json.loads(df.schema.json(), object_hook=lambda body: {key: value for key, value in body.items() if key != _COLLATIONS})
+    return schema_from_json(plain).to_arrow()
 
 
 def _target(

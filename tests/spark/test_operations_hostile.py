@@ -195,3 +195,10 @@ def test_executors_need_no_package(
     with pytest.raises(DataFileMissing) as failed:
         update_delta(spark, table, {"k0": "k0 + 1"}, "c0 = 5")
     assert secret not in "".join(traceback.format_exception(failed.value))
+
+
+def test_a_collation_stays_with_the_frame(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("SELECT k COLLATE UTF8_LCASE AS k, struct(k COLLATE UTF8_LCASE AS x) AS s FROM VALUES ('a'), ('A') AS t(k)")
+    table = DeltaTable.open(str(tmp_path)) if write_delta(frame, str(tmp_path)).rows == 2 else None
+    assert table is not None and "COLLAT" not in table.metadata.schema_string.upper()
+    assert read_delta(spark, table, where="k = 'a'").count() == table.to_arrow(where="s.x = 'A'").num_rows == 1
