@@ -74,42 +74,37 @@ def read_changes(
 
 
 def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, int, CommitTimes]:
-    first, last = _version(start), snapshot.version if end is None else _version(end)
+    lower, upper = _bound(start), snapshot.version if end is None else _bound(end)
     times = CommitTimes(snapshot)
-    by_time = first is None or last is None
+    first = times.earliest_from(lower) if isinstance(lower, dt.datetime) else lower
     if first is None:
-        asked = parse_instant(start)  # type: ignore[arg-type]
-        first = times.earliest_from(asked)
-        if first is None:
-            raise VersionNotFound(
-                f"no commit at or after {asked.isoformat()}: the last one, version {snapshot.version}, was committed at "
-                f"{times.text(snapshot.version)}"
-            )
+        assert isinstance(lower, dt.datetime)
+        raise VersionNotFound(
+            f"no commit at or after {lower.isoformat()}: the last one, version {snapshot.version}, was committed at "
+            f"{times.text(snapshot.version)}"
+        )
+    last = times.latest_until(upper) if isinstance(upper, dt.datetime) else upper
     if last is None:
-        asked = parse_instant(end)  # type: ignore[arg-type]
-        last = times.latest_until(asked)
-        if last is None:
-            raise VersionNotFound(
-                f"no commit at or before {asked.isoformat()}: the first one that can be rebuilt, version {times.earliest}, was committed "
-                f"at {times.text(times.earliest)}"
-            )
+        assert isinstance(upper, dt.datetime)
+        raise VersionNotFound(
+            f"no commit at or before {upper.isoformat()}: the first one that can be rebuilt, version {times.earliest}, was committed "
+            f"at {times.text(times.earliest)}"
+        )
     for version in (first, last):
         if not 0 <= version <= snapshot.version:
             raise VersionNotFound(f"version {version} does not exist: the latest that this handle shows is {snapshot.version}")
     # Between two commits nothing changed; versions the wrong way round are a mistake.
+    by_time = isinstance(lower, dt.datetime) or isinstance(upper, dt.datetime)
     if first > last + by_time:
         raise ValueError(f"changes from version {first} to {last}: the start lies after the end")
     return first, last, times
 
 
-def _version(bound: Bound | None) -> int | None:
-    """A bound that is a version, None for an instant."""
+def _bound(bound: Bound) -> int | dt.datetime:
+    """A version as it is, an instant parsed."""
     if isinstance(bound, bool) or not isinstance(bound, (int, str, dt.datetime)):
         raise ValueError(f"the start and end of changes are versions or timestamps, not {bound!r}")
-    if isinstance(bound, int):
-        return bound
-    parse_instant(bound)
-    return None
+    return bound if isinstance(bound, int) else parse_instant(bound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
-from lake_core.delta.schema import leaf_types, walk
+from lake_core.delta.schema import PrimitiveType, leaf_types, walk, zoneless
 
 READER_VERSION = 1
 WRITER_VERSION = 2
@@ -67,22 +67,17 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
     return frozenset().union(*(names for version, names in _OF_WRITER_VERSION if version <= protocol.min_writer_version))
 
 
-def required_features(metadata: Metadata) -> frozenset[str]:
-    """The features that a table's schema and properties use. Raises UnsupportedWriterFeature for one that is not implemented."""
-    _refuse_identity(metadata)
-    needed = _used_features(metadata)
-    for feature in sorted(needed - WRITABLE_FEATURES):
-        _refuse_write(feature)
-    return needed
+def upgraded_for(protocol: Protocol, before: Metadata | None, after: Metadata, asked: Mapping[str, str] | None = None) -> Protocol:
+    """The lowest protocol for a table's definition, or for a change of it. `asked`: the properties that the change sets.
 
-
-def upgraded_for(protocol: Protocol, before: Metadata, after: Metadata, asked: Mapping[str, str] | None = None) -> Protocol:
-    """The lowest protocol for a change of a table's definition. `asked`: the properties that the change sets.
-
-    What the definition named before though the protocol did not have it in force stays so. Raises UnsupportedWriterFeature.
+    What the definition named before though the protocol did not have it in force stays so. Raises UnsupportedWriterFeature, and
+    UnsupportedType for timestamps without a zone in a table that did not ask for such: it would lose readers by a slip.
     """
     _refuse_identity(after)
-    return upgraded(protocol, (_used_features(after) - _used_features(before)) | _features_of_properties(asked or {}))
+    used = _used_features(after) - (frozenset() if before is None else _used_features(before))
+    if "timestampNtz" in used - supported_features(protocol):
+        raise zoneless(next(child.name for child in after.schema.fields if PrimitiveType("timestamp_ntz") in leaf_types(child.type)))
+    return upgraded(protocol, used | _features_of_properties(asked or {}))
 
 
 def _features_of_properties(properties: Mapping[str, str]) -> frozenset[str]:

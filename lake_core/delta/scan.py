@@ -18,7 +18,7 @@ from lake_core.delta.deletion_vector import deleted_rows
 from lake_core.delta.errors import CorruptDataFile, CorruptDeletionVector, DataFileMissing, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask
 from lake_core.delta.path import locate_all
-from lake_core.delta.skipping import partition_filter, partition_table, skip
+from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import NotFound
 from lake_core.expression import Predicate, columns, matching, parse_predicate
@@ -50,14 +50,25 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | N
     predicate = None if where is None else parse_predicate(where, whole)
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column: partition values alone often decide.
-    optional = {"stats": not named <= set(snapshot.partition_columns), "deletionVector": snapshot.has_deletion_vectors()}
+    stats = [] if named <= set(snapshot.partition_columns) else ["stats"]
     only = None if predicate is None else partition_filter(predicate, snapshot.metadata)
-    files = snapshot.files(["path", "partitionValues", "size", *(name for name, needed in optional.items() if needed)], only)
+    files = snapshot.files([*snapshot.identity, "partitionValues", "size", *stats], only)
     read = schema
     if predicate is not None:
         files = files.filter(mask(skip(files, predicate, snapshot.metadata)))
         read = pa.schema([*schema, *(child for child in whole if child.name in named and child.name not in schema.names)])
     return Scan(snapshot, schema, predicate, files, read)
+
+
+def files_of_partitions(snapshot: Snapshot, fields: Sequence[str], predicate: Predicate | None) -> pa.Table:
+    """The file actions, with these of their fields, of the partitions for which a predicate over partition columns is true; all of
+    them for None.
+    """
+    names = [*snapshot.identity, "partitionValues", *fields]
+    if predicate is None:
+        return snapshot.files(names)
+    files = snapshot.files(names, partition_filter(predicate, snapshot.metadata))
+    return files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
 
 
 @dataclass(frozen=True, slots=True)

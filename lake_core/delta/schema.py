@@ -154,8 +154,7 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema that holds data of an Arrow schema without loss.
 
     Large, view and dictionary types are decoded, unsigned integers widened, timestamps become microseconds.
-    Raises UnsupportedType where that is impossible or where only the caller can decide (timestamps without a zone);
-    SchemaMismatch for names that are equal but for case.
+    Raises UnsupportedType where that is impossible, SchemaMismatch for names that are equal but for case.
     """
     if not isinstance(schema, pa.Schema):
         raise SchemaMismatch(f"a schema is a pyarrow Schema, not {type(schema).__name__}")
@@ -342,16 +341,20 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
             raise UnsupportedType(f"column {path!r}: {data_type} has a scale outside 0..precision; cast it")
         return PrimitiveType(f"decimal({data_type.precision},{data_type.scale})")
     if types.is_timestamp(data_type):
-        if data_type.tz is None:
-            raise UnsupportedType(
-                f"column {path!r}: {data_type} has no time zone, so its instant is unknown. Say which one it is, e.g. "
-                f"pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC"
-            )
-        return PrimitiveType("timestamp")
+        return PrimitiveType("timestamp_ntz" if data_type.tz is None else "timestamp")
     for name, test in _LEAF_OF_ARROW:
         if test(data_type):
             return PrimitiveType(name)
     raise UnsupportedType(f"column {path!r}: Arrow type {data_type} has no Delta type; cast it before writing")
+
+
+def zoneless(path: str) -> UnsupportedType:
+    """What to raise where timestamps without a zone are given and the table did not ask for such: only the caller can decide."""
+    return UnsupportedType(
+        f"column {path!r} has timestamps with no time zone, so their instants are unknown. Say which one it is, e.g. "
+        f"pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC. If clock times of no "
+        f"zone are meant, ask for a table that has them: delta.feature.timestampNtz = supported (readers must know it)"
+    )
 
 
 def _is_text(data_type: pa.DataType) -> bool:

@@ -5,16 +5,28 @@ Protocol sections: Change Metadata, Column Mapping (renaming and dropping need i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import pyarrow as pa
 
 from lake_core.delta.action import Metadata
 from lake_core.delta.column_mapping import MODE_PROPERTY, edited_metadata, with_mapping
 from lake_core.delta.conform import widens
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.row_rules import check_rules, rule_columns
-from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, check_names, resolve, schema_to_json
+from lake_core.delta.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    check_names,
+    resolve,
+    schema_from_arrow,
+    schema_to_json,
+)
 
 
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
@@ -50,6 +62,14 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
         else:
             fields[child.name.lower()] = edited_metadata(StructType((child,)), _foreign).fields[0]
     return StructType(tuple(fields.values()))
+
+
+def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
+    """The metadata with the columns of rows that are to be written, as far as the table lacks them; nullable. Raises as `added`."""
+    # A column of nulls alone has no type to add, and fits every column that is there.
+    nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
+    schema = added(metadata.schema, schema_from_arrow(nullable))
+    return metadata if schema == metadata.schema else with_schema(metadata, schema)
 
 
 def _added_type(own: DataType, new: DataType, path: str) -> DataType:
@@ -171,13 +191,13 @@ def _path(schema: StructType, column: str) -> tuple[str, ...]:
     return resolve(column, schema.to_arrow())[0]
 
 
-def _edited(schema: StructType, path: tuple[str, ...], edit) -> StructType:  # type: ignore[no-untyped-def]
+def _edited(schema: StructType, path: tuple[str, ...], edit: Callable[[StructField], StructField | None]) -> StructType:
     fields = []
     for child in schema.fields:
         if child.name != path[0]:
             fields.append(child)
         elif len(path) == 1:
-            changed: StructField | None = edit(child)
+            changed = edit(child)
             if changed is not None:
                 fields.append(changed)
         else:

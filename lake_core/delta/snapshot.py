@@ -80,6 +80,11 @@ class Snapshot:
         vectors = self.has_deletion_vectors()
         return self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors, only=only))
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The fields of add actions that tell files apart: the path, and the deletion vector where any file may have one."""
+        return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
+
     def tombstones(self) -> pa.Table:
         """The remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""
         return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))

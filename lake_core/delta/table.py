@@ -22,7 +22,7 @@ from lake_core.delta.errors import (
     SchemaMismatch,
     TableAlreadyExists,
 )
-from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, required_features, upgraded
+from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
 from lake_core.delta.log_cleanup import clean_log
 from lake_core.delta.marker import Txn, check_transaction, recorded_version, set_transaction
 from lake_core.delta.operations import alter
@@ -80,7 +80,7 @@ class DeltaTable(TableView):
         clock = clock or system_clock
         protocol, rest = asked_protocol(Protocol(READER_VERSION, WRITER_VERSION), properties or {})
         metadata = new_metadata(schema, partition_by, rest, now_ms(clock))
-        protocol = upgraded(protocol, required_features(metadata))
+        protocol = upgraded_for(protocol, None, metadata)
         try:
             if not cls.exists(store):
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
@@ -180,7 +180,6 @@ class DeltaTable(TableView):
         `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. `dry_run` only tells. Moves the handle
         to the latest version. Raises UnsafeRetention for a retention below the table's own unless `allow_unsafe`.
         """
-        check_writable(self._snapshot.protocol, self._snapshot.metadata)
         self.refresh()
         check_writable(self._snapshot.protocol, self._snapshot.metadata)
         now = now_ms(self._clock)

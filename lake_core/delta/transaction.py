@@ -13,7 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists, VersionNotFound
-from lake_core.delta.features import check_writable, is_active
+from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
@@ -71,6 +71,20 @@ class Operation:
     def is_blind_append(self) -> bool:
         only_adds = not self.removes and self.metadata is None and self.protocol is None and self.restored is None
         return self.reads is Reads.NOTHING and not self.read_files and only_adds
+
+    def defining(self, metadata: Metadata, protocol: Protocol | None = None) -> Operation:
+        """The operation with a change of the table's definition, as far as it differs from the base's.
+
+        `protocol`: the lowest that the metadata needs by default. Raises UnsupportedWriterFeature.
+        """
+        assert self.base is not None
+        base = self.base
+        wanted = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
+        return replace(
+            self,
+            metadata=metadata if metadata != base.metadata else None,
+            protocol=wanted if wanted != base.protocol else None,
+        )
 
     @property
     def isolation(self) -> Isolation:

@@ -30,12 +30,11 @@ from lake_core.delta.operations.merge import (
     Merge,
     MergePlan,
     MergeText,
-    asked_columns,
     candidates,
-    columns_of,
     file_merge,
     finish_merge,
     insert_rows,
+    match_probe,
     no_matches,
     plan_merge,
     settled,
@@ -133,8 +132,7 @@ class _SparkMerge:
     def _matches(self, scan: Scan) -> DataFrame:
         """The pairs for which ON is true: file, row in it, clause that applies (-1: none), and the source row."""
         plan = self._plan
-        asked = asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)])
-        probe = columns_of(scan, asked)
+        probe = match_probe(plan, scan)
         key_types = pa.schema(
             [(name, column.type) for name, column in key_columns(plan.source.empty_table(), plan.condition.keys, target=False).items()]
         )

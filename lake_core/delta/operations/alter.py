@@ -6,7 +6,7 @@ Protocol sections: Change Metadata, Protocol Evolution, CHECK Constraints, Colum
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -51,13 +51,8 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
     protocol = upgraded_for(protocol, snapshot.metadata, changed, rest)
     if changed == snapshot.metadata and protocol == snapshot.protocol:
         return None
-    return Operation(
-        "SET TBLPROPERTIES",
-        {"properties": json.dumps(dict(properties), ensure_ascii=False)},
-        snapshot,
-        metadata=changed if changed != snapshot.metadata else None,
-        protocol=protocol if protocol != snapshot.protocol else None,
-    )
+    parameters = {"properties": json.dumps(dict(properties), ensure_ascii=False)}
+    return Operation("SET TBLPROPERTIES", parameters, snapshot).defining(changed, protocol)
 
 
 def unset_properties(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
@@ -92,14 +87,8 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
     key = f"{CONSTRAINT_PREFIX}{name.lower()}"
     changed = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, key: sql})
     protocol = upgraded(snapshot.protocol, {"checkConstraints"})
-    return Operation(
-        "ADD CONSTRAINT",
-        {"name": name, "expr": sql},
-        snapshot,
-        reads=Reads.WHOLE_TABLE,
-        metadata=changed,
-        protocol=protocol if protocol != snapshot.protocol else None,
-    )
+    parameters = {"name": name, "expr": sql}
+    return Operation("ADD CONSTRAINT", parameters, snapshot, reads=Reads.WHOLE_TABLE).defining(changed, protocol)
 
 
 def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
@@ -128,38 +117,34 @@ def add_columns(snapshot: Snapshot, schema: pa.Schema) -> Operation | None:
     if fields == snapshot.metadata.schema:
         return None
     parameters = {"columns": schema_to_json(new)}
-    return _with_metadata(snapshot, "ADD COLUMNS", parameters, lambda: with_schema(snapshot.metadata, fields))
+    return _redefined(snapshot, "ADD COLUMNS", parameters, with_schema(snapshot.metadata, fields))
 
 
 def rename_column(snapshot: Snapshot, column: str, name: str) -> Operation | None:
     """Rename a column; needs column mapping. Raises SchemaMismatch."""
     parameters = {"oldColumnPath": column, "newColumnPath": name}
-    return _with_metadata(snapshot, "RENAME COLUMN", parameters, lambda: renamed(snapshot.metadata, column, name))
+    return _redefined(snapshot, "RENAME COLUMN", parameters, renamed(snapshot.metadata, column, name))
 
 
 def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
     """Drop columns; needs column mapping. Raises SchemaMismatch."""
     if isinstance(names, str):
         raise SchemaMismatch(f"columns are dropped by a list of names: [{names!r}]")
-    return _with_metadata(snapshot, "DROP COLUMNS", {"columns": json.dumps(list(names))}, lambda: dropped(snapshot.metadata, names))
+    return _redefined(snapshot, "DROP COLUMNS", {"columns": json.dumps(list(names))}, dropped(snapshot.metadata, names))
 
 
 def drop_not_null(snapshot: Snapshot, column: str) -> Operation | None:
     """Let a column take nulls. Raises SchemaMismatch."""
-    return _with_metadata(snapshot, "CHANGE COLUMN", {"column": column}, lambda: made_nullable(snapshot.metadata, column))
+    return _redefined(snapshot, "CHANGE COLUMN", {"column": column}, made_nullable(snapshot.metadata, column))
 
 
 def reorder_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
     """Put columns first, in this order. Raises SchemaMismatch."""
-    return _with_metadata(snapshot, "CHANGE COLUMNS", {"columns": json.dumps(list(names))}, lambda: reordered(snapshot.metadata, names))
+    return _redefined(snapshot, "CHANGE COLUMNS", {"columns": json.dumps(list(names))}, reordered(snapshot.metadata, names))
 
 
-def _with_metadata(snapshot: Snapshot, name: str, parameters: dict[str, str], change: Callable[[], Metadata]) -> Operation | None:
-    changed = change()
-    if changed == snapshot.metadata:
-        return None
-    protocol = upgraded_for(snapshot.protocol, snapshot.metadata, changed)
-    return Operation(name, parameters, snapshot, metadata=changed, protocol=protocol if protocol != snapshot.protocol else None)
+def _redefined(snapshot: Snapshot, name: str, parameters: dict[str, str], metadata: Metadata) -> Operation | None:
+    return None if metadata == snapshot.metadata else Operation(name, parameters, snapshot).defining(metadata)
 
 
 def _has_commit_times(metadata: Metadata) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import SchemaMismatch
-from lake_core.delta.schema import resolve
+from lake_core.delta.schema import resolve, zoneless
 from lake_core.expression import Expression, check_assignable, evaluate, parse_expression, store_assign
 
 
@@ -37,9 +37,21 @@ def parse_assignments(changes: Mapping[str, str], table: pa.Schema, scope: pa.Sc
             if target[:shorter] == other.target[:shorter]:
                 raise SchemaMismatch(f"column {'.'.join(target)!r} is assigned twice")
         expression = parse_expression(text, scope, relations=relations)
-        check_assignable(expression.type, kind, ".".join(target))
+        check_assigned(expression.type, kind, ".".join(target))
         found.append(Assignment(target, expression))
     return tuple(found)
+
+
+def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
+    """Raises InvalidExpression unless values of one type may be written to the column `name` of the other, as Spark's store
+    assignment has it; UnsupportedType for timestamps without a zone where there is one, which Spark takes for the session's.
+    """
+    check_assignable(source, target, name)
+    if pa.types.is_nested(source):
+        for index in range(source.num_fields):
+            check_assigned(source.field(index).type, target.field(index).type, name)
+    elif pa.types.is_timestamp(source) and source.tz is None and pa.types.is_timestamp(target) and target.tz is not None:
+        raise zoneless(name)
 
 
 def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | None = None) -> pa.Table:

@@ -15,7 +15,7 @@ from lake_core.delta.action import Protocol
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import new_metadata
 from lake_core.delta.errors import ConvertFailed, CorruptDataFile, SchemaMismatch, TableAlreadyExists
-from lake_core.delta.features import READER_VERSION, WRITER_VERSION, required_features, upgraded
+from lake_core.delta.features import READER_VERSION, WRITER_VERSION, upgraded_for
 from lake_core.delta.log_segment import log_exists
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.partition_value import parse
@@ -73,7 +73,7 @@ def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, 
         "collectStats": "true",
         "sourceFormat": "parquet",
     }
-    protocol = upgraded(Protocol(READER_VERSION, WRITER_VERSION), required_features(metadata))
+    protocol = upgraded_for(Protocol(READER_VERSION, WRITER_VERSION), None, metadata)
     return Operation("CONVERT", parameters, None, {"numConvertedFiles": len(adds)}, adds=adds, protocol=protocol, metadata=metadata)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 from lake_core.delta.conflict import Reads
-from lake_core.delta.numpy_arrays import mask
-from lake_core.delta.operations.rewrite import check_not_append_only, on_partitions_only, rewrite, rows_of, sizes
+from lake_core.delta.operations.rewrite import (
+    check_not_append_only,
+    on_partitions_only,
+    predicate_parameter,
+    rewrite,
+    row_operation,
+    rows_of,
+    sizes,
+)
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
-from lake_core.delta.scan import plan_scan
-from lake_core.delta.skipping import matching_partitions, partition_filter
+from lake_core.delta.scan import files_of_partitions, plan_scan
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, parse_predicate
@@ -22,47 +26,21 @@ def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_he
     Returns None if there is no such row. Raises AppendOnlyTable, InvalidExpression and what reading and writing raise.
     """
     check_not_append_only(snapshot)
-    parameters = {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)}
     predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema)
     if predicate is None or on_partitions_only(predicate, snapshot.metadata):
-        return _delete_files(snapshot, predicate, parameters)
+        return _delete_files(snapshot, predicate, where)
     scan = plan_scan(snapshot, None, where)
     writer = row_writer(snapshot.store, snapshot.metadata, snapshot.protocol, now)
     removes, done = rewrite(scan, writer, None, run)
-    if not len(removes):
-        return None
-    metrics = {
-        "numRemovedFiles": len(removes),
-        "numRemovedBytes": sizes(removes),
-        "numAddedFiles": len(done.adds),
-        "numAddedBytes": sum(add.size for add in done.adds),
-        "numAddedChangeFiles": len(done.changes),
-        "numDeletedRows": done.changed,
-        "numCopiedRows": done.copied,
-    }
-    return Operation(
-        "DELETE",
-        parameters,
-        snapshot,
-        metrics,
-        adds=done.adds,
-        changes=done.changes,
-        removes=removes,
-        reads=predicate,
-        read_files=scan.files,
-    )
+    return row_operation("DELETE", where, scan, removes, done, "numDeletedRows")
 
 
-def _delete_files(snapshot: Snapshot, predicate: Predicate | None, parameters: dict[str, str]) -> Operation | None:
-    vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
-    only = None if predicate is None else partition_filter(predicate, snapshot.metadata)
-    files = snapshot.files(["path", "partitionValues", "size", "stats", *vectors], only)
-    if predicate is not None:
-        files = files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
+def _delete_files(snapshot: Snapshot, predicate: Predicate | None, where: str | None) -> Operation | None:
+    files = files_of_partitions(snapshot, ["size", "stats"], predicate)
     if not len(files):
         return None
     metrics = {"numRemovedFiles": len(files), "numRemovedBytes": sizes(files), "numAddedFiles": 0, "numAddedBytes": 0}
     deleted = rows_of(files)
     metrics |= {} if deleted is None else {"numDeletedRows": deleted, "numCopiedRows": 0}
     reads = Reads.WHOLE_TABLE if predicate is None else predicate
-    return Operation("DELETE", parameters, snapshot, metrics, removes=files, reads=reads)
+    return Operation("DELETE", predicate_parameter(where), snapshot, metrics, removes=files, reads=reads)

@@ -14,23 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lake_core.delta.action import Metadata
 from lake_core.delta.batches import together
 from lake_core.delta.conflict import Reads
 from lake_core.delta.conform import plain
 from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
+from lake_core.delta.features import upgraded_for
 from lake_core.delta.numpy_arrays import mask
-from lake_core.delta.operations.merge_clause import Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
+from lake_core.delta.operations.merge_clause import Clause, Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
 from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.operations.runner import run_here
-from lake_core.delta.row_rules import row_rules
 from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
-from lake_core.delta.schema import StructType, schema_from_arrow
-from lake_core.delta.schema_evolution import added, with_schema
+from lake_core.delta.schema_evolution import evolved
 from lake_core.delta.skipping import partition_filter, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
@@ -120,13 +118,12 @@ class MergePlan:
     """A merge, parsed against its table and its source's schema."""
 
     snapshot: Snapshot
-    metadata: Metadata | None
-    """The table's new metadata, where the merge changes its schema."""
     source: pa.Schema
     aliases: tuple[str, str]
     condition: Condition
     clauses: Clauses
     writer: RowWriter
+    """Under the metadata that the merge gives the table."""
     log_changes: bool
     parameters: dict[str, str]
 
@@ -145,21 +142,22 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
         raise SchemaMismatch(f"the source has several columns {twice!r}, when case is ignored: rename all but one")
     if text.matched or text.not_matched_by_source:
         check_not_append_only(snapshot)
-    metadata = _evolved(snapshot.metadata, source, text) if text.evolve else snapshot.metadata
+    takes_all = any(clause.values == "*" for clause in (*text.matched, *text.not_matched))
+    metadata = evolved(snapshot.metadata, source) if text.evolve and takes_all else snapshot.metadata
+    protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
+    writer = row_writer(snapshot.store, metadata, protocol, now)
     table, own = metadata.arrow_schema, snapshot.metadata.arrow_schema
-    generated = row_rules(metadata, snapshot.protocol).computed
     target_scope = pa.field(text.target, pa.struct(list(own)))
     source_scope = pa.field(text.source, pa.struct(list(source)))
     both = pa.schema([target_scope, source_scope])
 
-    def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple:  # type: ignore[type-arg]
+    def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
         alias = text.source if text.source in scope.names else None
-        return tuple(parse_clause(one, table, scope, alias, generated) for one in texts)
+        return tuple(parse_clause(one, table, scope, alias, writer.rules.computed) for one in texts)
 
     on = parse_predicate(text.on, both, relations=True)
     return MergePlan(
         snapshot,
-        metadata if metadata is not snapshot.metadata else None,
         source,
         (text.target, text.source),
         take_apart(on, text.target, text.source),
@@ -168,19 +166,10 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
             clauses(text.not_matched, pa.schema([source_scope])),
             clauses(text.not_matched_by_source, pa.schema([target_scope])),
         ),
-        row_writer(snapshot.store, metadata, snapshot.protocol, now),
+        writer,
         logs_changes(snapshot),
         _parameters(text),
     )
-
-
-def _evolved(metadata: Metadata, source: pa.Schema, text: MergeText) -> Metadata:
-    if not any(clause.values == "*" for clause in (*text.matched, *text.not_matched)):
-        return metadata
-    # A column of nulls alone has no type to add, and fits every column that is there.
-    nullable = pa.schema([child.with_nullable(True) for child in source if not pa.types.is_null(child.type)])
-    schema: StructType = added(metadata.schema, schema_from_arrow(nullable))
-    return metadata if schema == metadata.schema else with_schema(metadata, schema)
 
 
 def _parameters(text: MergeText) -> dict[str, str]:
@@ -199,8 +188,7 @@ def _parameters(text: MergeText) -> dict[str, str]:
 def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Reads | Predicate]:
     """The files that a merge must look at, and what it reads of the table. `ranges`: what the source's keys say of the target."""
     snapshot = plan.snapshot
-    vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
-    names = ["path", "partitionValues", "size", "stats", *vectors]
+    names = [*snapshot.identity, "partitionValues", "size", "stats"]
     whole = snapshot.metadata.arrow_schema
     parts = (*plan.condition.target_only, *ranges)
     if plan.clauses.not_matched_by_source or not parts:
@@ -224,6 +212,11 @@ def asked_columns(plan: MergePlan, conditions: Sequence[Predicate | None]) -> se
     return {column.path[1] for one in conditions if one is not None for column in columns(one) if column.path[0] == target}
 
 
+def match_probe(plan: MergePlan, scan: Scan) -> DataFiles:
+    """The scan's files with the columns that ON and the matched clauses ask for."""
+    return columns_of(scan, asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)]))
+
+
 def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
     """What merges the scan's files with the source rows that match them."""
     by_source = plan.clauses.not_matched_by_source
@@ -238,7 +231,7 @@ def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Op
     scan, reads = candidates(plan, range_predicate(snapshot.metadata.arrow_schema, plan.condition.keys, source))
     matched = np.zeros(source.num_rows, dtype=bool)
     keys = numbered_keys(source, plan.condition.keys, target=False)
-    task = _LocalMerge(plan, scan, source, keys, file_merge(plan, scan))
+    task = _LocalMerge(plan, match_probe(plan, scan), source, keys, file_merge(plan, scan))
     done, touched = Merged(), np.zeros(len(scan.files), dtype=bool)
     for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
         matched[rows] = True
@@ -287,7 +280,7 @@ def finish_merge(
 ) -> Operation | None:
     """The commit of a merge whose files are written; None where no row changes."""
     removes = scan.files.filter(mask(touched))
-    if not len(removes) and not new.rows and plan.metadata is None:
+    if not len(removes) and not new.rows and plan.writer.metadata == plan.snapshot.metadata:
         return None
     adds = [*done.adds, *new.adds]
     # Change data files stand for the whole commit: with one for an update there is one for the inserts.
@@ -310,7 +303,7 @@ def finish_merge(
     }
     if source_rows is not None:
         metrics = {"numSourceRows": source_rows, **metrics}
-    return Operation(
+    operation = Operation(
         "MERGE",
         plan.parameters,
         plan.snapshot,
@@ -320,14 +313,15 @@ def finish_merge(
         removes=removes if len(removes) else None,
         reads=reads,
         read_files=scan.files,
-        metadata=plan.metadata,
     )
+    return operation.defining(plan.writer.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class _LocalMerge:
     plan: MergePlan
-    scan: Scan
+    probe: DataFiles
+    """The candidates with the columns that ON and the matched clauses ask for."""
     source: pa.Table
     keys: pa.Table
     """The source's join keys."""
@@ -344,13 +338,11 @@ class _LocalMerge:
 
     def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], Merged]:
         plan = self.plan
-        asked = asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)])
-        probe = columns_of(replace(self.scan, files=self.scan.files.slice(index, 1)), asked)
         rows: list[npt.NDArray[np.int64]] = []
         clause: list[npt.NDArray[np.int64]] = []
         source: list[npt.NDArray[np.int64]] = []
         start = 0
-        for part in together(probe.batches(0), _JOIN_ROWS):
+        for part in together(self.probe.batches(index), _JOIN_ROWS):
             for left, right in matching_pairs(plan.condition, part, self.source, self.keys, plan.aliases):
                 rows.append(left + start)
                 clause.append(self._clauses(part, left, right))

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import InvalidPredicate, InvalidProperty, SchemaMismatch
 from lake_core.delta.numpy_arrays import integers, mask, numbers
-from lake_core.delta.operations.rewrite import on_partitions_only, sizes
+from lake_core.delta.operations.rewrite import on_partitions_only, predicate_parameter, sizes
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_rules import RowRules
 from lake_core.delta.row_writer import RowWriter
-from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.delta.scan import DataFiles, Scan, files_of_partitions, open_data_files
 from lake_core.delta.schema import resolve
-from lake_core.delta.skipping import matching_partitions, partition_filter
+from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.statistics import leaf_values
 from lake_core.delta.transaction import Operation
@@ -92,10 +92,7 @@ def optimize(
     if added:
         quartiles = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
         metrics |= {name: added[int(share * (len(added) - 1))] for name, share in quartiles.items()}
-    parameters = {
-        "predicate": json.dumps([] if where is None else [where], ensure_ascii=False),
-        "zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False),
-    }
+    parameters = predicate_parameter(where) | {"zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False)}
     return Operation("OPTIMIZE", parameters, snapshot, metrics, adds=adds, removes=touched, read_files=touched, data_change=False)
 
 
@@ -121,16 +118,12 @@ def _target_size(snapshot: Snapshot, wanted: int | None) -> int:
 
 
 def _chosen(snapshot: Snapshot, where: str | None) -> pa.Table:
-    vectors = ["deletionVector", "stats"] if snapshot.has_deletion_vectors() else []
-    names = ["path", "partitionValues", "size", *vectors]
-    if where is None:
-        return snapshot.files(names)
-    predicate = parse_predicate(where, snapshot.metadata.arrow_schema)
-    if not on_partitions_only(predicate, snapshot.metadata):
+    fields = ["size", "stats"] if snapshot.has_deletion_vectors() else ["size"]
+    predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema)
+    if predicate is not None and not on_partitions_only(predicate, snapshot.metadata):
         known = ", ".join(snapshot.partition_columns) or "none"
         raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {known})")
-    files = snapshot.files(names, partition_filter(predicate, snapshot.metadata))
-    return files.filter(mask(matching_partitions(files, predicate, snapshot.metadata)))
+    return files_of_partitions(snapshot, fields, predicate)
 
 
 def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.int64]]:
@@ -169,8 +162,6 @@ def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int)
 def _holey(files: pa.Table) -> npt.NDArray[np.bool_]:
     if "deletionVector" not in files.column_names:
         return np.zeros(len(files), dtype=bool)
-    from lake_core.delta.skipping import num_records
-
     gone = pc.fill_null(pc.struct_field(files["deletionVector"], ["cardinality"]), 0)
     rows = pc.fill_null(num_records(files["stats"]), 0)
     return numbers(gone) > numbers(rows) * _DELETED_SHARE

@@ -39,10 +39,10 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     restored = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=current_keys)))
     _check_present(snapshot.store, restored, target.version)
     markers = _markers(snapshot, target, now)
-    metadata = target.metadata if target.metadata != snapshot.metadata else None
+    redefined = target.metadata != snapshot.metadata
     lost = supported_features(target.protocol) - supported_features(snapshot.protocol)
-    protocol = upgraded(snapshot.protocol, lost if metadata is not None else ())
-    if not (len(removes) or len(restored) or markers or metadata is not None):
+    protocol = upgraded(snapshot.protocol, lost if redefined else ())
+    if not (len(removes) or len(restored) or markers or redefined):
         return None
     metrics = {
         "numRestoredFiles": len(restored),
@@ -52,7 +52,7 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         "tableSizeAfterRestore": sizes(wanted),
         "numOfFilesAfterRestore": len(wanted),
     }
-    return Operation(
+    operation = Operation(
         "RESTORE",
         {"version": str(target.version)},
         snapshot,
@@ -61,9 +61,8 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         removes=removes,
         reads=Reads.WHOLE_TABLE,
         markers=markers,
-        metadata=metadata,
-        protocol=protocol if protocol != snapshot.protocol else None,
     )
+    return operation.defining(target.metadata, protocol)
 
 
 def _markers(snapshot: Snapshot, target: Snapshot, now: int) -> Sequence[SetTransaction]:

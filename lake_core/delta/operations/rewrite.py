@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate, columns, truth
 
 
@@ -142,6 +144,38 @@ def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] |
         sum(part.changed for part in parts),
         sum(part.copied for part in parts),
     )
+
+
+def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, done: Rewritten, counted: str) -> Operation | None:
+    """The commit of a DELETE or UPDATE of the scan's rows; None where there was no such row. `counted`: the metric of the changed ones."""
+    if not len(removes):
+        return None
+    assert scan.predicate is not None
+    metrics = {
+        "numRemovedFiles": len(removes),
+        "numRemovedBytes": sizes(removes),
+        "numAddedFiles": len(done.adds),
+        "numAddedBytes": sum(add.size for add in done.adds),
+        "numAddedChangeFiles": len(done.changes),
+        counted: done.changed,
+        "numCopiedRows": done.copied,
+    }
+    return Operation(
+        name,
+        predicate_parameter(where),
+        scan.snapshot,
+        metrics,
+        adds=done.adds,
+        changes=done.changes,
+        removes=removes,
+        reads=scan.predicate,
+        read_files=scan.files,
+    )
+
+
+def predicate_parameter(where: str | None) -> dict[str, str]:
+    """A `where` as commitInfo spells it: a JSON list."""
+    return {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)}
 
 
 def rows_of(files: pa.Table) -> int | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from lake_core.delta.operations.assignment import parse_assignments
-from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, sizes
+from lake_core.delta.operations.rewrite import check_not_append_only, rewrite, row_operation
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
@@ -27,25 +26,4 @@ def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, no
     assert scan.predicate is not None
     writer = row_writer(snapshot.store, snapshot.metadata, snapshot.protocol, now)
     removes, done = rewrite(scan, writer, assignments, run)
-    if not len(removes):
-        return None
-    metrics = {
-        "numRemovedFiles": len(removes),
-        "numRemovedBytes": sizes(removes),
-        "numAddedFiles": len(done.adds),
-        "numAddedBytes": sum(add.size for add in done.adds),
-        "numAddedChangeFiles": len(done.changes),
-        "numUpdatedRows": done.changed,
-        "numCopiedRows": done.copied,
-    }
-    return Operation(
-        "UPDATE",
-        {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)},
-        snapshot,
-        metrics,
-        adds=done.adds,
-        changes=done.changes,
-        removes=removes,
-        reads=scan.predicate,
-        read_files=scan.files,
-    )
+    return row_operation("UPDATE", where, scan, removes, done, "numUpdatedRows")

@@ -141,8 +141,7 @@ def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
     own retention.
     """
     store = snapshot.store
-    vectors = ["deletionVector"] if snapshot.has_deletion_vectors() else []
-    live = snapshot.files(["path", *vectors])
+    live = snapshot.files(snapshot.identity)
     tombstones = snapshot.tombstones()
     recent = tombstones.filter(pc.greater(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     names: set[str] = set()

@@ -15,14 +15,13 @@ from lake_core.delta.data_file import AddFile
 from lake_core.delta.definition import check_partitioning
 from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.features import upgraded_for
-from lake_core.delta.numpy_arrays import mask
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, on_partitions_only, rewrite, sizes
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.row_writer import RowWriter, Scope, row_writer
-from lake_core.delta.scan import Scan, plan_scan
+from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
 from lake_core.delta.schema import schema_from_arrow
-from lake_core.delta.schema_evolution import added, replaced, with_schema
-from lake_core.delta.skipping import matching_partitions, partition_filter, partition_table
+from lake_core.delta.schema_evolution import evolved, replaced, with_schema
+from lake_core.delta.skipping import partition_table
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation, partition_by_text
 from lake_core.expression import And, Column, In, IsNull, Or, Predicate, parse_predicate
@@ -36,34 +35,28 @@ class Write:
 
     snapshot: Snapshot
     writer: RowWriter
-    metadata: Metadata | None
-    """The table's new metadata, where the write changes its schema."""
+    """Under the metadata that the write gives the table."""
     parameters: dict[str, str]
     replaces: Literal["nothing", "all", "matching", "partitions"]
-    """`matching`: the rows for which `scope` is true; `partitions`: all rows of the partitions that get new ones."""
-    scope: Scope | None = None
+    """`matching`: the rows in the writer's scope; `partitions`: all rows of the partitions that get new ones."""
 
     def operation(self, adds: Sequence[AddFile], changes: Sequence[AddFile], run: Runner = run_here) -> Operation:
         """The commit, once the rows are in data files. Rewrites the files of which a part is replaced."""
         rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
-        protocol = None
-        if self.metadata is not None:
-            wanted = upgraded_for(self.snapshot.protocol, self.snapshot.metadata, self.metadata)
-            protocol = None if wanted == self.snapshot.protocol else wanted
-        plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds), metadata=self.metadata, protocol=protocol)
+        plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds)).defining(self.writer.metadata)
         match self.replaces:
             case "nothing":
                 return plain
             case "all":
-                return self._replacing(plain, self._files(None), Reads.WHOLE_TABLE)
+                return self._replacing(plain, self._files(), Reads.WHOLE_TABLE)
             case "partitions":
                 if not adds:
                     return plain
                 predicate = _partitions_of(adds, self.snapshot.metadata)
                 return self._replacing(plain, self._files(predicate), predicate)
-        assert self.scope is not None
-        predicate = self.scope.predicate
+        assert self.writer.scope is not None
+        predicate = self.writer.scope.predicate
         if on_partitions_only(predicate, self.snapshot.metadata):
             return self._replacing(plain, self._files(predicate), predicate)
         scan = self._scan()
@@ -83,22 +76,19 @@ class Write:
         """The file actions that hold rows which the write may replace, as the statistics tell."""
         match self.replaces:
             case "nothing":
-                return self._files(None).slice(0, 0)
+                return self._files().slice(0, 0)
             case "matching":
                 return self._scan().files
             case _:
-                return self._files(None)
+                return self._files()
 
     def _scan(self) -> Scan:
-        assert self.scope is not None
+        assert self.writer.scope is not None
         # The rows that are there lack the columns that this write adds: they are null in them.
-        return plan_scan(replace(self.snapshot, metadata=self.metadata or self.snapshot.metadata), None, self.scope.text)
+        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, self.writer.scope.text)
 
-    def _files(self, predicate: Predicate | None) -> pa.Table:
-        vectors = ["deletionVector"] if self.snapshot.has_deletion_vectors() else []
-        only = None if predicate is None else partition_filter(predicate, self.snapshot.metadata)
-        files = self.snapshot.files(["path", "partitionValues", "size", *vectors], only)
-        return files if predicate is None else files.filter(mask(matching_partitions(files, predicate, self.snapshot.metadata)))
+    def _files(self, predicate: Predicate | None = None) -> pa.Table:
+        return files_of_partitions(self.snapshot, ["size"], predicate)
 
     @staticmethod
     def _replacing(plain: Operation, removes: pa.Table, reads: Reads | Predicate) -> Operation:
@@ -110,10 +100,10 @@ def plan_append(snapshot: Snapshot, data: pa.Schema, now: int, schema_mode: Sche
     """Plan an append of rows of this schema. `now`: milliseconds. Raises SchemaMismatch, UnsupportedType, UnsupportedExpression."""
     if schema_mode not in (None, "merge"):
         raise SchemaMismatch(f"an append takes schema_mode='merge' or none, not {schema_mode!r}: it keeps the columns that are there")
-    metadata = _evolved(snapshot.metadata, data, schema_mode)
+    metadata = _planned(snapshot.metadata, data, schema_mode)
     writer = _writer(snapshot, metadata, now)
     writer.check_fits(data)
-    return Write(snapshot, writer, _if_new(metadata, snapshot), _parameters("Append", metadata), "nothing")
+    return Write(snapshot, writer, _parameters("Append", metadata), "nothing")
 
 
 def plan_overwrite(
@@ -138,7 +128,7 @@ def plan_overwrite(
         raise SchemaMismatch("schema_mode='overwrite' replaces the whole table: it goes without `where` and dynamic partitions")
     if partition_by is not None and schema_mode != "overwrite":
         raise SchemaMismatch("a table's partitioning changes only with its schema: pass schema_mode='overwrite' too")
-    metadata = _evolved(snapshot.metadata, data, schema_mode, partition_by)
+    metadata = _planned(snapshot.metadata, data, schema_mode, partition_by)
     if dynamic and not metadata.partition_columns:
         raise SchemaMismatch("the table has no partitions that could be overwritten one by one: overwrite it whole, or with `where`")
     parameters = _parameters("Overwrite", metadata)
@@ -153,7 +143,7 @@ def plan_overwrite(
         writer = replace(writer, log_inserts=True)
     writer.check_fits(data)
     replaces: Literal["all", "matching", "partitions"] = "partitions" if dynamic else "all" if scope is None else "matching"
-    return Write(snapshot, writer, _if_new(metadata, snapshot), parameters, replaces, scope)
+    return Write(snapshot, writer, parameters, replaces)
 
 
 def _writer(snapshot: Snapshot, metadata: Metadata, now: int, scope: Scope | None = None) -> RowWriter:
@@ -161,23 +151,17 @@ def _writer(snapshot: Snapshot, metadata: Metadata, now: int, scope: Scope | Non
     return row_writer(snapshot.store, metadata, protocol, now, scope)
 
 
-def _evolved(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None) -> Metadata:
+def _planned(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None) -> Metadata:
     if mode is None:
         return metadata
     if mode not in ("merge", "overwrite"):
         raise SchemaMismatch(f"schema_mode is 'merge', 'overwrite' or none, not {mode!r}")
     if mode == "merge":
-        nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
-        schema = added(metadata.schema, schema_from_arrow(nullable))
-        return metadata if schema == metadata.schema else with_schema(metadata, schema)
+        return evolved(metadata, data)
     schema = replaced(metadata.schema, schema_from_arrow(data))
     columns = metadata.partition_columns if partition_by is None else tuple(partition_by)
     check_partitioning(schema, columns)
     return metadata if (schema, columns) == (metadata.schema, metadata.partition_columns) else with_schema(metadata, schema, columns)
-
-
-def _if_new(metadata: Metadata, snapshot: Snapshot) -> Metadata | None:
-    return None if metadata is snapshot.metadata else metadata
 
 
 def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:
