@@ -19,7 +19,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.log_segment import checkpoint_key, commit_key
 from lake_core.delta.scan import plan_scan
 from lake_core.store import MemoryStore
-from tests.delta.tables import SCHEMA, rows
+from tests.delta.tables import SCHEMA, held, rows
 
 AS_JSON, AS_STRUCT = "delta.checkpoint.writeStatsAsJson", "delta.checkpoint.writeStatsAsStruct"
 WIDE = pa.schema(
@@ -87,10 +87,6 @@ def create(folder: Path, properties: dict[str, str], partitioned: bool) -> Delta
     for number in range(10):
         table.append(pa.Table.from_pylist([row(number)], schema=WIDE))
     return table
-
-
-def held(table: DeltaTable, where: str | None = None) -> Counter[str]:
-    return Counter(map(str, table.to_arrow(where=where).to_pylist()))
 
 
 def opened(table: DeltaTable) -> list[int]:

@@ -27,11 +27,6 @@ LEGACY[5] = LEGACY[4] | {"columnMapping"}
 LEGACY[6] = LEGACY[5] | {"identityColumns"}
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def versions(table: DeltaTable) -> tuple[int, int]:
     return table.protocol.min_reader_version, table.protocol.min_writer_version
 

@@ -27,16 +27,7 @@ from lake_core.delta.errors import (
 from lake_core.delta.scan import plan_scan
 from lake_core.errors import LakeError
 from lake_core.store import MemoryStore
-from tests.delta.tables import SCHEMA, ids, instant, rows
-
-
-def held(table: DeltaTable) -> Counter[str]:
-    return Counter(map(str, table.to_arrow().to_pylist()))
-
-
-def oracle(folder: Path) -> Counter[str]:
-    builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(folder)))
-    return Counter(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist()))
+from tests.delta.tables import SCHEMA, held, ids, instant, oracle, rows
 
 
 class Clock:

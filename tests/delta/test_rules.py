@@ -41,11 +41,6 @@ def invariant(name: str, sql: str, kind: pa.DataType) -> pa.Field:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def table(store: MemoryStore) -> DeltaTable:
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
     table.append(rows(0, 6))

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pyarrow as pa
 import pytest
 
@@ -16,23 +15,9 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation, SchemaMismatch, UnsupportedType
 from lake_core.delta.schema import ARROW_METADATA_KEY, walk
 from lake_core.store import MemoryStore
-from tests.delta.tables import SCHEMA, rows
+from tests.delta.tables import SCHEMA, held, oracle, rows
 
 MAPPED = {"delta.columnMapping.mode": "name"}
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-def oracle(folder: Path) -> Counter[str]:
-    builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(folder)))
-    return Counter(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist()))
-
-
-def held(table: DeltaTable) -> Counter[str]:
-    return Counter(map(str, table.to_arrow().to_pylist()))
 
 
 def comment(name: str, kind: pa.DataType, text: str, nullable: bool = True) -> pa.Field:

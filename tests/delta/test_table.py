@@ -35,11 +35,6 @@ from tests.delta.tables import SCHEMA, ids, instant, rows
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def table(store: MemoryStore) -> DeltaTable:
     return DeltaTable.create(store, SCHEMA, partition_by=["p"])
 

@@ -109,7 +109,7 @@ def test_the_property_and_the_argument_say_how_long(store: MemoryStore, time_: T
             table.vacuum(retention)
         with pytest.raises(UnsafeRetention):
             table.vacuum(retention, dry_run=True)
-    for wrong in (dt.timedelta(-1), 7, "7 days"):
+    for wrong in (dt.timedelta(-1), 7):
         with pytest.raises(ValueError, match="timedelta"):
             table.vacuum(wrong, allow_unsafe=True)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'full' or 'lite'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import threading
@@ -17,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows
+from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSourceRows, UnsupportedType
 from lake_core.delta.operations.merge import Merge
 from lake_core.spark import convert_delta, delete_delta, merge_delta, optimize_delta, read_delta, update_delta, write_delta
 from tests.delta.tables import SCHEMA, ids, rows
@@ -125,6 +126,28 @@ def test_a_large_source_is_sorted_not_broadcast(spark: SparkSession, tmp_path: P
     assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (14, 11_986)
     assert ids(table.to_arrow()) == sorted({*range(40), *range(0, 36_000, 3)})
     assert table.to_arrow(where="p = 'q'").num_rows == 12_000
+
+
+def test_clock_times_stay_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """In any session: these fall into the hours that daylight saving skips and repeats."""
+    query = "select id, timestamp_ntz'2024-03-10 02:30:00' at, id % 2 p from range({}, {})"
+    wanted = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us")), ("p", pa.int64())])
+    with pytest.raises(UnsupportedType, match="no time zone"):
+        write_delta(spark.sql(query.format(0, 4)), str(tmp_path / "plain"))
+    table = DeltaTable.create(tmp_path / "t", wanted, partition_by=["p"], properties={"delta.feature.timestampNtz": "supported"})
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        write_delta(spark.sql(query.format(0, 4)), table)
+        source = spark.sql(query.format(2, 6).replace("p from", "p, timestamp_ntz'2024-11-03 01:30:00' w from"))
+        merge = merge_delta(source, table, "t.id = s.id and t.at = s.at").with_schema_evolution()
+        merge.when_matched_update("*").when_not_matched_insert("*").execute()
+        update_delta(spark, table, {"at": "w"}, "w = TIMESTAMP_NTZ '2024-11-03 01:30:00' and id < 4")
+        found = [tuple(row) for row in read_delta(spark, table, where="at IS NOT NULL").select("id", "at", "w").orderBy("id").collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    spring, autumn = dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30)
+    assert found == [(n, spring, None) for n in (0, 1)] + [(n, autumn, autumn) for n in (2, 3)] + [(n, spring, autumn) for n in (4, 5)]
 
 
 def test_what_is_refused_leaves_the_table(spark: SparkSession, tmp_path: Path) -> None:
