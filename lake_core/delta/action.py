@@ -20,6 +20,8 @@ from lake_core.delta.schema import PrimitiveType, StructType, schema_from_json, 
 _Plain = TypeVar("_Plain", str, int)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_NO_COLUMNS = '{"type":"struct","fields":[]}'
+_NEWEST_READER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +42,8 @@ class Protocol:
         if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
             raise MalformedProtocol("the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number")
         reader_features, writer_features = _features(body, "readerFeatures"), _features(body, "writerFeatures")
-        if (reader >= 3) != (reader_features is not None):
-            raise MalformedProtocol(f"reader version {reader} with readerFeatures {reader_features!r}: listed exactly from version 3 on")
-        if (writer >= 7) != (writer_features is not None):
-            raise MalformedProtocol(f"writer version {writer} with writerFeatures {writer_features!r}: listed exactly from version 7 on")
-        if reader >= 3 and writer < 7:
-            raise MalformedProtocol(f"reader version {reader} needs writer version 7, not {writer}")
-        if reader_features is not None and not set(reader_features) <= set(writer_features or ()):
-            missing = sorted(set(reader_features) - set(writer_features or ()))
-            raise MalformedProtocol(f"reader features {missing} are not listed among the writer features")
+        if reader <= _NEWEST_READER:  # a later one is refused by its number, and may list features by other rules
+            _check_lists(reader, writer, reader_features, writer_features)
         return cls(
             reader,
             writer,
@@ -99,9 +94,14 @@ class Metadata:
         return {name: mapping.physical_path((name,))[0] for name in self.partition_columns}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Metadata:
-        """Raises MalformedMetadata where a required field is missing or the schema does not parse."""
+    def from_json(cls, body: Mapping[str, Any], *, overruled: bool = False) -> Metadata:
+        """Raises MalformedMetadata where a required field is missing or the schema does not parse.
+
+        `overruled`: a later one is in force, so this one may come from before the table had columns, and lack a schema.
+        """
         schema_string = body.get("schemaString")
+        if schema_string is None and overruled:
+            schema_string = _NO_COLUMNS
         if not isinstance(schema_string, str) or not isinstance(body.get("id"), str):
             raise MalformedMetadata("the metaData action lacks schemaString or id")
         schema = _parse_schema(schema_string)
@@ -180,6 +180,18 @@ class DomainMetadata:
 
     def to_json(self) -> dict[str, Any]:
         return {"domain": self.domain, "configuration": self.configuration, "removed": self.removed}
+
+
+def _check_lists(reader: int, writer: int, reader_features: list[str] | None, writer_features: list[str] | None) -> None:
+    if (reader >= 3) != (reader_features is not None):
+        raise MalformedProtocol(f"reader version {reader} with readerFeatures {reader_features!r}: listed exactly from version 3 on")
+    if (writer >= 7) != (writer_features is not None):
+        raise MalformedProtocol(f"writer version {writer} with writerFeatures {writer_features!r}: listed exactly from version 7 on")
+    if reader >= 3 and writer < 7:
+        raise MalformedProtocol(f"reader version {reader} needs writer version 7, not {writer}")
+    if reader_features is not None and not set(reader_features) <= set(writer_features or ()):
+        missing = sorted(set(reader_features) - set(writer_features or ()))
+        raise MalformedProtocol(f"reader features {missing} are not listed among the writer features")
 
 
 def _features(body: Mapping[str, Any], name: str) -> list[str] | None:

@@ -48,18 +48,19 @@ class CommitRun:
     """The commits' own bytes, for what is read from them only now and then (tags)."""
 
 
-def split_runs(commits: Iterable[tuple[int, bytes]]) -> Iterator[tuple[Metadata | None, list[tuple[int, bytes]]]]:
+def split_runs(commits: Sequence[tuple[int, bytes]]) -> Iterator[tuple[Metadata | None, list[tuple[int, bytes]]]]:
     """Group commits so that a commit that changes the metadata starts a new group."""
     metadata: Metadata | None = None
     group: list[tuple[int, bytes]] = []
-    for version, data in commits:
-        bodies = list(single_actions(version, data, "metaData"))
+    changes = [list(single_actions(version, data, "metaData")) for version, data in commits]
+    last = max((place for place, bodies in enumerate(changes) if bodies), default=0)
+    for place, ((version, data), bodies) in enumerate(zip(commits, changes, strict=True)):
         if len(bodies) > 1:
             raise CorruptCommit(f"{commit_key(version)} holds {len(bodies)} metaData actions; the protocol allows one")
         if bodies:
             if group:
                 yield metadata, group
-            metadata, group = Metadata.from_json(bodies[0]), []
+            metadata, group = Metadata.from_json(bodies[0], overruled=place < last), []
         group.append((version, data))
     if group:
         yield metadata, group

@@ -137,6 +137,13 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
     """Raises UnsupportedReaderFeature naming the first feature that reading the table would need."""
+    check_protocol(protocol)
+    if metadata.column_mapping.mode not in ("none", "name", "id"):
+        _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
+
+
+def check_protocol(protocol: Protocol) -> None:
+    """`check_readable` by the protocol alone."""
     if protocol.min_reader_version > 3:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}; version 3 is the newest known. Upgrade lake-orch",
@@ -146,8 +153,6 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
         if feature in READABLE_FEATURES:
             continue
         _refuse_read(feature)
-    if metadata.column_mapping.mode not in ("none", "name", "id"):
-        _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:

@@ -28,7 +28,7 @@ from lake_core.delta.errors import (
     MissingProtocol,
     VersionNotFound,
 )
-from lake_core.delta.features import check_readable
+from lake_core.delta.features import check_protocol, check_readable
 from lake_core.delta.log_segment import CheckpointFiles, LogSegment, checkpoint_key, entry_key, find_segments, newer_versions
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
@@ -257,10 +257,13 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
     commits = _read_entries(store, segment.entries)
     checkpoint = Checkpoint(store, segment.checkpoint) if segment.checkpoint else None
     base_protocol = checkpoint.protocol() if checkpoint else None
-    if base_protocol is None and not any(found for version, data in commits for found in single_actions(version, data, "protocol")):
+    changes = [body for version, data in commits for body in single_actions(version, data, "protocol")]
+    needed = Protocol.from_json(changes[-1]) if changes else base_protocol
+    if needed is None:
         raise MissingProtocol(
             f"the log of {store.url()} has no protocol action up to version {segment.version}: it is not a complete table"
         )
+    check_protocol(needed)  # before anything is made of the rest, which may follow rules that are not known here
     base_metadata = checkpoint.metadata() if checkpoint else None
     protocol, metadata, runs, domains = _replay_singles(commits, base_protocol, base_metadata)
     for first, last in segment.entries:

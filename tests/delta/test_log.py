@@ -230,6 +230,8 @@ def test_tags_are_carried_into_checkpoints(store: MemoryStore) -> None:
         ({"minReaderVersion": 3, "minWriterVersion": 2, "readerFeatures": []}, MalformedProtocol),
         ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": []}, MalformedProtocol),
         ({"minReaderVersion": 4, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}, UnsupportedReaderFeature),
+        ({"minReaderVersion": 4, "minWriterVersion": 7}, UnsupportedReaderFeature),
+        ({"minReaderVersion": 5, "minWriterVersion": 8, "readerFeatures": ["x"], "writerFeatures": []}, UnsupportedReaderFeature),
         ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"], "writerFeatures": ["x"]}, UnsupportedReaderFeature),
     ],
 )
@@ -239,6 +241,25 @@ def test_protocols_that_cannot_be_read(protocol: dict[str, Any], error: type[Del
     _edit(store, 0, protocol=protocol)
     with pytest.raises(error):
         DeltaTable.open(store)
+
+
+def test_the_protocol_is_looked_at_before_the_definition() -> None:
+    store = MemoryStore()
+    DeltaTable.create(store, SCHEMA)
+    _edit(store, 0, protocol={"minReaderVersion": 4, "minWriterVersion": 7}, metaData={"schemaString": None})
+    with pytest.raises(UnsupportedReaderFeature, match="reader version 4"):
+        DeltaTable.open(store)
+
+
+def test_a_table_may_get_its_columns_after_its_creation(store: MemoryStore) -> None:
+    definition = next(line for line in store.get(commit_key(0)).splitlines() if b'"metaData"' in line)
+    _edit(store, 0, metaData={"schemaString": None, "partitionColumns": []})
+    store.put(commit_key(1), definition + b"\n" + store.get(commit_key(1)))
+    store.delete([HINT, checkpoint_key(5), checkpoint_key(10)])
+    assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
+    assert ids(DeltaTable.open(store, version=1).to_arrow()) == [0]
+    with pytest.raises(MalformedMetadata, match="schemaString"):
+        DeltaTable.open(store, version=0)
 
 
 @pytest.mark.parametrize(
