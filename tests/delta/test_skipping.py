@@ -326,6 +326,10 @@ def test_statistics_that_say_nothing_hide_nothing(stats: str | None) -> None:
         ({"f": float("nan")}, '"minValues":{"f":1.0},"maxValues":{"f":1.0}', "f != 1"),
         # A float's shortest text is not the float as a double.
         ({"r": 0.1}, '"minValues":{"r":0.1},"maxValues":{"r":0.1}', "r = 0.10000000149011612"),
+        # Nor is it in a column that was widened to doubles after its file was written.
+        ({"f": 0.10000000149011612}, '"minValues":{"f":0.1},"maxValues":{"f":0.1}', "f = 0.10000000149011612"),
+        ({"f": 0.699999988079071}, '"minValues":{"f":0.7},"maxValues":{"f":0.7}', "f < 0.69999999"),
+        ({"f": 1e300}, '"minValues":{"f":1e300},"maxValues":{"f":1e300}', "f = 1e300"),
         # Decimals that went through a double.
         ({"n": Decimal("123456789.123")}, '"minValues":{"n":123456789.12300001},"maxValues":{"n":123456789.12299998}', "n = 123456789.123"),
         # Instants cut to milliseconds, the maximum downwards.
