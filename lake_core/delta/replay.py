@@ -18,8 +18,13 @@ from lake_core.delta.numpy_arrays import integers, mask, numbers
 
 
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
-    """The identity of each file action: its path, and its deletion vector's id where it has one (section File identity)."""
+    """The identity of each file action: its path, and its deletion vector's id where it has one (section File identity).
+
+    `file:/a`, `file:///a` and `/a` are one path.
+    """
     path = table["path"]
+    if pc.any(pc.starts_with(path, "file:")).as_py():
+        path = pc.replace_substring_regex(path, "^file:(//)?/", "/")
     if "deletionVector" not in table.column_names or table["deletionVector"].null_count == len(table):
         return path
     vector = table["deletionVector"]

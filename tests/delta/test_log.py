@@ -251,6 +251,21 @@ def test_the_protocol_is_looked_at_before_the_definition() -> None:
         DeltaTable.open(store)
 
 
+@pytest.mark.parametrize("spelling", ["file:", "file://", ""])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_an_absolute_path_is_one_file_however_it_is_spelled(spelling: str, checkpoint: bool) -> None:
+    store = MemoryStore()
+    table = DeltaTable.create(store, SCHEMA)
+    add = {"path": "/else/where%20it/is", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    store.put(commit_key(1), json.dumps({"add": add}).encode())
+    if checkpoint:
+        table.refresh().checkpoint()
+    remove = {"path": f"{spelling}/else/where%20it/is", "deletionTimestamp": 2, "dataChange": True}
+    store.put(commit_key(2), json.dumps({"remove": remove}).encode())
+    assert DeltaTable.open(store, version=1).snapshot.files(["path"]).num_rows == 1
+    assert DeltaTable.open(store).files().num_rows == 0
+
+
 def test_a_table_may_get_its_columns_after_its_creation(store: MemoryStore) -> None:
     definition = next(line for line in store.get(commit_key(0)).splitlines() if b'"metaData"' in line)
     _edit(store, 0, metaData={"schemaString": None, "partitionColumns": []})
