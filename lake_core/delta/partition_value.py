@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,10 @@ _EPOCH = dt.date(1970, 1, 1)
 _FIRST_DAY = (dt.date.min - _EPOCH).days
 _LAST_DAY = (dt.date.max - _EPOCH).days
 _DAY_US = 86_400_000_000
+_CYCLE, _CYCLE_DAYS = 400, 146_097
+"""Years after which the calendar repeats, and their days."""
+_FAR = r"^(?:[+-]|\d{5})"
+_FAR_YEAR = re.compile(r"([+-]\d{4,}|\d{5,})(?=-)")
 _ZONE = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
 
 
@@ -28,7 +33,7 @@ def serialize(values: pa.Array) -> pa.Array:
     Raises MalformedAction for a type that cannot partition, ConstraintViolation for a value that readers could not read back.
     """
     kind = values.type
-    if _outside_calendar(values):
+    if outside_calendar(values):
         raise ConstraintViolation(
             f"a partition value of type {kind} lies outside the years 1 to 9999, which readers cannot read back. "
             f"Replace it (null, say) or leave its rows out before writing"
@@ -56,12 +61,26 @@ def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> 
     distinct = encoded.dictionary
     distinct = pc.if_else(pc.equal(distinct, ""), pa.scalar(None, pa.string()), distinct)
     try:
-        typed = _parse(distinct, kind)
+        typed = _parse_far(distinct, kind) if pa.types.is_temporal(kind) else _parse(distinct, kind)
     except (pa.ArrowException, ValueError, OverflowError, decimal.DecimalException) as error:
         raise MalformedAction(f"partition column {column!r} of type {kind} has a value that is none: {error}") from None
-    if _outside_calendar(typed):
-        raise MalformedAction(f"partition column {column!r} of type {kind} has a value outside the years 1 to 9999")
     return typed.take(encoded.indices)
+
+
+def _parse_far(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Dates and instants of any year: those that Arrow does not parse are moved into the calendar's present cycle, and back."""
+    if not pc.any(pc.match_substring_regex(texts, _FAR)).as_py():
+        return _parse(texts, kind)
+    spelled, cycles = [], []
+    for text in texts.to_pylist():
+        match = _FAR_YEAR.match(text or "")
+        cycle, year = divmod(int(match[1]) if match else 0, _CYCLE)
+        cycles.append(cycle - 5 if match else 0)
+        spelled.append(f"{year + 5 * _CYCLE}{text[match.end() :]}" if match else text)
+    days = pa.types.is_date32(kind)
+    number = pa.int32() if days else pa.int64()
+    moved = pa.array([cycle * _CYCLE_DAYS * (1 if days else _DAY_US) for cycle in cycles], number)
+    return pc.add_checked(_parse(pa.array(spelled, pa.string()), kind).cast(number), moved).cast(kind)
 
 
 def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -93,8 +112,8 @@ def _texts_of_binary(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
-def _outside_calendar(values: pa.Array) -> bool:
-    """Whether a date or an instant is outside the years 1 to 9999, which Python and ISO 8601 cannot spell."""
+def outside_calendar(values: pa.Array) -> bool:
+    """Whether a date or an instant is outside the years 1 to 9999, which Python cannot hold and not every reader spells."""
     if pa.types.is_date32(values.type):
         numbers, first, last = values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
     elif pa.types.is_timestamp(values.type):

@@ -296,6 +296,8 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
     types = pa.types
     if types.is_timestamp(kind):
         typed = partition_value.parse(value, kind, "statistics")
+        if partition_value.outside_calendar(typed):
+            raise MalformedAction("bounds outside the years 1 to 9999")
         # Bounds are cut down to the millisecond, the maximum too.
         return pc.add(typed, pa.scalar(dt.timedelta(milliseconds=1))) if upper else typed
     if types.is_decimal(kind):

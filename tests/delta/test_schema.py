@@ -117,17 +117,35 @@ def test_partition_values_of_other_writers(text: str, kind: pa.DataType, value: 
         ("2020-02-30", pa.date32()),
         ("1.234", pa.decimal128(5, 2)),
         ("soon", pa.timestamp("us", tz="UTC")),
-        ("0000-12-31", pa.date32()),
-        ("+10000-01-01", pa.date32()),
-        ("0000-12-31T23:59:59Z", pa.timestamp("us", tz="UTC")),
-        ("9999-12-31T23:59:59-05:00", pa.timestamp("us", tz="UTC")),
-        ("0000-01-01 00:00:00", pa.timestamp("us")),
+        ("-0001-02-29", pa.date32()),
+        ("+-4000-01-01", pa.date32()),
+        ("+99999999999-01-01", pa.date32()),
+        ("+294247-01-10T04:00:54.775808Z", pa.timestamp("us", tz="UTC")),
         ("a", pa.list_(pa.int64())),
     ],
 )
 def test_partition_values_that_are_none(text: str, kind: pa.DataType) -> None:
     with pytest.raises(MalformedAction, match="'p'"):
         partition_value.parse(pa.array([text]), kind, "p")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "spelled"),
+    [
+        ("0000-12-31", pa.date32(), "0000-12-31"),
+        ("+10000-02-29", pa.date32(), "10000-02-29"),
+        ("-0004-02-29", pa.date32(), "-0004-02-29"),
+        ("+2020-02-29", pa.date32(), "2020-02-29"),
+        ("0000-12-31T23:59:59Z", pa.timestamp("us", tz="UTC"), "0000-12-31 23:59:59.000000Z"),
+        ("9999-12-31T23:59:59-05:00", pa.timestamp("us", tz="UTC"), "10000-01-01 04:59:59.000000Z"),
+        ("10000-01-01 01:59:59.999999", pa.timestamp("us", tz="UTC"), "10000-01-01 01:59:59.999999Z"),
+        ("0000-01-01 00:00:00", pa.timestamp("us"), "0000-01-01 00:00:00.000000"),
+        ("-9999-12-31 23:59:59.999999", pa.timestamp("us"), "-9999-12-31 23:59:59.999999"),
+    ],
+)
+def test_partition_values_of_any_year_are_read(text: str, kind: pa.DataType, spelled: str) -> None:
+    parsed = partition_value.parse(pa.array([text, None, "2020-01-02"]), kind, "p").cast(pa.string()).to_pylist()
+    assert parsed[0] == spelled and parsed[1] is None and parsed[2].startswith("2020-01-02")
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()])
