@@ -26,8 +26,8 @@ test: java ## run all tests but the long ones
 	@$(MAKE) .venv
 	@exec $(PY) -m pytest $(ARGS)
 
-test-unit: .venv ## run the tests that need neither Java nor a browser
-	@exec $(PY) -m pytest -m "not spark and not browser and not stress and not interop" $(ARGS)
+test-unit: .venv ## run the tests that need neither Java nor a browser, on several cores
+	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not stress and not interop and not last" $(ARGS)
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv

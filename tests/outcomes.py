@@ -26,7 +26,9 @@ def failed_or_skipped(test: str) -> list[str]:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether the run is that of all tests but the long ones."""
+    """Whether the run is that of all tests but the long ones, in one process."""
+    if hasattr(config, "workerinput"):
+        return False
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword and "spark" not in config.option.markexpr
 
 
