@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata
+from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
 from lake_core.delta.errors import (
@@ -61,7 +62,7 @@ def read_changes(
         raise SchemaMismatch(f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read")
     wanted = whole if columns_ is None else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
     schema = pa.schema([*wanted, *_CHANGE_COLUMNS])
-    predicate = None if where is None else parse_predicate(where, pa.schema([*whole, *_CHANGE_COLUMNS]))
+    predicate = None if where is None else parse_predicate(where, pa.schema([*whole, *_CHANGE_COLUMNS]), now=now_ms(system_clock))
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     read = pa.schema([*wanted, *(child for child in whole if child.name in named and child.name not in wanted.names)])
     if first > last:

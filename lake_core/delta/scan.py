@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.deletion_vector import deleted_rows
@@ -43,11 +44,11 @@ class Scan:
     """Columns to read, those of the predicate included."""
 
 
-def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | None) -> Scan:
+def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
     """Choose files by partition values and statistics. Raises SchemaMismatch for unknown columns, InvalidExpression."""
     whole = snapshot.metadata.arrow_schema
     schema = whole if columns_ is None else chosen_columns(whole, columns_)
-    predicate = None if where is None else parse_predicate(where, whole)
+    predicate = parse_predicate(where, whole, now=now_ms(system_clock)) if isinstance(where, str) else where
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
     # Statistics are by far the largest column: partition values alone often decide.
     stats = [] if named <= set(snapshot.partition_columns) else ["stats"]

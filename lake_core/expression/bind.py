@@ -12,6 +12,7 @@ from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ, ca
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.expression import Case, Cast, Expression, Junction, Literal, OneOf
 from lake_core.expression.functions import bind_call, bind_operator
+from lake_core.expression.interval import interval, moved
 from lake_core.expression.literal import parse_date, parse_timestamp, to_number
 from lake_core.expression.name import Names, is_column, parts_of
 from lake_core.expression.sql import parse_sql, short, short_sql, suffixed_numbers, too_deep
@@ -62,23 +63,29 @@ _TYPES: dict[object, pa.DataType] = {
 }
 
 
-def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False) -> Expression:
+_CLOCK: dict[str, pa.DataType] = {"current_timestamp": TIMESTAMP, "now": TIMESTAMP, "current_date": pa.date32(), "curdate": pa.date32()}
+_CLOCK_WORDS = ("current_timestamp", "current_date")
+"""Functions that go without parentheses too, where there is no column of the name."""
+
+
+def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Expression:
     """Parse a scalar Spark SQL expression over the columns of `schema`, with the types that Spark's ANSI mode gives it.
 
     With `relations` the schema's columns are relations, structs of their fields: `t.id` is the field `id` of `t`, and a bare
-    name is looked up in all of them. Timestamps are UTC. Raises InvalidExpression: for what does not parse, for a function that is
-    not on the list, for types that do not go together.
+    name is looked up in all of them. Timestamps are UTC. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds since the epoch;
+    without it, it is refused. Raises InvalidExpression: for what does not parse, for a function that is not on the list, for types
+    that do not go together.
     """
     tree = parse_sql(text)
     try:
-        return Binder(text, Names(text, schema, relations=relations)).bind(tree)
+        return Binder(text, Names(text, schema, relations=relations), now).bind(tree)
     except RecursionError:
         raise too_deep(text) from None
 
 
 class Binder:
-    def __init__(self, text: str, names: Names) -> None:
-        self._text, self._names, self._depth = text, names, 0
+    def __init__(self, text: str, names: Names, now: int | None) -> None:
+        self._text, self._names, self._now, self._depth = text, names, now, 0
 
     def bind(self, node: exp.Expr) -> Expression:
         """Raises InvalidExpression, RecursionError."""
@@ -118,7 +125,9 @@ class Binder:
 
     def _bind(self, node: exp.Expr) -> Expression:
         if is_column(node):
-            return self._names.column(parts_of(node))
+            return self._clock(node.name) if self.is_clock(node) else self._names.column(parts_of(node))
+        if isinstance(node, (exp.Add, exp.Sub)) and (found := self._moved(node)) is not None:
+            return found
         operator = _BINARY.get(type(node))
         if operator is not None:
             return bind_operator(operator, self.bind(node.this), self.bind(node.expression))
@@ -159,9 +168,30 @@ class Binder:
                 return _number(f"-{inner.this}")
             case exp.Neg(this=inner):
                 return bind_operator("negative", self.bind(inner))
+            case exp.Anonymous(this=str(name)) if name.lower() in _CLOCK and not node.expressions:
+                return self._clock(name)
             case exp.Anonymous(this=str(name)):
                 return bind_call(name.lower(), [self.bind(argument) for argument in node.expressions])
         return self._literal(node)
+
+    def is_clock(self, node: exp.Expr) -> bool:
+        """Whether a name is no column's, but stands for the time."""
+        parts = parts_of(node)
+        return len(parts) == 1 and parts[0].lower() in _CLOCK_WORDS and not node.this.quoted and not self._names.knows(parts[0])
+
+    def _clock(self, name: str) -> Expression:
+        if self._now is None:
+            raise InvalidExpression(f"{name} has another value at every look, so that no rule of a table can be built on it")
+        moment = Literal(pa.scalar(self._now * 1000, TIMESTAMP))
+        return cast_expression(moment, _CLOCK[name.lower()])
+
+    def _moved(self, node: exp.Add | exp.Sub) -> Expression | None:
+        """A moment plus or minus an interval."""
+        back = isinstance(node, exp.Sub)
+        by, moment = interval(node.expression), node.this
+        if by is None and not back:
+            by, moment = interval(node.this), node.expression
+        return None if by is None else moved(self.bind(moment), by, back=back)
 
     def _literal(self, node: exp.Expr) -> Expression:
         match node:

@@ -24,9 +24,11 @@ from lake_core.expression.coercion import (
     is_number,
     meet,
     spark_name,
+    wider,
 )
 from lake_core.expression.errors import InvalidExpression
 from lake_core.expression.expression import Call, Case, Coalesce, Expression, Literal
+from lake_core.expression.predicate import Column
 
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]
@@ -316,6 +318,46 @@ def _bind_mod(name: str, arguments: Sequence[Expression]) -> Expression:
     return _numbers("%", *arguments)
 
 
+def _bind_named_struct(name: str, arguments: Sequence[Expression]) -> Expression:
+    names = [argument.value.as_py() if isinstance(argument, Literal) else None for argument in arguments[::2]]
+    if len(arguments) % 2 or not all(isinstance(each, str) and each for each in names):
+        raise InvalidExpression(f"{name} takes a name as a literal text, a value, and so on")
+    return _struct([str(each) for each in names], arguments[1::2])
+
+
+def _bind_struct(name: str, arguments: Sequence[Expression]) -> Expression:
+    names = [argument.path[-1] if isinstance(argument, Column) else f"col{number}" for number, argument in enumerate(arguments, 1)]
+    return _struct(names, arguments)
+
+
+def _struct(names: Sequence[str], values: Sequence[Expression]) -> Expression:
+    if len({each.lower() for each in names}) < len(names):
+        raise InvalidExpression(f"a struct has each field once, when case is ignored, not {', '.join(names)}")
+    return call("struct", pa.struct([pa.field(each, value.type) for each, value in zip(names, values, strict=True)]), *values)
+
+
+def _bind_array(name: str, arguments: Sequence[Expression]) -> Expression:
+    met = meet(name, arguments)
+    return call(name, pa.list_(pa.field("element", met[0].type)), *met)
+
+
+def _bind_size(name: str, arguments: Sequence[Expression]) -> Expression:
+    (operand,) = arguments
+    if not (pa.types.is_list(operand.type) or pa.types.is_map(operand.type)):
+        raise _not_taken(name, operand, "an ARRAY or a MAP")
+    return call(name, pa.int32(), operand)
+
+
+def _bind_array_contains(name: str, arguments: Sequence[Expression]) -> Expression:
+    elements, wanted = arguments
+    if not pa.types.is_list(elements.type):
+        raise _not_taken(name, elements, "an ARRAY")
+    kind = elements.type.value_type
+    if pa.types.is_nested(kind) or wider(kind, wanted.type, promote_text=False) != kind:
+        raise InvalidExpression(f"{name}: {spark_name(wanted.type)} is not looked for among {spark_name(kind)}; cast it")
+    return call(name, pa.bool_(), elements, implicit(wanted, kind))
+
+
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(_bind_comparison, 2, 2) for name in ("=", "!=", "<", "<=", ">", ">=", "<=>")},
     **{name: Function(_bind_arithmetic, 2, 2) for name in ("+", "-", "*")},
@@ -373,6 +415,11 @@ FUNCTIONS: dict[str, Function] = {
     "bigint": Function(_bind_cast_to(pa.int64()), 1, 1),
     "double": Function(_bind_cast_to(pa.float64()), 1, 1),
     "boolean": Function(_bind_cast_to(pa.bool_()), 1, 1),
+    "named_struct": Function(_bind_named_struct, 2, None),
+    "struct": Function(_bind_struct, 1, None),
+    "array": Function(_bind_array, 1, None),
+    "size": Function(_bind_size, 1, 1),
+    "array_contains": Function(_bind_array_contains, 2, 2),
 }
 
 ALIASES = {
@@ -385,6 +432,7 @@ ALIASES = {
     "substr": "substring",
     "dayofmonth": "day",
     "ceiling": "ceil",
+    "cardinality": "size",
     "signum": "sign",
     "dateadd": "date_add",
     "date_diff": "datediff",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lake_core.expression import numeric, temporal, texts
+from lake_core.expression import nested, numeric, temporal, texts
 from lake_core.expression.expression import Call
 
 Implementation: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
@@ -77,4 +77,9 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
     "trunc": temporal.truncate,
     "date_format": temporal.format_date,
     "unix_timestamp": temporal.to_seconds,
+    "add_interval": temporal.add_interval,
+    "struct": nested.make_struct,
+    "array": nested.make_array,
+    "size": nested.size,
+    "array_contains": nested.holds_element,
 }

@@ -34,6 +34,11 @@ class Names:
             raise self._unknown(names, [f"{owner.name}.{child.name}" for owner in fields for child in owner.type])
         return self._descend(list(owners[0].type), names, (owners[0].name,))
 
+    def knows(self, name: str) -> bool:
+        """Whether a column is called so, in any relation."""
+        scopes = [list(owner.type) for owner in self._schema] if self._relations else [list(self._schema)]
+        return any(_field(fields, name) is not None for fields in scopes)
+
     def _descend(self, fields: Sequence[pa.Field], names: Sequence[str], above: tuple[str, ...]) -> Column:
         path = list(above)
         kind = pa.struct(fields)

@@ -8,7 +8,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lake_core.expression.bind import Binder
-from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.coercion import implicit, wider
+from lake_core.expression.errors import EvaluationFailed, InvalidExpression
+from lake_core.expression.evaluate import evaluate
+from lake_core.expression.expression import expression_columns
 from lake_core.expression.literal import (
     CONVERT,
     compare_exactly,
@@ -68,27 +71,27 @@ class _NoLeaf(InvalidExpression):
     """What is no comparison of a column with a literal, so that only the expression engine may know it."""
 
 
-def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False) -> Predicate:
+def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Predicate:
     """Parse a boolean Spark SQL expression over the columns of `schema`.
 
     Leaves that files can be skipped by: `= == != <> < <= > >= <=>`, IN, BETWEEN, LIKE, IS [NOT] NULL of a column and literals of
     every primitive type, typed ones (`DATE '…'`, `TIMESTAMP '…'`, CAST of a literal) included, and boolean columns; nested fields
     by dots. Column names ignore case. A timestamp literal without a zone is UTC. Whole numbers and decimals are compared exactly,
     whatever the literal's type; floats as doubles, so that a FLOAT column is equal to `0.1F`, not to `0.1`. What is none of these
-    becomes a `Condition`: any boolean that `parse_expression` knows, with `relations` as there. Raises InvalidExpression.
+    becomes a `Condition`: any boolean that `parse_expression` knows, with `relations` and `now` as there. Raises InvalidExpression.
     """
     tree = parse_sql(text)
     try:
-        return _Binder(text, schema, relations=relations).predicate(tree)
+        return _Binder(text, schema, relations=relations, now=now).predicate(tree)
     except RecursionError:
         raise too_deep(text) from None
 
 
 class _Binder:
-    def __init__(self, text: str, schema: pa.Schema, *, relations: bool) -> None:
+    def __init__(self, text: str, schema: pa.Schema, *, relations: bool, now: int | None) -> None:
         self._text = text
         self._names = Names(text, schema, relations=relations)
-        self._expressions = Binder(text, self._names)
+        self._expressions = Binder(text, self._names, now)
 
     def predicate(self, node: exp.Expr) -> Predicate:
         match node:
@@ -143,7 +146,7 @@ class _Binder:
 
     def _comparison(self, operator: Operator, left: exp.Expr, right: exp.Expr) -> Predicate:
         left, right = left.unnest(), right.unnest()
-        if is_column(left) and is_column(right):
+        if self._is_column(left) and self._is_column(right):
             pair = self._column(left), self._column(right)
             if _family(pair[0].type) != _family(pair[1].type):
                 raise InvalidExpression(
@@ -160,9 +163,9 @@ class _Binder:
                     f"and {'.'.join(pair[1].path)} ({pair[1].type})"
                 )
             return ColumnComparison(operator, *pair)
-        if is_column(right):
+        if self._is_column(right):
             left, right, operator = right, left, FLIPPED[operator]
-        if not is_column(left):
+        if not self._is_column(left):
             raise self._refused(left)
         column = self._column(left)
         if _is_null(right):
@@ -190,6 +193,9 @@ class _Binder:
             raise InvalidExpression(f"predicate {short(self._text)}: LIKE needs text, but {'.'.join(column.path)} is {column.type}")
         return Like(column, pattern.this)
 
+    def _is_column(self, node: exp.Expr) -> bool:
+        return is_column(node) and not self._expressions.is_clock(node)
+
     def _boolean(self, node: exp.Expr) -> Column:
         column = self._column(node)
         if not pa.types.is_boolean(column.type):
@@ -205,7 +211,13 @@ class _Binder:
     def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar | Decimal:
         """A literal, not null, in the column's type; for whole numbers and decimals the number, which that type may not hold."""
         node = node.unnest()
-        value = self._value(node)
+        try:
+            value = self._value(node)
+        except _NoLeaf:
+            constant = self._moment(node, column.type)
+            if constant is None:
+                raise
+            return constant
         family = _family(column.type)
         try:
             convert = CONVERT[family]
@@ -219,6 +231,21 @@ class _Binder:
             raise InvalidExpression(
                 f"predicate {short(self._text)}: {short_sql(node)} is no value of {'.'.join(column.path)} ({column.type})"
             ) from None
+
+    def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
+        """The date or timestamp that an expression of no column has, such as CURRENT_DATE() - INTERVAL 7 DAYS: files are skipped by
+        it. None for any other.
+        """
+        if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            return None
+        expression = self._expressions.bind(node)
+        if any(expression_columns(expression)) or wider(expression.type, kind, promote_text=False) != kind:
+            return None
+        try:
+            value = evaluate(implicit(expression, kind), pa.table({"": [0]}))[0]
+        except EvaluationFailed:
+            return None
+        return value if value.is_valid else None
 
     def _value(self, node: exp.Expr) -> object:
         match node:

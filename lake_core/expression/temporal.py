@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.expression.arrays import array, valid, values
+from lake_core.expression.arrays import Values, array, valid, values
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.expression import Call
 from lake_core.expression.numeric import constant
 
 _NTZ = pa.timestamp("us")
 _SECOND = 1_000_000
+_MANY_MONTHS = 12 * 6_000_000
 UNITS = {
     **dict.fromkeys(("year", "yyyy", "yy"), "year"),
     "quarter": "quarter",
@@ -74,6 +75,37 @@ def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     if (np.abs(moved) >= 1 << 31).any():
         raise EvaluationFailed(f"a result of {call.function} is too far away for a DATE")
     return array(moved, pa.date32(), where)
+
+
+def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """A date or timestamp some months later, on the month's last day where it has no such day, and some microseconds."""
+    moments, kind = arguments[0], arguments[0].type
+    months, microseconds = constant(call, 1, 0), constant(call, 2, 0)
+    unit = 1 if pa.types.is_date(kind) else _SPANS["day"]
+    where = valid(moments)
+    stored = np.where(where, values(moments), 0).astype(np.int64)
+    limit = 1 << (31 if unit == 1 else 63)
+    far = abs(months) > _MANY_MONTHS
+    if months and not far:
+        days, rest = np.divmod(stored, unit)
+        days = _add_months(days, months)
+        far = bool((np.abs(days) >= limit // unit).any())
+        stored = days * unit + rest
+    change = microseconds if unit > 1 else microseconds // _SPANS["day"]
+    later = stored + change
+    if far or ((later < stored) != (change < 0)).any() or (unit == 1 and (np.abs(later) >= limit).any()):
+        raise EvaluationFailed("a date or timestamp moved by an interval is too far away")
+    return array(later, kind, where)
+
+
+def _add_months(days: Values, months: int) -> Values:
+    dates = days.astype("datetime64[D]")
+    month = dates.astype("datetime64[M]")
+    later = month + np.timedelta64(months, "M")
+    last = ((later + 1).astype("datetime64[D]") - later.astype("datetime64[D]")).astype(np.int64) - 1
+    day = (dates - month.astype("datetime64[D]")).astype(np.int64)
+    moved: Values = later.astype("datetime64[D]").astype(np.int64) + np.minimum(day, last)
+    return moved
 
 
 def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -373,3 +373,32 @@ def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[t
         if count:
             assert done.metrics.get("numDeletedRows" if deletes else "numUpdatedRows") == count
         assert held(table) == Counter(map(str, pa.Table.from_pylist(model, schema=SCHEMA).to_pylist()))
+
+
+def test_the_time_is_that_of_the_table() -> None:
+    """Of its clock, and the same throughout an operation: what is older than a month is deleted, what stays is stamped."""
+    schema = pa.schema(
+        [("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", tz="UTC")), ("s", pa.struct([("a", pa.int64())]))]
+    )
+    now = dt.datetime(2024, 3, 31, 12, tzinfo=dt.UTC)
+    table = DeltaTable.create(MemoryStore(), schema, partition_by=["day"], clock=lambda: now)
+    moments = [now - dt.timedelta(days=31 * number) for number in range(4)]
+    table.append(pa.table({"id": range(4), "day": [moment.date() for moment in moments], "at": moments}))
+    done = table.delete("day < current_date() - INTERVAL 2 MONTHS")
+    assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (2, 0)
+    assert table.delete("at > CURRENT_TIMESTAMP").version == table.version
+    changes = {"at": "current_timestamp()", "s": "named_struct('a', id * 2)"}
+    assert table.update(changes, "at < current_timestamp() - INTERVAL 1 DAY").metrics["numUpdatedRows"] == 1
+    assert table.to_arrow().sort_by("id").select(["id", "at", "s"]).to_pylist() == [
+        {"id": 0, "at": now, "s": None},
+        {"id": 1, "at": now, "s": {"a": 2}},
+    ]
+    source = pa.table({"id": [1, 5]})
+    merge = table.merge(source, "t.id = s.id").when_matched_delete("t.at >= current_timestamp()")
+    merge.when_not_matched_insert({"id": "s.id", "day": "current_date()", "at": "now()"}).execute()
+    assert table.to_arrow(where="id = 5")["at"].to_pylist() == [now]
+    table.overwrite(table.to_arrow(where="id = 5"), where="at >= current_timestamp() - INTERVAL 1 HOUR")
+    assert ids(table.to_arrow(where="at < current_timestamp()")) == [5]
+    for rule in ("at < current_timestamp()", "day <= current_date"):
+        with pytest.raises(InvalidExpression, match="another value at every look"):
+            table.add_constraint("past", rule)

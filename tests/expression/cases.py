@@ -127,6 +127,40 @@ TRUE
 r'a\\d'
 "double"
 X'c3a9'
+d + INTERVAL 1 DAY
+INTERVAL 2 WEEKS + d
+d - INTERVAL '2' MONTHS
+w + INTERVAL 1 YEAR
+w + INTERVAL '18' MONTH
+DATE '2024-01-31' + INTERVAL 1 MONTH
+DATE '2024-03-31' - INTERVAL 1 MONTH
+d - INTERVAL 1 YEAR 2 MONTHS
+d + INTERVAL 1 DAY + INTERVAL 1 MONTH
+w + INTERVAL 90 MINUTES
+t + INTERVAL 3 HOURS
+t - INTERVAL 1 DAY
+t + INTERVAL -1 MONTH
+t - INTERVAL 1 DAY 2 HOURS
+t + INTERVAL '13' MONTHS
+u - INTERVAL 1 MONTH
+u + INTERVAL 250 MILLISECONDS
+u - INTERVAL '1' MICROSECOND
+t > TIMESTAMP '2020-03-01 00:00:00' - INTERVAL 30 DAYS
+named_struct('a', i, 'B', s)
+named_struct('p', d, 'n', NULL)
+struct(i, s, st)
+array(i, j, NULL)
+array(1.5, i)
+array(s, 'x')
+size(array(i, j))
+cardinality(array(x))
+size(CASE WHEN x THEN array(i, j) END)
+array_contains(array(i, j), 7)
+array_contains(array(g, e), 2.5D)
+array_contains(array(g), double('NaN'))
+array_contains(array(s, r), 'abc')
+array_contains(array(s, r), c)
+array_contains(CASE WHEN x THEN array(i, j) END, 7)
 DATE '2020-02-29'
 TIMESTAMP '2020-02-29 12:00:00+02:00'
 TIMESTAMP_NTZ '2020-02-29 12:00:00'
@@ -678,6 +712,9 @@ coalesce(NULL, i / 0)
 x OR i / 0 > 1
 x AND i / 0 > 1
 to_date(s)
+d + INTERVAL 6000000 YEARS
+d + INTERVAL 1 DAY 1 MONTH
+i + INTERVAL 1 DAY
 i IN (1, i / 0)
 """.strip().splitlines()
 """Expressions that fail for a row of ROWS, here and in Spark."""

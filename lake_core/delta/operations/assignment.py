@@ -22,8 +22,10 @@ class Assignment:
     expression: Expression
 
 
-def parse_assignments(changes: Mapping[str, str], table: pa.Schema, scope: pa.Schema, *, relations: bool = False) -> tuple[Assignment, ...]:
-    """Parse `{"column": "sql"}`. `scope`: the columns that the expressions may name.
+def parse_assignments(
+    changes: Mapping[str, str], table: pa.Schema, scope: pa.Schema, now: int, *, relations: bool = False
+) -> tuple[Assignment, ...]:
+    """Parse `{"column": "sql"}`. `scope`: the columns that the expressions may name. `now`: milliseconds.
 
     Raises SchemaMismatch for an unknown or doubled target, InvalidExpression for SQL that does not fit it.
     """
@@ -36,7 +38,7 @@ def parse_assignments(changes: Mapping[str, str], table: pa.Schema, scope: pa.Sc
             shorter = min(len(target), len(other.target))
             if target[:shorter] == other.target[:shorter]:
                 raise SchemaMismatch(f"column {'.'.join(target)!r} is assigned twice")
-        expression = parse_expression(text, scope, relations=relations)
+        expression = parse_expression(text, scope, relations=relations, now=now)
         check_assigned(expression.type, kind, ".".join(target))
         found.append(Assignment(target, expression))
     return tuple(found)

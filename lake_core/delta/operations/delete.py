@@ -26,10 +26,10 @@ def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_he
     Returns None if there is no such row. Raises AppendOnlyTable, InvalidExpression and what reading and writing raise.
     """
     check_not_append_only(snapshot)
-    predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema)
+    predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
     if predicate is None or on_partitions_only(predicate, snapshot.metadata):
         return _delete_files(snapshot, predicate, where)
-    scan = plan_scan(snapshot, None, where)
+    scan = plan_scan(snapshot, None, predicate)
     writer = row_writer(snapshot.store, snapshot.metadata, snapshot.protocol, now)
     removes, done = rewrite(scan, writer, None, run)
     return row_operation("DELETE", where, scan, removes, done, "numDeletedRows")

@@ -153,9 +153,9 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
 
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
         alias = text.source if text.source in scope.names else None
-        return tuple(parse_clause(one, table, scope, alias, writer.rules.computed) for one in texts)
+        return tuple(parse_clause(one, table, scope, alias, writer.rules.computed, now) for one in texts)
 
-    on = parse_predicate(text.on, both, relations=True)
+    on = parse_predicate(text.on, both, relations=True, now=now)
     return MergePlan(
         snapshot,
         source,

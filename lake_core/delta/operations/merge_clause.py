@@ -52,11 +52,11 @@ class Clauses:
         return len(self.matched) == 1 and self.matched[0].kind == "delete" and self.matched[0].condition is None
 
 
-def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: str | None, generated: frozenset[str]) -> Clause:
+def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: str | None, generated: frozenset[str], now: int) -> Clause:
     """Parse a clause. `scope`: the relations that it may name. `source`: the alias of the source, for `*`; `generated`: the
-    columns that need no value. Raises InvalidMerge, SchemaMismatch, InvalidExpression.
+    columns that need no value; `now`: milliseconds. Raises InvalidMerge, SchemaMismatch, InvalidExpression.
     """
-    condition = None if text.condition is None else parse_predicate(text.condition, scope, relations=True)
+    condition = None if text.condition is None else parse_predicate(text.condition, scope, relations=True, now=now)
     if text.kind == "delete":
         return Clause("delete", condition)
     values = text.values
@@ -67,7 +67,7 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
         raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {values!r}')
     if text.kind == "insert" and any(len(resolve(name, table)[0]) > 1 for name in values):
         raise InvalidMerge("a merge inserts whole columns: name the column, and build its struct with named_struct(…)")
-    return Clause(text.kind, condition, parse_assignments(values, table, scope, relations=True))
+    return Clause(text.kind, condition, parse_assignments(values, table, scope, now, relations=True))
 
 
 def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]) -> dict[str, str]:

@@ -67,7 +67,7 @@ def optimize(
             raise SchemaMismatch(
                 f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is nothing to sort"
             )
-    files = _chosen(snapshot, where)
+    files = _chosen(snapshot, where, now)
     groups = _by_partition(files, snapshot)
     bins = [group for group in groups if len(group) > 1 or curve] if curve else _bins(files, groups, target)
     if not bins:
@@ -117,9 +117,9 @@ def _target_size(snapshot: Snapshot, wanted: int | None) -> int:
     return int(number) * _UNITS[unit]
 
 
-def _chosen(snapshot: Snapshot, where: str | None) -> pa.Table:
+def _chosen(snapshot: Snapshot, where: str | None, now: int) -> pa.Table:
     fields = ["size", "stats"] if snapshot.has_deletion_vectors() else ["size"]
-    predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema)
+    predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
     if predicate is not None and not on_partitions_only(predicate, snapshot.metadata):
         known = ", ".join(snapshot.partition_columns) or "none"
         raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {known})")

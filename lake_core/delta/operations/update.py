@@ -11,6 +11,7 @@ from lake_core.delta.row_writer import row_writer
 from lake_core.delta.scan import plan_scan
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
+from lake_core.expression import parse_predicate
 
 
 def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, now: int, run: Runner = run_here) -> Operation | None:
@@ -21,8 +22,8 @@ def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, no
     """
     check_not_append_only(snapshot)
     schema = snapshot.metadata.arrow_schema
-    assignments = parse_assignments(changes, schema, schema)
-    scan = plan_scan(snapshot, None, "TRUE" if where is None else where)
+    assignments = parse_assignments(changes, schema, schema, now)
+    scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
     assert scan.predicate is not None
     writer = row_writer(snapshot.store, snapshot.metadata, snapshot.protocol, now)
     removes, done = rewrite(scan, writer, assignments, run)

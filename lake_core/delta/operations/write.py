@@ -85,7 +85,7 @@ class Write:
     def _scan(self) -> Scan:
         assert self.writer.scope is not None
         # The rows that are there lack the columns that this write adds: they are null in them.
-        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, self.writer.scope.text)
+        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, self.writer.scope.predicate)
 
     def _files(self, predicate: Predicate | None = None) -> pa.Table:
         return files_of_partitions(self.snapshot, ["size"], predicate)
@@ -134,7 +134,7 @@ def plan_overwrite(
     parameters = _parameters("Overwrite", metadata)
     scope = None
     if where is not None:
-        scope = Scope(where, parse_predicate(where, metadata.arrow_schema))
+        scope = Scope(where, parse_predicate(where, metadata.arrow_schema, now=now))
         parameters["predicate"] = where
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"

@@ -1,0 +1,43 @@
+"""Functions that make structs and arrays, and look into arrays and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.expression.arrays import array, booleans, null_unless, true, valid, values
+from lake_core.expression.expression import Call
+from lake_core.expression.numeric import compare
+
+
+def make_struct(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    return pa.StructArray.from_arrays(list(arguments), fields=list(call.type))
+
+
+def make_array(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    rows, width = len(arguments[0]), len(arguments)
+    order = np.arange(rows * width).reshape(width, rows).T.ravel()  # row by row, not argument by argument
+    elements = pa.concat_arrays(list(arguments)).take(array(order, pa.int64()))
+    return pa.ListArray.from_arrays(array(np.arange(rows + 1) * width, pa.int32()), elements, type=call.type)
+
+
+def size(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Null for null, as in ANSI mode."""
+    (lists,) = arguments
+    return null_unless(array(np.diff(values(lists.offsets)), pa.int32()), valid(lists))
+
+
+def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+    """Unknown where it is not among the elements, and one of them is null."""
+    lists, wanted = arguments
+    lengths = np.where(valid(lists), np.diff(values(lists.offsets)), 0)
+    owners = np.repeat(np.arange(len(lists)), lengths)
+    elements = lists.flatten()
+    equal = compare(Call("=", (), pa.bool_()), (elements, wanted.take(array(owners, pa.int64()))))
+    found, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
+    found[owners[true(pc.fill_null(equal, False))]] = True
+    unknown[owners[~valid(elements)]] = True
+    return null_unless(booleans(found), valid(lists) & valid(wanted) & (found | ~unknown))
