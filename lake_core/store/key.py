@@ -15,6 +15,8 @@ TEMPORARY_PREFIX = ".lake-tmp-"
 """Components that start with this are half-written files of a backend: never listed, never a key."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f\u0080-\u009f\u2028\u2029]")
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_=%-][A-Za-z0-9_=%.-]{0,254}/)*[A-Za-z0-9_=%-][A-Za-z0-9_=%.-]{0,254}")
+"""Most keys: what is checked below is seen at one look."""
 _MAX_COMPONENT = 255
 _MAX_KEY = 1024
 
@@ -43,6 +45,8 @@ def check_start_after(start_after: str) -> str:
 
 def is_key(name: str) -> bool:
     """Whether a name found in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
+    if len(name) <= _MAX_KEY and _PLAIN.fullmatch(name):
+        return True
     try:
         check_key(name)
     except InvalidKey:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from lake_core.errors import (
     AccessDenied,
@@ -26,6 +26,7 @@ from lake_core.errors import (
 from lake_core.store.key import TEMPORARY_PREFIX, is_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore, contiguous
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -115,12 +116,8 @@ class LocalStore(ObjectStore):
                 # It may lead nowhere, or outside.
                 with suppress(NotFound, InvalidKey):
                     yield self._head(name)
-            else:
-                # It may have been deleted since the folder was read.
-                with _translated(name, reading=True), suppress(FileNotFoundError):
-                    found = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(found.st_mode):
-                        yield _meta(name, found)
+            elif (found := _stat(name, entry)) is not None and stat.S_ISREG(found.st_mode):
+                yield _meta(name, found)
 
     def _list_folders(self, prefix: str) -> list[str]:
         return [
@@ -347,10 +344,20 @@ def _etag(found: os.stat_result) -> str:
     return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
 
 
+def _stat(key: str, entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Of a file that was found in a folder; None if it has been deleted since. No context managers: there may be millions."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with _translated(key, reading=True):
+            raise
+    return None
+
+
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:
-    seconds, nanoseconds = divmod(found.st_mtime_ns, 1_000_000_000)
-    modified = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1_000)
-    return ObjectMeta(key, found.st_size, _etag(found), modified)
+    return ObjectMeta(key, found.st_size, _etag(found), _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1_000))
 
 
 def _check_match(key: str, etag: str | None, if_match: str) -> None:

@@ -9,6 +9,7 @@ Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import re
 import time
@@ -39,8 +40,8 @@ from lake_core.store import ObjectStore
 _TIME_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
 _DELETE_AT_ONCE = 1000
+_LISTED_AT_ONCE = 1 << 13
 _DAY = 86_400
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,46 +180,65 @@ def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None
 
 def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Keys so that those are equal which a store takes for the same."""
-    return pc.utf8_normalize(keys, form="NFC")
+    return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 
 def _flags(answer: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    return booleans(answer)
+    return booleans(answer.combine_chunks() if isinstance(answer, pa.ChunkedArray) else answer)
 
 
 def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
     # Listed before the log is looked at: what is committed in between is then known to be needed.
-    found, inner = [], set()
-    for meta in snapshot.store.list():
-        if f"/{LOG_FOLDER}/" in meta.key:
-            inner.add(meta.key.split(f"/{LOG_FOLDER}/")[0] + "/")
-        elif not _is_hidden(meta.key):
-            found.append(meta)
-    # A folder with a log of its own is another table.
-    others = tuple(inner)
-    listed = [(meta.key, meta.size, _age(meta.key, meta.last_modified)) for meta in found if not meta.key.startswith(others)]
+    listed = _listed(snapshot.store)
     snapshot = snapshot.refreshed()
-    keys = pa.array([key for key, _, _ in listed], pa.string())
-    size = np.array([size for _, size, _ in listed], dtype=np.int64)
-    last = np.array([last for _, _, last in listed], dtype=np.int64)
-    if not len(keys):
-        return keys, 0
+    if not len(listed):
+        return pa.array([], pa.string()), 0
     tombstones = snapshot.tombstones()
     expired = tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+    listed = listed.filter(mask(~_needed(snapshot, cutoff, by_commits=by_commits).contains(listed["key"])))
+    keys = listed["key"].combine_chunks()
     known = _flags(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
-    gone = ~_needed(snapshot, cutoff, by_commits=by_commits).contains(keys) & (known | (last <= cutoff))
-    return keys.filter(mask(gone)), int(size[gone].sum())
+    young = np.fromiter((_named_time(key) > cutoff for key in keys.to_pylist()), dtype=bool, count=len(keys))
+    young |= _flags(pc.greater(listed["put"], cutoff))
+    gone = mask(known | ~young)
+    return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0
 
 
-def _age(key: str, put: dt.datetime) -> int:
-    """When a file was last touched, in milliseconds since the epoch: by the store, or by the time in its name if that is later."""
+_LISTED = pa.schema([("key", pa.string()), ("size", pa.int64()), ("put", pa.int64())])
+
+
+def _listed(store: ObjectStore) -> pa.Table:
+    """What may be the table's data: keys, sizes in bytes, and when the store got them, in milliseconds since the epoch."""
+    batches, inner = [], set()
+    listing = store.list()
+    while metas := list(itertools.islice(listing, _LISTED_AT_ONCE)):
+        inner |= {meta.key.split(f"/{LOG_FOLDER}/")[0] + "/" for meta in metas if f"/{LOG_FOLDER}/" in meta.key}
+        metas = [meta for meta in metas if not _is_hidden(meta.key)]
+        columns = (
+            [meta.key for meta in metas],
+            [meta.size for meta in metas],
+            [int(meta.last_modified.timestamp() * 1000) for meta in metas],
+        )
+        batches.append(
+            pa.record_batch([pa.array(column, child.type) for column, child in zip(columns, _LISTED, strict=True)], schema=_LISTED)
+        )
+    listed = pa.Table.from_batches(batches, _LISTED)
+    # A folder with a log of its own is another table.
+    for folder in inner:
+        listed = listed.filter(pc.invert(pc.starts_with(listed["key"], folder)))
+    return listed
+
+
+def _named_time(key: str) -> int:
+    """The time in a file's name, in milliseconds since the epoch; 0 where there is none."""
     named = _TIME_UUID.search(key.rsplit("/", 1)[-1])
-    found = int(put.timestamp() * 1000)
-    return found if named is None else max(found, uuid.UUID(named[0]).int >> 80)
+    return 0 if named is None else uuid.UUID(named[0]).int >> 80
 
 
 def _is_hidden(key: str) -> bool:
     """Whether a key is none of the table's data: the log, and what other tools keep under names of `_` and `.`."""
+    if key[0] not in "_." and "/_" not in key and "/." not in key:
+        return False
     if key.startswith(CHANGES_FOLDER):
         key = key[len(CHANGES_FOLDER) :]
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.split("/"))
@@ -245,7 +265,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
     paths = pa.chunked_array([chunk for one in removed for chunk in one.chunks] + [pa.array(changes, pa.string())], pa.string())
     # What the log calls a data file may be a part of the log: to vacuum that would be the end of the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
-    young = np.array([_age(key, _EPOCH) > cutoff for key in keys.to_pylist()], dtype=bool)
+    young = np.array([_named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)
     needed = _needed(snapshot.refreshed(), cutoff, by_commits=by_commits)
     return keys.filter(mask(~needed.contains(keys) & ~young)), last
 
