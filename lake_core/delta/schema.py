@@ -301,10 +301,16 @@ def _metadata_from_arrow(raw: Mapping[bytes, bytes], path: str) -> dict[str, Any
     return metadata
 
 
+_PATH_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_QUOTED_PATH = re.compile(rf"(?:{_PATH_PART.pattern})(?:\.(?:{_PATH_PART.pattern}))*")
+
+
 def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:
-    """A column by its name, ignoring case, or a field inside it by dots; as (names, type). Raises SchemaMismatch."""
+    """A column by its name, ignoring case, or a field inside it by dots; as (names, type). Backticks are as in SQL. Raises
+    SchemaMismatch.
+    """
     if isinstance(name, str):
-        parts = [name] if any(child.name.lower() == name.lower() for child in schema) else name.split(".")
+        parts = [name] if any(child.name.lower() == name.lower() for child in schema) else _parts(name)
         path: list[str] = []
         fields, kind = list(schema), None
         for part in parts:
@@ -317,6 +323,12 @@ def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]
         else:
             return tuple(path), kind
     raise SchemaMismatch(f"no column {name!r} in the table; there are {', '.join(schema.names)}")
+
+
+def _parts(name: str) -> list[str]:
+    if not _QUOTED_PATH.fullmatch(name):
+        return name.split(".")
+    return [quoted.replace("``", "`") or plain for quoted, plain in _PATH_PART.findall(name)]
 
 
 def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:

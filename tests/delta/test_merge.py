@@ -523,3 +523,23 @@ def test_null_safe_keys_find_files_of_nulls_alone(store: MemoryStore) -> None:
     done = table.merge(source, "t.p <=> s.p AND t.id <=> s.id").when_matched_delete().execute()
     assert done.metrics["numTargetRowsDeleted"] == 2
     assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
+
+
+def test_targets_as_sql_names_them(table: DeltaTable) -> None:
+    """By the table's alias, and in backticks."""
+    source = pa.table({"id": [7], "v": [70.0]})
+    merge = table.merge(source, "t.id = s.id").when_matched_update({"t.v": "s.v", "`P`": "'p1'"})
+    merge.execute()
+    assert table.to_arrow(where="v = 70")["id"].to_pylist() == [7]
+    merge = table.merge(source, "old.id = new.id", alias=("old", "new"))
+    merge.when_not_matched_by_source_update({"Old.`v`": "old.v + 1000"}).execute()
+    assert table.to_arrow(where="v > 999").num_rows == 17
+    for twice in ({"t.v": "1", "v": "2"}, {"t.v": "1", "`V`": "2"}):
+        with pytest.raises(SchemaMismatch, match="twice"):
+            table.merge(source, "t.id = s.id").when_matched_update(twice).execute()
+    with pytest.raises(SchemaMismatch, match=r"no column 's\.v'"):
+        table.merge(source, "t.id = s.id").when_matched_update({"s.v": "1"}).execute()
+    odd = DeltaTable.create(MemoryStore(), pa.schema([("t", pa.struct([("v", pa.int64())])), ("a.b", pa.struct([("c`d", pa.int64())]))]))
+    odd.append(pa.table({"t": [{"v": 1}], "a.b": [{"c`d": 1}]}))
+    odd.merge(pa.table({"v": [1]}), "t.t.v = s.v").when_matched_update({"t.v": "5", "`a.b`.`c``d`": "6"}).execute()
+    assert odd.to_arrow().to_pylist() == [{"t": {"v": 5}, "a.b": {"c`d": 6}}]

@@ -21,7 +21,17 @@ from lake_core.delta.data_file import AddFile, change_rows
 from lake_core.delta.errors import InvalidMerge, MultipleSourceRows, SchemaMismatch
 from lake_core.delta.features import upgraded_for
 from lake_core.delta.numpy_arrays import mask
-from lake_core.delta.operations.merge_clause import Clause, Clauses, ClauseText, Values, check_clauses, first_true, parse_clause, relation
+from lake_core.delta.operations.merge_clause import (
+    Clause,
+    Clauses,
+    ClauseText,
+    Values,
+    check_clauses,
+    first_true,
+    parse_clause,
+    relation,
+    with_plain_targets,
+)
 from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
@@ -153,7 +163,8 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
 
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
         alias = text.source if text.source in scope.names else None
-        return tuple(parse_clause(one, table, scope, alias, writer.rules.computed, now) for one in texts)
+        plain = [with_plain_targets(one, text.target, table) for one in texts]
+        return tuple(parse_clause(one, table, scope, alias, writer.rules.computed, now) for one in plain)
 
     on = parse_predicate(text.on, both, relations=True, now=now)
     return MergePlan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -68,6 +68,17 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
     if text.kind == "insert" and any(len(resolve(name, table)[0]) > 1 for name in values):
         raise InvalidMerge("a merge inserts whole columns: name the column, and build its struct with named_struct(…)")
     return Clause(text.kind, condition, parse_assignments(values, table, scope, now, relations=True))
+
+
+def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> ClauseText:
+    """The clause with `column` where it says `alias.column`, as it may in SQL, unless the table has a column of the alias's name."""
+    prefix = f"{alias}.".lower()
+    if not isinstance(text.values, Mapping) or alias.lower() in (name.lower() for name in table.names):
+        return text
+    plain = {name[len(prefix) :] if str(name).lower().startswith(prefix) else name: sql for name, sql in text.values.items()}
+    if len(plain) < len(text.values):
+        raise SchemaMismatch(f"a column is assigned twice: {', '.join(text.values)}")
+    return replace(text, values=plain)
 
 
 def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]) -> dict[str, str]:
