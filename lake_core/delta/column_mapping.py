@@ -48,7 +48,8 @@ class ColumnMapping:
 
     def physical_schema(self, names: list[str]) -> StructType:
         """The columns of these names, in physical names at every level."""
-        fields = tuple(self.schema.field(name) for name in names)
+        by_name = {child.name: child for child in self.schema.fields}
+        fields = tuple(by_name[name] for name in names)
         return StructType(fields if self.mode == "none" else tuple(self._field(child) for child in fields))
 
     def names_by_id(self) -> dict[int, str]:

@@ -34,6 +34,10 @@ _BATCH = 1 << 17
 
 def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
     """The expression's value for every row. Raises EvaluationFailed where Spark's ANSI mode fails a row."""
+    if isinstance(expression, Column):
+        return pa.chunked_array(
+            [_column(chunk, expression.path[1:], expression.type) for chunk in rows.column(expression.path[0]).chunks], expression.type
+        )
     names = sorted({column.path[0] for column in expression_columns(expression)})
     chunks = []
     if names:

@@ -32,12 +32,15 @@ def parse_assignments(
     if not isinstance(changes, Mapping) or not changes:
         raise SchemaMismatch('assignments are a mapping from column to SQL, such as {"price": "price * 2"}, with one entry at least')
     found: list[Assignment] = []
+    assigned: set[tuple[str, ...]] = set()
+    above: set[tuple[str, ...]] = set()
     for name, text in changes.items():
         target, kind = resolve(name, table)
-        for other in found:
-            shorter = min(len(target), len(other.target))
-            if target[:shorter] == other.target[:shorter]:
-                raise SchemaMismatch(f"column {'.'.join(target)!r} is assigned twice")
+        prefixes = {target[:length] for length in range(1, len(target) + 1)}
+        if target in above or prefixes & assigned:
+            raise SchemaMismatch(f"column {'.'.join(target)!r} is assigned twice")
+        assigned.add(target)
+        above |= prefixes
         expression = parse_expression(text, scope, relations=relations, now=now)
         check_assigned(expression.type, kind, ".".join(target))
         found.append(Assignment(target, expression))
@@ -62,13 +65,11 @@ def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | 
     Raises EvaluationFailed.
     """
     values = [evaluate(one.expression, rows if scope is None else scope) for one in assignments]
-    result = rows
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
     for one, value in zip(assignments, values, strict=True):
-        index = result.schema.get_field_index(one.target[0])
-        own = result.schema.field(index)
-        column = _assigned(result.column(index), own.type, one.target[1:], value)
-        result = result.set_column(index, own, column)
-    return result
+        name = one.target[0]
+        columns[name] = _assigned(columns[name], columns[name].type, one.target[1:], value)
+    return pa.Table.from_arrays(list(columns.values()), schema=rows.schema)
 
 
 def _assigned(column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], value: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.delta.errors import InvalidMerge, SchemaMismatch
-from lake_core.delta.operations.assignment import Assignment, parse_assignments
-from lake_core.delta.schema import resolve
-from lake_core.expression import Predicate, parse_predicate, quote_identifier, truth
+from lake_core.delta.operations.assignment import Assignment, check_assigned, parse_assignments
+from lake_core.expression import Column, Predicate, parse_predicate, truth
 
 Kind: TypeAlias = Literal["update", "delete", "insert"]
 Values: TypeAlias = "Mapping[str, str] | Literal['*']"
@@ -59,15 +58,15 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
     condition = None if text.condition is None else parse_predicate(text.condition, scope, relations=True, now=now)
     if text.kind == "delete":
         return Clause("delete", condition)
-    values = text.values
-    if values == "*":
+    if text.values == "*":
         assert source is not None
-        values = _all_columns(table, scope.field(source).type, source, generated)
-    if not isinstance(values, Mapping):
-        raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {values!r}')
-    if text.kind == "insert" and any(len(resolve(name, table)[0]) > 1 for name in values):
+        return Clause(text.kind, condition, _all_columns(table, scope.field(source).type, source, generated))
+    if not isinstance(text.values, Mapping):
+        raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {text.values!r}')
+    assignments = parse_assignments(text.values, table, scope, now, relations=True)
+    if text.kind == "insert" and any(len(one.target) > 1 for one in assignments):
         raise InvalidMerge("a merge inserts whole columns: name the column, and build its struct with named_struct(…)")
-    return Clause(text.kind, condition, parse_assignments(values, table, scope, now, relations=True))
+    return Clause(text.kind, condition, assignments)
 
 
 def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> ClauseText:
@@ -81,14 +80,20 @@ def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> Clause
     return replace(text, values=plain)
 
 
-def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]) -> dict[str, str]:
-    by_name = {child.name.lower(): child.name for child in source}
+def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated: frozenset[str]) -> tuple[Assignment, ...]:
+    by_name = {child.name.lower(): child for child in source}
     missing = [name for name in table.names if name.lower() not in by_name and name not in generated]
     if missing:
         raise InvalidMerge(
             f'the source has no column {missing[0]!r}, which "*" needs. Give the columns one by one, or add it to the source'
         )
-    return {name: f"{quote_identifier(alias)}.{quote_identifier(by_name[name.lower()])}" for name in table.names if name.lower() in by_name}
+    assignments = []
+    for child in table:
+        given = by_name.get(child.name.lower())
+        if given is not None:
+            check_assigned(given.type, child.type, child.name)
+            assignments.append(Assignment((child.name,), Column((alias, given.name), given.type)))
+    return tuple(assignments)
 
 
 def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseText], by_source: Sequence[ClauseText]) -> None:
