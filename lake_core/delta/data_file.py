@@ -259,12 +259,16 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
         code, size = code * len(texts) + indices, size * len(texts)
         columns.append((indices, texts))
     # Few distinct numbers in a narrow type are sorted by their digits.
-    order = np.argsort(code.astype(np.uint16) if size <= 1 << 16 else code, kind="stable")
-    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    code = code.astype(np.uint16) if size <= 1 << 16 else code
+    order = np.argsort(code, kind="stable")
+    ordered = code[order]
+    starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)]
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
-        first = int(order[start])
+        first, last = int(order[start]), int(order[stop - 1])
         values = tuple(texts[indices[first]] for indices, texts in columns)
-        yield values, data if stop - start == data.num_rows else data.take(pa.array(order[start:stop]))
+        # Rows that stand together need no copy; few of them would hold all the others in memory.
+        whole = last - first == stop - start - 1 and 2 * (stop - start) >= data.num_rows
+        yield values, data.slice(first, stop - start) if whole else data.take(pa.array(order[start:stop]))
 
 
 def _codes(values: pa.Array) -> tuple[npt.NDArray[np.int64], list[str | None]]:
