@@ -21,7 +21,9 @@ _Plain = TypeVar("_Plain", str, int)
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NO_COLUMNS = '{"type":"struct","fields":[]}'
-_NEWEST_READER = 3
+
+NEWEST_READER = 3
+"""The last reader version whose rules are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Protocol:
         if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
             raise MalformedProtocol("the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number")
         reader_features, writer_features = _features(body, "readerFeatures"), _features(body, "writerFeatures")
-        if reader <= _NEWEST_READER:  # a later one is refused by its number, and may list features by other rules
+        if reader <= NEWEST_READER:  # a later one is refused by its number, and may list features by other rules
             _check_lists(reader, writer, reader_features, writer_features)
         return cls(
             reader,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import ConstraintViolation, CorruptDataFile, SchemaMismatch
-from lake_core.delta.schema import DataType, PrimitiveType, arrow_type, schema_from_arrow, type_from_arrow, zoneless
+from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_from_arrow, type_from_arrow, zoneless
 
 
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
@@ -113,7 +113,7 @@ def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
         _check_type(data.item_type, table.item_type, f"{path}.value")
     elif pa.types.is_list(table) and hasattr(data, "value_field"):
         _check_type(data.value_type, table.value_type, f"{path}.element")
-    elif pa.types.is_timestamp(data) and data.tz is None and table != arrow_type(PrimitiveType("timestamp_ntz")):
+    elif is_zoneless(data) and not is_zoneless(table):
         raise zoneless(path)
     elif not pa.types.is_null(data) and not _widens(data, table, path):
         raise SchemaMismatch(f"column {path!r} is {data} in the data and {table} in the table. Cast it to {table} before writing")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lake_core.delta.action import Metadata, Protocol
+from lake_core.delta.action import NEWEST_READER, Metadata, Protocol
 from lake_core.delta.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
 from lake_core.delta.schema import PrimitiveType, leaf_types, walk, zoneless
 
@@ -144,9 +144,9 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 def check_protocol(protocol: Protocol) -> None:
     """`check_readable` by the protocol alone."""
-    if protocol.min_reader_version > 3:
+    if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
-            f"the table needs reader version {protocol.min_reader_version}; version 3 is the newest known. Upgrade lake-orch",
+            f"the table needs reader version {protocol.min_reader_version}; version {NEWEST_READER} is the newest known. Upgrade lake-orch",
             feature=f"readerVersion={protocol.min_reader_version}",
         )
     for feature in sorted(protocol.reader_features or ()):

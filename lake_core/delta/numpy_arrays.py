@@ -38,9 +38,10 @@ def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return whole[array.offset : array.offset + len(array)].astype(np.int64, copy=False)
 
 
-def booleans(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    """The values of a boolean array that has no nulls."""
-    if not len(values):
+def booleans(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """The values of a boolean column that has no nulls."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if not len(array):
         return np.empty(0, dtype=np.bool_)
-    bits = np.unpackbits(np.frombuffer(values.buffers()[1], dtype=np.uint8), bitorder="little")
-    return bits[values.offset : values.offset + len(values)].astype(np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], dtype=np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(np.bool_)

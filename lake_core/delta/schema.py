@@ -353,11 +353,16 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
             raise UnsupportedType(f"column {path!r}: {data_type} has a scale outside 0..precision; cast it")
         return PrimitiveType(f"decimal({data_type.precision},{data_type.scale})")
     if types.is_timestamp(data_type):
-        return PrimitiveType("timestamp_ntz" if data_type.tz is None else "timestamp")
+        return PrimitiveType("timestamp_ntz" if is_zoneless(data_type) else "timestamp")
     for name, test in _LEAF_OF_ARROW:
         if test(data_type):
             return PrimitiveType(name)
     raise UnsupportedType(f"column {path!r}: Arrow type {data_type} has no Delta type; cast it before writing")
+
+
+def is_zoneless(kind: pa.DataType) -> bool:
+    """Whether these are timestamps without a time zone."""
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def zoneless(path: str) -> UnsupportedType:

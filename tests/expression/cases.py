@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
@@ -718,3 +719,10 @@ i + INTERVAL 1 DAY
 i IN (1, i / 0)
 """.strip().splitlines()
 """Expressions that fail for a row of ROWS, here and in Spark."""
+
+
+def plain(found: pa.ChunkedArray) -> list[Any]:
+    """Python has no dates before the year 1 or after 9999."""
+    stored = pa.int32() if pa.types.is_date(found.type) else pa.int64() if pa.types.is_timestamp(found.type) else found.type
+    told: list[Any] = found.cast(stored).to_pylist()
+    return told

@@ -33,19 +33,12 @@ from lake_core.expression import (
 from lake_core.expression.expression import Expression, operands
 from lake_core.expression.functions import ALIASES, FUNCTIONS
 from lake_core.expression.implementations import IMPLEMENTATIONS
-from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA
+from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA, plain
 
 
 def value(text: str, rows: pa.Table = ROWS) -> list[object]:
     found: list[object] = evaluate(parse_expression(text, rows.schema), rows).to_pylist()
     return found
-
-
-def plain(found: pa.ChunkedArray) -> list[object]:
-    """Python has no dates before the year 1 or after 9999."""
-    stored = pa.int32() if pa.types.is_date(found.type) else pa.int64() if pa.types.is_timestamp(found.type) else found.type
-    told: list[object] = found.cast(stored).to_pylist()
-    return told
 
 
 def test_every_implementation_is_reached_by_the_cases() -> None:

@@ -22,8 +22,8 @@ from lake_core.expression import EvaluationFailed, InvalidExpression, evaluate, 
 from lake_core.spark import read_delta
 from lake_core.spark.executor import batch_function, by_value, lake_error
 from lake_core.spark.predicate import filtered
-from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA
-from tests.spark.test_predicates import settings
+from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA, plain
+from tests.spark.settings import settings
 
 ANSI = {
     "spark.sql.ansi.enabled": "true",
@@ -48,16 +48,6 @@ def spark_values(frame: DataFrame, expressions: list[str]) -> pa.Table:
     """One column an expression; the rows in order."""
     selected = frame.selectExpr("id", *(f"({text}) AS v{number}" for number, text in enumerate(expressions)))
     return selected.toArrow().sort_by("id").drop_columns(["id"])
-
-
-def plain(found: pa.ChunkedArray) -> list[Any]:
-    """Python has no dates before the year 1 or after 9999."""
-    if pa.types.is_date(found.type):
-        found = found.cast(pa.int32())
-    elif pa.types.is_timestamp(found.type):
-        found = found.cast(pa.int64())
-    values: list[Any] = found.to_pylist()
-    return values
 
 
 def same(a: Any, b: Any) -> bool:

@@ -22,6 +22,7 @@ from lake_core.delta.errors import ConstraintViolation, InvalidMerge, MultipleSo
 from lake_core.delta.operations.merge import Merge
 from lake_core.spark import convert_delta, delete_delta, merge_delta, optimize_delta, read_delta, update_delta, write_delta
 from tests.delta.tables import SCHEMA, ids, rows
+from tests.spark.settings import settings
 
 TABLES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -135,17 +136,13 @@ def test_clock_times_stay_what_they_are(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(UnsupportedType, match="no time zone"):
         write_delta(spark.sql(query.format(0, 4)), str(tmp_path / "plain"))
     table = DeltaTable.create(tmp_path / "t", wanted, partition_by=["p"], properties={"delta.feature.timestampNtz": "supported"})
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
-    try:
+    with settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
         write_delta(spark.sql(query.format(0, 4)), table)
         source = spark.sql(query.format(2, 6).replace("p from", "p, timestamp_ntz'2024-11-03 01:30:00' w from"))
         merge = merge_delta(source, table, "t.id = s.id and t.at = s.at").with_schema_evolution()
         merge.when_matched_update("*").when_not_matched_insert("*").execute()
         update_delta(spark, table, {"at": "w"}, "w = TIMESTAMP_NTZ '2024-11-03 01:30:00' and id < 4")
         found = [tuple(row) for row in read_delta(spark, table, where="at IS NOT NULL").select("id", "at", "w").orderBy("id").collect()]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone)
     spring, autumn = dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30)
     assert found == [(n, spring, None) for n in (0, 1)] + [(n, autumn, autumn) for n in (2, 3)] + [(n, spring, autumn) for n in (4, 5)]
 

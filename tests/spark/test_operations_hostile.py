@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from lake_core.spark import (
 )
 from lake_core.spark import merge as spark_merge
 from lake_core.spark import write as spark_write
+from tests.spark.settings import settings
 
 EVERY_TYPE = """
     id, timestamp_seconds(1600000000 + id * 3600) ts, DATE '1500-01-01' + int(id) d, cast(id / 3 as decimal(38, 10)) n,
@@ -39,33 +39,20 @@ EVERY_TYPE = """
 """
 
 
-@contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            assert old is not None
-            spark.conf.set(key, old)
-
-
 def _rows(table: pa.Table) -> list[str]:
     return sorted(str(sorted(row.items())) for row in table.to_pylist())
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "conf",
     [
         {"spark.sql.session.timeZone": "America/New_York", "spark.sql.execution.arrow.maxRecordsPerBatch": "2"},
         {"spark.sql.execution.arrow.useLargeVarTypes": "true", "spark.sql.adaptive.enabled": "false"},
         {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false", "spark.sql.autoBroadcastJoinThreshold": "-1"},
     ],
 )
-def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path, settings: dict[str, str]) -> None:
-    with _settings(spark, settings):
+def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path, conf: dict[str, str]) -> None:
+    with settings(spark, conf):
         source = spark.sql(f"select {EVERY_TYPE} from range(4, 10)")
         old = spark.sql(f"select {EVERY_TYPE} from range(6)").toArrow()
         here, there = (DeltaTable.create(str(tmp_path / name), source.toArrow().schema) for name in ("here", "there"))
@@ -98,7 +85,7 @@ def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(spark: Spa
 
 
 def test_convert_takes_old_timestamps_at_any_depth(spark: SparkSession, tmp_path: Path) -> None:
-    with _settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+    with settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
         t = "timestamp_seconds(id)"
         frame = spark.sql(f"select id, {t} t, struct({t} x) st, array(struct({t} y)) a, map('k', {t}) m from range(5)")
         frame.write.parquet(str(tmp_path / "files"))
@@ -126,7 +113,7 @@ def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Cal
                 del sys.modules[name]
             sys.modules.update(found)
 
-        def run_batches(batches):  # type: ignore[no-untyped-def]
+        def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             found = hide()
             try:
                 yield from inner(batches)
@@ -156,7 +143,7 @@ def test_executors_need_no_package(
     monkeypatch.setattr(spark_merge, "table_function", _without_the_package(executor.table_function))
     flag = str(tmp_path / "killed")
 
-    def die_once(batches):  # type: ignore[no-untyped-def]
+    def die_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if not os.path.exists(flag):
                 open(flag, "w").close()

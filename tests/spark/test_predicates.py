@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from lake_core.expression import parse_predicate
 from lake_core.spark import read_delta, write_delta
 from lake_core.spark.predicate import to_column
 from tests.expression.test_predicates import PREDICATES, ROWS, SCHEMA
+from tests.spark.settings import settings
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +26,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
     table = DeltaTable.create(tmp_path_factory.mktemp("predicates"), SCHEMA)
     table.append(ROWS)
     return table
-
-
-@contextmanager
-def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    before = {key: spark.conf.get(key) for key in conf}
-    try:
-        for key, value in conf.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            spark.conf.set(key, old or "")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake_core.expression import EvaluationFailed, InvalidExpression, evaluate, parse_expression
 from tests.expression.cases import ROWS, SCHEMA
+from tests.spark.settings import settings
 from tests.spark.test_expressions import ANSI, differences, spark_values, typed_frame
-from tests.spark.test_predicates import settings
 
 Texts = st.SearchStrategy[str]
 

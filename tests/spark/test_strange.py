@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +15,9 @@ from lake_core.delta.errors import InvalidTransaction
 from lake_core.expression import InvalidExpression
 from lake_core.spark import SparkJobFailed, read_delta, write_delta
 from tests.delta.tables import SCHEMA, rows
+from tests.spark.settings import settings
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "delta"
-
-
-@contextmanager
-def _conf(spark: SparkSession, **settings: str) -> Iterator[None]:
-    names = {name.replace("__", "."): value for name, value in settings.items()}
-    before = {name: spark.conf.get(name) for name in names}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            assert value is not None
-            spark.conf.set(name, value)
 
 
 def _rows(table: pa.Table) -> list[str]:
@@ -71,7 +56,7 @@ def _rows(table: pa.Table) -> list[str]:
 )
 def test_tables_of_other_writers(cases: Path, spark: SparkSession, name: str) -> None:
     table = DeltaTable.open(str(CASES / name))
-    with _conf(spark, spark__sql__session__timeZone="America/New_York"):
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         assert _rows(read_delta(spark, table).toArrow()) == _rows(table.to_arrow())
 
 
@@ -83,7 +68,7 @@ def test_partition_values_that_calendars_and_zones_bend(spark: SparkSession, tmp
     data = [{"id": i, "t": instants[i % 3], "d": (instants[i % 3] or first).date(), "s": f"\u3000\u00a0{i % parts}"} for i in range(80)]
     table = DeltaTable.create(tmp_path, schema, partition_by=["t", "d", "s"])
     table.append(pa.Table.from_pylist(data, schema=schema))
-    with _conf(spark, spark__sql__session__timeZone="America/New_York"):
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         assert _rows(read_delta(spark, table).toArrow()) == _rows(table.to_arrow())
         assert read_delta(spark, table, where="t = TIMESTAMP '1500-01-01 01:02:03.000004'").count() == 27
         assert read_delta(spark, table, where="d < DATE '0001-01-04'").count() == 53
@@ -95,7 +80,7 @@ def test_a_lost_file_is_an_error_whatever_the_session_says(spark: SparkSession, 
     table.append(rows(1, 2))
     frame = read_delta(spark, table)
     path = tmp_path / table.files()["path"][0].as_py()
-    with _conf(spark, spark__sql__files__ignoreMissingFiles="true", spark__sql__files__ignoreCorruptFiles="true"):
+    with settings(spark, {"spark.sql.files.ignoreMissingFiles": "true", "spark.sql.files.ignoreCorruptFiles": "true"}):
         body = path.read_bytes()
         path.write_bytes(b"PAR1" + bytes(len(body) - 8) + b"PAR1")
         with pytest.raises(Exception, match=r"FAILED_READ_FILE|footer|parquet"):
@@ -110,7 +95,7 @@ def test_a_session_that_minds_case(spark: SparkSession, tmp_path: Path) -> None:
     table.append(pa.table({"Id": [1]}))
     log = tmp_path / "_delta_log" / f"{0:020d}.json"
     log.write_text(log.read_text().replace('\\"Id\\"', '\\"ID\\"'))
-    with _conf(spark, spark__sql__caseSensitive="true"):
+    with settings(spark, {"spark.sql.caseSensitive": "true"}):
         assert [row.ID for row in read_delta(spark, str(tmp_path)).collect()] == [1]
 
 

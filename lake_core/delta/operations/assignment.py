@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.delta.errors import SchemaMismatch
-from lake_core.delta.schema import resolve, zoneless
+from lake_core.delta.schema import is_zoneless, resolve, zoneless
 from lake_core.expression import Expression, check_assignable, evaluate, parse_expression, store_assign
 
 
@@ -55,7 +55,7 @@ def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
     if pa.types.is_nested(source):
         for index in range(source.num_fields):
             check_assigned(source.field(index).type, target.field(index).type, name)
-    elif pa.types.is_timestamp(source) and source.tz is None and pa.types.is_timestamp(target) and target.tz is not None:
+    elif is_zoneless(source) and pa.types.is_timestamp(target) and not is_zoneless(target):
         raise zoneless(name)
 
 

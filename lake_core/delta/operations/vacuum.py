@@ -131,7 +131,7 @@ class _Needed:
     """Of those that the log spells as lying elsewhere: it may be this very folder, by another name."""
 
     def contains(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        found = _flags(pc.is_in(_composed(keys), value_set=_composed(self.keys)))
+        found = booleans(pc.is_in(_composed(keys), value_set=_composed(self.keys)))
         if self.names:
             found |= np.array([key.rsplit("/", 1)[-1] in self.names for key in keys.to_pylist()], dtype=bool)
         return found
@@ -183,10 +183,6 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 
-def _flags(answer: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    return booleans(answer.combine_chunks() if isinstance(answer, pa.ChunkedArray) else answer)
-
-
 def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
     # Listed before the log is looked at: what is committed in between is then known to be needed.
     listed = _listed(snapshot.store)
@@ -197,9 +193,9 @@ def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.A
     expired = tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     listed = listed.filter(mask(~_needed(snapshot, cutoff, by_commits=by_commits).contains(listed["key"])))
     keys = listed["key"].combine_chunks()
-    known = _flags(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
+    known = booleans(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
     young = np.fromiter((_named_time(key) > cutoff for key in keys.to_pylist()), dtype=bool, count=len(keys))
-    young |= _flags(pc.greater(listed["put"], cutoff))
+    young |= booleans(pc.greater(listed["put"], cutoff))
     gone = mask(known | ~young)
     return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0
 
