@@ -1,0 +1,209 @@
+"""Appending: one entry, put where nothing stands, settled when the answer is lost, planned anew when another came first.
+
+Section Journal Concurrency Control of zed-lake-format, but never at HEAD + 2 unread: gaps would hide entries that were acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from lake_core.errors import AlreadyExists, InvalidKey, NotFound, StoreError, StoreUnavailable
+from lake_core.journal.entry import Action, Add, Delete, Entry, Update
+from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout, CorruptEntry, EntryTooLarge, InvalidAction, JournalDamaged
+from lake_core.journal.pacing import Moment, Pacing
+from lake_core.journal.reader import Reader
+from lake_core.journal.state import State
+
+Plan = Callable[[State], Sequence[Action]]
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An entry that stands and counts."""
+
+    entry: Entry
+    state: State
+    """The state with it."""
+    started: Moment
+    """Before it was put."""
+
+
+@dataclass(slots=True)
+class Append:
+    """One append on its way."""
+
+    reader: Reader
+    pacing: Pacing
+    writer: str
+    end: float
+    """When to give up, by the pacing's monotonic clock."""
+    put_seconds: float = 0.0
+    """How long a put takes, roughly."""
+
+    def run(self, plan: Plan, known: State | None, refresh: Callable[[], State], forget: Callable[[], None]) -> Appended | None:
+        """Append what the plan makes of the newest state; None if that is nothing.
+
+        `known`: a state to begin with, which saves reading the journal: if the put at the next number works, it was the newest.
+        `refresh` reads the newest state, `forget` makes it start from nothing.
+        """
+        fresh = known is None
+        state = self._newest(refresh) if known is None else known
+        lost = 0
+        while True:
+            refusal: Exception | None = None
+            actions: tuple[Action, ...] = ()
+            try:
+                actions = _planned(plan, state)
+            except Exception as error:
+                refusal = error
+            if not actions:
+                # Only the newest state may refuse.
+                if not fresh:
+                    fresh, newest = True, self._newest(refresh)
+                    if newest.number != state.number:
+                        state = newest
+                        continue
+                if refusal is not None:
+                    raise refusal
+                return None
+            entry = Entry(state.number + 1, self._time_after(state), self.writer, actions)
+            data, entry = self._encode(entry)
+            started = self.pacing.moment()
+            if self._place(entry, data):
+                if self._counts(entry, started):
+                    return Appended(entry, state.advanced([entry]), started)
+                forget()
+            lost += 1
+            if self.pacing.monotonic() >= self.end:
+                raise AppendTimeout(
+                    f"{self.reader.entry_key(entry.number)} was taken by another writer, as were the {lost - 1} before it. "
+                    f"Nothing was written: try again, or let fewer writers append to this journal"
+                )
+            self.pacing.sleep(self.pacing.after_loss(lost, self.put_seconds))
+            fresh, state = True, self._newest(refresh)
+
+    def _newest(self, refresh: Callable[[], State]) -> State:
+        attempt = 0
+        while True:
+            try:
+                return refresh()
+            except StoreUnavailable as error:
+                attempt += 1
+                if self.pacing.monotonic() >= self.end:
+                    raise AppendTimeout(
+                        f"{self.reader.prefix} could not be read until the deadline, nothing was written: {error}"
+                    ) from error
+                self.pacing.sleep(self.pacing.after_failure(attempt))
+
+    def _time_after(self, state: State) -> datetime:
+        now = self.pacing.now()
+        if state.number == 0 or now > state.time:
+            return now
+        # Somebody's clock is ahead, or has stood at its very end.
+        return state.time + _MICROSECOND if state.time < datetime.max.replace(tzinfo=state.time.tzinfo) else state.time
+
+    def _encode(self, entry: Entry) -> tuple[bytes, Entry]:
+        """An entry's bytes, and the entry as others will read it: what could not be read again would stop everybody."""
+        data = self.reader.codec.encode(entry)
+        if len(data) > self.reader.max_entry_bytes:
+            raise EntryTooLarge(f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: write less at once")
+        try:
+            return data, replace(self.reader.codec.decode(entry.number, data), writer=entry.writer)
+        except CorruptEntry as error:
+            raise InvalidAction(f"the actions could not be read again: {error}") from None
+
+    def _place(self, entry: Entry, data: bytes) -> bool:
+        """Put the entry. True: it stands there, put by us; False: another's does.
+
+        Raises AppendOutcomeUnknown, AppendTimeout, StoreError.
+        """
+        key = self.reader.entry_key(entry.number)
+        put, attempt = True, 0
+        unknown: StoreError | None = None
+        while True:
+            failure: StoreError | None = None
+            try:
+                if put:
+                    began = self.pacing.monotonic()
+                    self.reader.store.put(key, data, if_absent=True)
+                    self.put_seconds += (self.pacing.monotonic() - began - self.put_seconds) / 4
+                    return True
+            except AlreadyExists:
+                # By another, or by us where the store's first answer was lost.
+                pass
+            except InvalidKey:
+                raise
+            except StoreUnavailable as error:
+                unknown = error
+            except StoreError as error:
+                failure = error
+            try:
+                found = self.reader.data(entry.number)
+                return self._owns(entry, data, found)
+            except NotFound:
+                if failure is not None:
+                    raise failure from None
+                # It never arrived, or not yet: the same number again, never the next.
+                put = True
+            except StoreUnavailable as error:
+                put, unknown = False, unknown or failure or error
+            attempt += 1
+            if self.pacing.monotonic() >= self.end:
+                raise self._unknown(entry, unknown) if unknown else self._nowhere(key)
+            self.pacing.sleep(self.pacing.after_failure(attempt))
+
+    def _owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
+        try:
+            return self.reader.codec.owns(entry, data, found)
+        except CorruptEntry:
+            # Garbage, so not ours. Reading on will say so.
+            return False
+
+    def _counts(self, entry: Entry, started: Moment) -> bool:
+        """Whether an entry that was put counts: not if its number was purged while its writer slept."""
+        attempt = 0
+        while True:
+            try:
+                tail = self.reader.tail()
+                break
+            except (StoreError, JournalDamaged) as error:
+                attempt += 1
+                if not isinstance(error, StoreUnavailable) or self.pacing.monotonic() >= self.end:
+                    raise self._unknown(entry, error) from error
+                self.pacing.sleep(self.pacing.after_failure(attempt))
+        if tail.first <= entry.number:
+            return True
+        if self.pacing.asleep(started):
+            # Either it was put in time, seen, and purged days later; or it was put over a purged number.
+            raise self._unknown(entry, None)
+        # So young an entry is never purged: this number was, before. What lies before TAIL is nobody's.
+        with suppress(StoreError):
+            self.reader.store.delete([self.reader.entry_key(entry.number)])
+        return False
+
+    def _unknown(self, entry: Entry, reason: Exception | None) -> AppendOutcomeUnknown:
+        why = f"the store gave no clear answer ({reason})" if reason else "this process slept for days meanwhile"
+        return AppendOutcomeUnknown(
+            f"whether {self.reader.entry_key(entry.number)} was appended is unknown: {why}. "
+            f"Look later whether that entry's writer is {entry.writer}",
+            number=entry.number,
+            writer=entry.writer,
+        )
+
+    def _nowhere(self, key: str) -> AppendTimeout:
+        return AppendTimeout(f"the store says that {key} exists, and that it does not, until the deadline. Nothing was written")
+
+
+def _planned(plan: Plan, state: State) -> tuple[Action, ...]:
+    """What the plan wants, checked against the state. Raises InvalidAction, KeyExists, KeyMissing, and what the plan raises."""
+    actions = tuple(plan(state))
+    for action in actions:
+        if not isinstance(action, (Add, Update, Delete)) or not isinstance(action.key, str):
+            raise InvalidAction(f"a plan returns Add, Update and Delete actions on keys that are texts, not {str(action)[:80]}")
+    state.check(actions)
+    return actions

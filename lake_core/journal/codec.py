@@ -1,0 +1,204 @@
+"""What stands inside the objects of a journal: a protocol, and the codec that writes JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry, Update
+from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, InvalidAction
+from lake_core.journal.state import Record, State
+
+_DEEPEST = 64
+"""Levels of lists and objects in a value. What nests deeper could be written from a shallow stack and not be read from a deep one."""
+_LONGEST_KEY = 4096
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Codec(Protocol):
+    """Turns entries and snapshots into bytes and back. Picklable, without state, safe to use from many threads.
+
+    Decoding gets hostile bytes, of a bounded length: it raises the errors named here and no others.
+    """
+
+    def encode(self, entry: Entry) -> bytes:
+        """An entry's bytes. Raises InvalidAction for what can't be written."""
+        ...
+
+    def decode(self, number: int, data: bytes) -> Entry:
+        """The entry of that number from its bytes. Raises CorruptEntry."""
+        ...
+
+    def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
+        """Whether the bytes found at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
+
+        By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to the append).
+        """
+        ...
+
+    def encode_snapshot(self, state: State) -> bytes:
+        """A snapshot's bytes, with what it takes to notice a torn one."""
+        ...
+
+    def decode_snapshot(self, data: bytes) -> State:
+        """The state of a snapshot. Raises CorruptSnapshot."""
+        ...
+
+
+class JsonCodec:
+    """Entries as one JSON object; snapshots as a line with number, time and checksum, and a line with the records.
+
+    Values are JSON values, at most 64 levels deep. Tuples come back as lists.
+    """
+
+    __slots__ = ()
+
+    def encode(self, entry: Entry) -> bytes:
+        """As `Codec.encode`."""
+        actions = [_action_to_json(action) for action in entry.actions]
+        body = {"format": 1, "number": entry.number, "time": _to_text(entry.time), "writer": entry.writer, "actions": actions}
+        return _dump(body)
+
+    def decode(self, number: int, data: bytes) -> Entry:
+        """As `Codec.decode`. Unknown fields are ignored; unknown formats and actions are refused."""
+        try:
+            body = _load(data)
+            if not isinstance(body, dict):
+                raise ValueError("it is not a JSON object")
+            if body.get("format") != 1:
+                raise ValueError(f"its format is {str(body.get('format'))[:20]!r}, and this version knows 1")
+            if type(body.get("number")) is not int or body["number"] != number:
+                raise ValueError(f"it says that its number is {str(body.get('number'))[:20]!r}")
+            if not isinstance(body.get("writer"), str):
+                raise ValueError("it has no writer")
+            if not isinstance(body.get("actions"), list):
+                raise ValueError("it has no actions")
+            return Entry(number, _to_time(body.get("time")), body["writer"], tuple(_action_from_json(each) for each in body["actions"]))
+        except (ValueError, RecursionError, OverflowError) as error:
+            raise CorruptEntry(f"entry {number} is not one: {str(error)[:200]}") from None
+
+    def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
+        """As `Codec.owns`: by the writer's id."""
+        return found == data or self.decode(entry.number, found).writer == entry.writer
+
+    def encode_snapshot(self, state: State) -> bytes:
+        """As `Codec.encode_snapshot`."""
+        body = _dump([[key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.records()])
+        header = {"format": 1, "number": state.number, "time": _to_text(state.time), "sha256": hashlib.sha256(body).hexdigest()}
+        return _dump(header) + b"\n" + body
+
+    def decode_snapshot(self, data: bytes) -> State:
+        """As `Codec.decode_snapshot`."""
+        try:
+            line, _, body = data.partition(b"\n")
+            header = _load(line)
+            if not isinstance(header, dict) or header.get("format") != 1:
+                raise ValueError("it has no header that this version knows")
+            if header.get("sha256") != hashlib.sha256(body).hexdigest():
+                raise ValueError("its checksum is another one")
+            if type(header.get("number")) is not int or header["number"] < 1:
+                raise ValueError("it has no number")
+            records = {key: Record(value, number, EPOCH + microseconds * _MICROSECOND) for key, value, number, microseconds in _load(body)}
+            return State.of(header["number"], _to_time(header.get("time")), records)
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
+            raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None
+
+
+def _dump(body: object) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise InvalidAction("a text holds a lone surrogate: it is not unicode text") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidAction(f"an action can't be written as JSON: {error}") from None
+
+
+def _load(data: bytes) -> Any:
+    return json.loads(data.decode(), parse_constant=_no_constant, parse_float=_finite)
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return value
+
+
+def _action_to_json(action: Action) -> dict[str, Any]:
+    if not isinstance(action, (Add, Update, Delete)):
+        raise InvalidAction(f"a plan returns Add, Update and Delete actions, not {type(action).__name__}")
+    key = action.key
+    if not isinstance(key, str) or len(key) > _LONGEST_KEY:
+        raise InvalidAction(f"a key is a text of at most {_LONGEST_KEY} characters, not {str(key)[:80]!r}")
+    if isinstance(action, Delete):
+        return {"delete": key}
+    _check_value(action.value, key, 0)
+    return {"add" if isinstance(action, Add) else "update": key, "value": action.value}
+
+
+def _action_from_json(body: Any) -> Action:
+    if isinstance(body, dict):
+        for name, kind in (("add", Add), ("update", Update)):
+            if isinstance(key := body.get(name), str) and "value" in body:
+                _check_depth(body["value"], 0)
+                return kind(_checked_key(key), body["value"])
+        if isinstance(key := body.get("delete"), str):
+            return Delete(_checked_key(key))
+    raise ValueError(f"{str(body)[:80]!r} is no action")
+
+
+def _checked_key(key: str) -> str:
+    if len(key) > _LONGEST_KEY:
+        raise ValueError(f"a key is longer than {_LONGEST_KEY} characters")
+    key.encode()
+    return key
+
+
+def _check_value(value: object, key: str, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise InvalidAction(f"the value of {key!r} nests deeper than {_DEEPEST} levels")
+    if isinstance(value, dict):
+        for name, each in value.items():
+            # json.dumps would quietly turn numbers into texts.
+            if not isinstance(name, str):
+                raise InvalidAction(f"the value of {key!r} has the field {name!r}: names of fields are texts")
+            _check_value(each, key, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _check_value(each, key, depth + 1)
+
+
+def _check_depth(value: object, depth: int) -> None:
+    """Raises ValueError for what could not be written again, into a snapshot."""
+    if isinstance(value, (dict, list)):
+        if depth >= _DEEPEST + 1:
+            raise ValueError(f"a value nests deeper than {_DEEPEST} levels")
+        if isinstance(value, dict):
+            "".join(value).encode()
+        for each in value.values() if isinstance(value, dict) else value:
+            _check_depth(each, depth + 1)
+    elif isinstance(value, str):
+        value.encode()
+
+
+def _to_text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _to_time(text: object) -> datetime:
+    if not isinstance(text, str):
+        raise ValueError("it has no time")
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("its time has no zone")
+    return time.astimezone(UTC)
+
+
+def _to_microseconds(time: datetime) -> int:
+    return (time - EPOCH) // _MICROSECOND

@@ -1,0 +1,353 @@
+"""The journal: everything mutable in a lake is one (zed-lake-format, Transaction Journal and Configuration State)."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from lake_core.errors import NotFound, StoreError
+from lake_core.journal.append import Append
+from lake_core.journal.codec import Codec, JsonCodec
+from lake_core.journal.entry import Action, Entry
+from lake_core.journal.errors import AppendTimeout, CorruptEntry, HistoryPurged, JournalDamaged, NoSuchEntry
+from lake_core.journal.naming import Naming
+from lake_core.journal.pacing import Moment, Pacing, system_clock, system_monotonic
+from lake_core.journal.pointer import Pointer, raise_head
+from lake_core.journal.purge import purge
+from lake_core.journal.reader import Reader
+from lake_core.journal.state import State
+from lake_core.journal.upkeep import write_snapshot
+from lake_core.store import ObjectStore
+from lake_core.store.key import check_key
+
+_LOG = logging.getLogger(__name__)
+
+DEADLINE = timedelta(seconds=60)
+"""How long an append tries by default."""
+
+_FIRST_POLL = 0.05
+_LONGEST_POLL = 2.0
+_POLLED = 1000
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a handle remembers."""
+
+    state: State
+    seen: Moment
+    """Whatever follows the state was written after this moment."""
+
+
+class Journal:
+    """A handle on the journal in a folder of a store: a mapping of keys to values, changed by atomic, numbered entries.
+
+    Nothing needs to be created: a folder without entries is an empty journal. Handles are cheap, remember the newest state that they
+    saw, can be pickled, and may be shared by threads, whose appends then take turns.
+
+    `snapshot_every`: entries between cached snapshots. `head_every`: entries between writes of HEAD, which is only a hint.
+    `max_entry_bytes`, `max_snapshot_bytes`: what is larger is neither written nor read. `clock` returns aware datetimes, `monotonic` and
+    `sleep` seconds, `chance` the randomness of waiting, `new_id` the unique id of an append.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        folder: str,
+        *,
+        codec: Codec | None = None,
+        naming: Naming | None = None,
+        clock: Callable[[], datetime] = system_clock,
+        snapshot_every: int = 64,
+        head_every: int = 8,
+        max_entry_bytes: int = 8 << 20,
+        max_snapshot_bytes: int = 256 << 20,
+        monotonic: Callable[[], float] = system_monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: random.Random | None = None,
+        new_id: Callable[[], str] = _new_id,
+    ) -> None:
+        if snapshot_every < 1 or head_every < 1:
+            raise ValueError("snapshot_every and head_every count entries, from 1")
+        prefix = check_key(folder) + "/" if folder else ""
+        self._reader = Reader(store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes)
+        self._pacing = Pacing(clock, monotonic, sleep, chance)
+        self._snapshot_every = snapshot_every
+        self._head_every = head_every
+        self._new_id = new_id
+        self._known: _Known | None = None
+        self._heal_head = False
+        self._replayed = 0
+        self._put_seconds = 0.0
+        self._lock = threading.Lock()
+        self._turn = threading.RLock()
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where the journal lies."""
+        return self._reader.store
+
+    @property
+    def folder(self) -> str:
+        """The folder that it lies in."""
+        return self._reader.prefix.removesuffix("/")
+
+    def __repr__(self) -> str:
+        return f"Journal({self._reader.store!r}, {self.folder!r})"
+
+    # Reading
+
+    def head(self) -> int:
+        """The number of the last entry; 0 for an empty journal. Writes HEAD anew where it says something else.
+
+        Raises CorruptEntry, JournalDamaged, StoreError.
+        """
+        number = self.state().number
+        head = self._reader.head()
+        if self._misleads(head, number, self._head_every):
+            # Who may only read needs no better hint.
+            with suppress(StoreError):
+                self._write_head(number)
+        return number
+
+    def state(self, refresh: bool = True) -> State:
+        """The newest state; with `refresh=False` the newest that this handle has seen, if any.
+
+        Raises CorruptEntry, JournalDamaged, StoreError.
+        """
+        known = self._known
+        return known.state if known is not None and not refresh else self._refresh()
+
+    def state_at(self, when: datetime | int) -> State:
+        """The state as it was at a time (an aware datetime), or after the entry of a number.
+
+        Raises HistoryPurged, which says what is retained; NoSuchEntry for a number that does not exist yet; CorruptEntry,
+        JournalDamaged, StoreError; ValueError for a time without a zone and for a negative number.
+        """
+        if isinstance(when, datetime):
+            if when.tzinfo is None:
+                raise ValueError("a time needs a time zone")
+            return self._state_at_time(when.astimezone(UTC))
+        if when < 0:
+            raise ValueError("entries count from 1")
+        known = self._known
+        return known.state if known is not None and known.state.number == when else self._reader.load(when).state
+
+    def entry(self, number: int) -> Entry:
+        """One entry. Raises NoSuchEntry, HistoryPurged, CorruptEntry, StoreError."""
+        for entry in self.entries(number, number):
+            return entry
+        raise NoSuchEntry(f"the journal {self._reader.prefix} has no entry {number} yet")
+
+    def entries(self, start: int, end: int | None = None) -> Iterator[Entry]:
+        """The entries from `start` to `end`, both included, or to the journal's end. Lazy.
+
+        Raises HistoryPurged, CorruptEntry, JournalDamaged, StoreError; ValueError for a start below 1.
+        """
+        if start < 1:
+            raise ValueError("entries count from 1")
+        return self._entries(start, end)
+
+    def _entries(self, start: int, end: int | None) -> Iterator[Entry]:
+        known = self._known
+        sure = 0 if known is None else known.state.number
+        hint = sure or self._reader.head().value or 0
+        if end is not None:
+            sure, hint = min(sure, end), min(hint, end)
+        next_number, checked = start, None
+        for batch in self._reader.forward(start - 1, hint, None if end is None else max(0, end - start + 1)):
+            if checked is None or self._pacing.asleep(checked):
+                checked = self._pacing.moment()
+                self._check_retained(next_number)
+            yield from batch
+            next_number += len(batch)
+        if end is None or next_number <= end:
+            self._check_retained(next_number)
+        if next_number <= sure:
+            raise JournalDamaged(
+                f"{self._reader.entry_key(next_number)} is missing, though there was an entry {sure}: restore it from a backup"
+            )
+
+    def poll(self, after: int, timeout: timedelta) -> list[Entry]:
+        """Wait for entries after a number: the next up to 1,000 of them, or none when the time is up. Runs in the caller's thread.
+
+        Raises HistoryPurged, CorruptEntry, StoreError.
+        """
+        if after < 0:
+            raise ValueError("entries count from 1")
+        end = self._pacing.monotonic() + timeout.total_seconds()
+        pause, checked = _FIRST_POLL, None
+        while True:
+            found = [entry for batch in self._reader.forward(after, limit=_POLLED) for entry in batch]
+            if checked is None or self._pacing.asleep(checked):
+                checked = self._pacing.moment()
+                self._check_retained(after + 1)
+            if found:
+                self._absorb(found)
+                return found
+            left = end - self._pacing.monotonic()
+            if left <= 0:
+                return []
+            self._pacing.sleep(min(left, self._pacing.uniform(pause / 2, pause)))
+            pause = min(_LONGEST_POLL, pause * 1.5)
+
+    # Writing
+
+    def append(self, plan: Callable[[State], Sequence[Action]], *, deadline: timedelta = DEADLINE) -> Entry | None:
+        """Append one entry: what `plan` makes of the newest state. None if the plan has nothing to do.
+
+        The plan is called with the newest state, and again whenever another writer's entry came first, so it must have no effects of its
+        own. It raises to refuse: that passes through, once it is sure that the state was the newest. It returns () for nothing to do.
+        On return the entry is durable, and this handle's state has it.
+
+        Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was written);
+        AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
+        """
+        end = self._pacing.monotonic() + deadline.total_seconds()
+        if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):
+            raise AppendTimeout(
+                f"other threads appended to {self._reader.prefix} for {deadline}: try again, or give them handles of their own"
+            )
+        try:
+            return self._append(plan, end)
+        finally:
+            self._turn.release()
+
+    def _append(self, plan: Callable[[State], Sequence[Action]], end: float) -> Entry | None:
+        append = Append(self._reader, self._pacing, self._new_id(), end)
+        append.put_seconds = self._put_seconds
+        known = self._known
+        trusted = None if known is None or self._pacing.asleep(known.seen) else known.state
+        done = append.run(plan, trusted, self._refresh, self._forget)
+        self._put_seconds = append.put_seconds
+        if done is None:
+            return None
+        state = self._remember(done.state, done.started)
+        try:
+            self._keep_up(done.state)
+        except StoreError as error:
+            _LOG.warning("entry %d stands, its snapshot or HEAD does not: %s", state.number, error)
+        return done.entry
+
+    def purge(self, before: datetime) -> int:
+        """Delete entries made before a time (an aware datetime), behind a snapshot of what they add up to. Returns how many went.
+
+        The newest entry stays, and so does what is younger than 8 days by its own time or by the store's clock.
+        Raises PurgeUnsupported, JournalDamaged, CorruptEntry, StoreError; ValueError for a time without a zone.
+        """
+        if before.tzinfo is None:
+            raise ValueError("a time needs a time zone")
+        return purge(self._reader, self._refresh(), before.astimezone(UTC), self._pacing.now())
+
+    # Remembering
+
+    def _refresh(self) -> State:
+        """The newest state, read from the store: only what is new where that can be trusted."""
+        started, known = self._pacing.moment(), self._known
+        if known is not None and not self._pacing.asleep(known.seen):
+            try:
+                state = self._reader.replay(known.state)
+            except CorruptEntry:
+                # It may be what a sleeping writer left before TAIL.
+                if not self._pacing.asleep(known.seen):
+                    raise
+            else:
+                if not self._pacing.asleep(known.seen):
+                    return self._remember(state, started)
+        loaded = self._reader.load()
+        with self._lock:
+            self._heal_head |= self._misleads(loaded.head, loaded.state.number, 2 * self._head_every)
+            self._replayed = loaded.replayed
+        return self._remember(loaded.state, started)
+
+    def _remember(self, state: State, seen: Moment) -> State:
+        with self._lock:
+            if self._known is None or state.number >= self._known.state.number:
+                self._known = _Known(state, seen)
+        return state
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._known = None
+
+    def _absorb(self, found: Sequence[Entry]) -> None:
+        """Take over entries that were read where they follow the known state."""
+        known = self._known
+        if known is None:
+            return
+        new = [entry for entry in found if entry.number > known.state.number]
+        if new and new[0].number == known.state.number + 1:
+            # What follows may have been there for long already: the moment stays.
+            self._remember(self._reader.advance(known.state, new), known.seen)
+
+    def _check_retained(self, number: int) -> None:
+        tail = self._reader.tail()
+        if tail.first > number:
+            raise self._reader.purged(number, tail)
+
+    def _state_at_time(self, when: datetime) -> State:
+        newest = self._refresh()
+        if when >= newest.time:
+            return newest
+        tail = self._reader.tail()
+        low, high = tail.first - 1, newest.number
+        # The last entry that was made by then: after `low`, if any, and before `high`.
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                made = self._reader.decode(middle, self._reader.data(middle)).time
+            except NotFound:
+                self._check_retained(middle)
+                raise JournalDamaged(f"{self._reader.entry_key(middle)} is missing: restore it from a backup") from None
+            low, high = (middle, high) if made <= when else (low, middle)
+        state = self._reader.load(low).state
+        if state.time > when:
+            raise HistoryPurged(
+                f"what the journal {self._reader.prefix} held at {when.isoformat()} is purged: "
+                f"states are retained from {state.time.isoformat()} (entry {state.number}) on",
+                first=tail.first,
+            )
+        return state
+
+    # Keeping up
+
+    def _keep_up(self, state: State) -> None:
+        """Write HEAD and a snapshot where they are due. Raises StoreError; the entry stands all the same."""
+        number = state.number
+        if self._heal_head or number % self._head_every == 0:
+            self._write_head(number)
+        if number % self._snapshot_every == 0 or self._replayed > 2 * self._snapshot_every:
+            self._replayed = 0
+            write_snapshot(self._reader, state)
+
+    def _write_head(self, number: int) -> None:
+        self._heal_head = False
+        raise_head(self._reader.store, self._reader.prefix + self._reader.naming.head, number, self._reader.stands)
+
+    def _misleads(self, head: Pointer, number: int, far: int) -> bool:
+        """Whether a HEAD is garbage, too high, or so many entries behind the last one."""
+        if head.value is None:
+            return head.etag is not None or number >= far
+        return head.value > number or number - head.value >= far
+
+    # Pickling
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_turn", "_known")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._known = None
+        self._lock = threading.Lock()
+        self._turn = threading.RLock()

@@ -1,0 +1,96 @@
+"""HEAD and TAIL: where the journal ends, which is a hint, and where it begins, which is a promise.
+
+HEAD holds a decimal number, TAIL "<first entry> <base>", as in the journals of `zed` 1.7.0.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreUnavailable
+from lake_core.journal.errors import JournalDamaged
+from lake_core.store import ObjectStore
+
+_LONGEST = 64
+_TORN_READS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A number that was read, and the object that it was read from."""
+
+    value: int | None
+    """None: there is no object, or garbage in it."""
+    etag: str | None
+    """None: there is no object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where the journal begins."""
+
+    first: int = 1
+    """The first entry that is retained; what lies before it is purged, and nothing there counts."""
+    base: int = 0
+    """The entry as of which a snapshot stands in for the purged ones; always first - 1 where this package purged."""
+    etag: str | None = None
+    """None: there is no TAIL, so nothing was ever purged."""
+
+
+def read_head(store: ObjectStore, key: str) -> Pointer:
+    """The hint at the journal's end. Raises StoreError."""
+    try:
+        found = store.get(key, 0, _LONGEST)
+    except NotFound:
+        return Pointer(None, None)
+    matched = re.fullmatch(rb"([0-9]{1,20})\n?", found)
+    return Pointer(int(matched[1]) if matched else None, found.etag)
+
+
+def read_tail(store: ObjectStore, key: str, sleep: Callable[[float], None] = time.sleep) -> Tail:
+    """Where the journal begins. Raises JournalDamaged for garbage, StoreError."""
+    for attempt in range(_TORN_READS):
+        try:
+            found = store.get(key, 0, _LONGEST)
+        except NotFound:
+            return Tail()
+        matched = re.fullmatch(rb"([0-9]{1,20}) ([0-9]{1,20})\n?", found)
+        if matched and int(matched[1]) > 0:
+            return Tail(int(matched[1]), int(matched[2]), found.etag)
+        # `zed` overwrites it in place: it may be half there.
+        if attempt + 1 < _TORN_READS:
+            sleep(0.01)
+    raise JournalDamaged(f'{key} does not hold "<first entry> <base>", so where the journal begins is unknown: restore it from a backup')
+
+
+def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int], bool]) -> None:
+    """See that HEAD is at least `number`, the number of an entry, and at most that of an entry that `stands`. Raises StoreError."""
+    for _ in range(3):
+        head = read_head(store, key)
+        if head.value is not None and (head.value == number or (head.value > number and stands(head.value))):
+            return
+        try:
+            # Compared, lest a slow writer's number replaces a later one: `zed` goes no further than HEAD + 1.
+            store.put(key, b"%d" % number, if_absent=head.etag is None, if_match=head.etag)
+            return
+        except (AlreadyExists, PreconditionFailed):
+            continue
+
+
+def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
+    """See that TAIL is at least `first`. Returns what it is now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
+    failure: StoreUnavailable | None = None
+    for _ in range(20):
+        tail = read_tail(store, key)
+        if tail.first >= first:
+            return tail
+        try:
+            store.put(key, b"%d %d" % (first, first - 1), if_absent=tail.etag is None, if_match=tail.etag)
+        except (AlreadyExists, PreconditionFailed):
+            continue
+        except StoreUnavailable as error:
+            failure = error
+    raise failure or StoreUnavailable(f"{key} changes as often as it is read", key=key)

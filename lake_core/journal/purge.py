@@ -1,0 +1,94 @@
+"""Purging: TAIL rises behind a snapshot that stands in for what lies before it, and only then are old entries deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import islice, takewhile
+
+from lake_core.journal.errors import JournalDamaged, PurgeUnsupported
+from lake_core.journal.pacing import NEVER_YOUNGER
+from lake_core.journal.pointer import Tail, raise_tail
+from lake_core.journal.reader import Reader
+from lake_core.journal.state import State
+from lake_core.journal.upkeep import write_snapshot
+
+_BATCH = 1000
+
+
+def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int:
+    """Delete the entries made before a time, as far as all that is young, and the newest one, stays. Returns how many entries that were.
+
+    Young is what is so by the entry's time, or by the store's own clock. Raises PurgeUnsupported, JournalDamaged, StoreError.
+    """
+    if reader.naming.fixed_snapshot is not None:
+        raise PurgeUnsupported(
+            f"the journal {reader.prefix} keeps its only snapshot as {reader.naming.fixed_snapshot}, which anybody overwrites: "
+            f"it can't be purged"
+        )
+    tail = reader.tail()
+    if newest.number > 1:
+        # The put tells the store's own time; besides, opening is cheap from here on.
+        written = write_snapshot(reader, newest)
+        if written is not None:
+            first = _first_retained(reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER)
+            if first > tail.first:
+                _write_base(reader, first - 1)
+                tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
+    return _sweep(reader, tail)
+
+
+def _first_retained(reader: Reader, newest: State, tail: Tail, before: datetime, put_before: datetime) -> int:
+    """The first entry that must stay."""
+    low = high = tail.first
+    for number, last_modified in _entries(reader):
+        if number < tail.first:
+            continue
+        if number != high or number >= newest.number or last_modified >= put_before:
+            break
+        high = number + 1
+    # Times rise with numbers.
+    while low < high:
+        middle = (low + high) // 2
+        if reader.decode(middle, reader.data(middle)).time < before:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _entries(reader: Reader) -> Iterator[tuple[int, datetime]]:
+    """The entries that stand, in order, and when they were put."""
+    naming, prefix = reader.naming, reader.prefix
+    found = (
+        (number, meta.last_modified) for meta in reader.store.list(prefix) if (number := naming.number(meta.key[len(prefix) :])) is not None
+    )
+    return found if naming.ordered else iter(sorted(found))
+
+
+def _write_base(reader: Reader, number: int) -> None:
+    """Put the snapshot that stands in for the entries up to this one, and read it back: they are about to be deleted."""
+    state = reader.load(number).state
+    key = reader.prefix + reader.naming.base(number)
+    data = reader.codec.encode_snapshot(state)
+    reader.store.put(key, data)
+    base = reader.snapshot(key)
+    if base is None or base.number != number or dict(base) != dict(state):
+        raise JournalDamaged(
+            f"{key} does not read back as it was written, so nothing was purged: look at the store, or at max_snapshot_bytes"
+        )
+
+
+def _sweep(reader: Reader, tail: Tail) -> int:
+    """Delete whatever TAIL has passed: also what a purge that died, or a writer that slept, left there."""
+    if tail.first == 1:
+        return 0
+    for folder in (reader.naming.snapshots, reader.naming.bases):
+        if old := [key for number, key in reader.numbered(folder) if number < tail.first - 1]:
+            reader.store.delete(old)
+    passed = (reader.entry_key(number) for number, _ in takewhile(lambda found: found[0] < tail.first, _entries(reader)))
+    deleted = 0
+    while batch := list(islice(passed, _BATCH)):
+        reader.store.delete(batch)
+        deleted += len(batch)
+    return deleted

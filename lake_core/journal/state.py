@@ -1,0 +1,129 @@
+"""What the entries of a journal add up to: values by key, as of one entry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry
+from lake_core.journal.errors import KeyExists, KeyMissing
+
+
+class Record(NamedTuple):
+    """A key's value and its last change."""
+
+    value: Any
+    number: int
+    """The entry that set the value. Codecs whose snapshots don't record it say that of the snapshot instead."""
+    time: datetime
+    """The time of that entry."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State(Mapping[str, Any]):
+    """The values of all keys after the entry `number`: an immutable mapping, iterated in the order of keys.
+
+    States of one handle share what they have in common, so taking one costs next to nothing. Values are shared too:
+    never change one in place.
+    """
+
+    number: int
+    """The last entry in it; 0 before the first."""
+    time: datetime
+    """The time of that entry, in UTC."""
+    _base: Mapping[str, Record]
+    _changes: Mapping[str, Record | None]
+    """What differs from the base; None: deleted."""
+    _count: int
+    _sorted: list[tuple[str, ...]] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls) -> State:
+        """The state before the first entry."""
+        return cls(0, EPOCH, {}, {}, 0)
+
+    @classmethod
+    def of(cls, number: int, time: datetime, records: Mapping[str, Record]) -> State:
+        """The state with these records, which the caller leaves alone from now on."""
+        return cls(number, time, records, {}, len(records))
+
+    def record(self, key: str) -> Record | None:
+        """A key's value with its last change; None for an absent key."""
+        try:
+            return self._changes[key]
+        except KeyError:
+            return self._base.get(key)
+
+    def records(self) -> Iterator[tuple[str, Record]]:
+        """All keys with their records, in the order of keys."""
+        for key in self:
+            record = self.record(key)
+            assert record is not None
+            yield key, record
+
+    def check(self, actions: Iterable[Action]) -> None:
+        """Raises KeyExists or KeyMissing unless the actions can follow this state."""
+        changes: dict[str, Record | None] = {}
+        self._apply(changes, self._count, actions, self.number + 1, self.time)
+
+    def advanced(self, entries: Iterable[Entry]) -> State:
+        """The state after these entries, which follow it. Raises KeyExists or KeyMissing where one does not fit."""
+        changes = dict(self._changes)
+        number, time, count = self.number, self.time, self._count
+        for entry in entries:
+            number, time = entry.number, max(time, entry.time)
+            count = self._apply(changes, count, entry.actions, number, entry.time)
+        # A new base now and then keeps both the copying above and the merging here small.
+        if len(changes) <= 64 + 4 * math.isqrt(len(self._base)):
+            return State(number, time, self._base, changes, count)
+        merged = dict(self._base)
+        for key, record in changes.items():
+            if record is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = record
+        return State(number, time, merged, {}, count)
+
+    def _apply(self, changes: dict[str, Record | None], count: int, actions: Iterable[Action], number: int, time: datetime) -> int:
+        for action in actions:
+            key = action.key
+            present = (changes[key] if key in changes else self.record(key)) is not None
+            if isinstance(action, Add):
+                if present:
+                    raise KeyExists(f"{key!r} exists already: update it, or choose another name", key=key)
+                count += 1
+            elif not present:
+                verb = "deleted" if isinstance(action, Delete) else "updated"
+                raise KeyMissing(f"{key!r} does not exist, so it can't be {verb}", key=key)
+            if isinstance(action, Delete):
+                changes[key] = None
+                count -= 1
+            else:
+                changes[key] = Record(action.value, number, time)
+        return count
+
+    def __getitem__(self, key: str) -> Any:
+        record = self.record(key)
+        if record is None:
+            raise KeyError(key)
+        return record.value
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.record(key) is not None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        # Sorted when first asked for; a race of threads sorts twice and no more.
+        if not self._sorted:
+            present = {key for key in self._base if key not in self._changes}
+            present.update(key for key, record in self._changes.items() if record is not None)
+            self._sorted.append(tuple(sorted(present)))
+        return iter(self._sorted[0])
+
+    def __repr__(self) -> str:
+        return f"State(number={self.number}, time={self.time.isoformat()}, {self._count} keys)"

@@ -1,0 +1,47 @@
+"""What a journal can do without: its cached snapshots, and taking old ones away."""
+
+from __future__ import annotations
+
+import logging
+
+from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
+from lake_core.journal.errors import CorruptSnapshot
+from lake_core.journal.reader import Reader
+from lake_core.journal.state import State
+from lake_core.store import ObjectMeta
+
+_LOG = logging.getLogger(__name__)
+
+KEPT_SNAPSHOTS = 3
+"""How many of the newest snapshots stay: more than one, for the newest may be torn."""
+
+
+def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
+    """Cache a state, and take away what is older than the newest few. None where it was not to be. Raises StoreError."""
+    key = reader.prefix + reader.naming.snapshot(state.number)
+    data = reader.codec.encode_snapshot(state)
+    if len(data) > reader.max_snapshot_bytes:
+        _LOG.warning("no snapshot of entry %d: %d bytes, and at most %d are read", state.number, len(data), reader.max_snapshot_bytes)
+        return None
+    if reader.naming.fixed_snapshot is not None:
+        return _replace_fixed(reader, key, state, data)
+    written = reader.store.put(key, data)
+    if old := [key for _, key in reader.snapshots()[KEPT_SNAPSHOTS:]]:
+        reader.store.delete(old)
+    return written
+
+
+def _replace_fixed(reader: Reader, key: str, state: State, data: bytes) -> ObjectMeta | None:
+    """Never by an older one."""
+    etag = None
+    try:
+        found = reader.store.get(key, 0, reader.max_snapshot_bytes)
+        etag = found.etag
+        if reader.codec.decode_snapshot(found).number >= state.number:
+            return None
+    except (NotFound, CorruptSnapshot):
+        pass
+    try:
+        return reader.store.put(key, data, if_absent=etag is None, if_match=etag)
+    except (AlreadyExists, PreconditionFailed):
+        return None

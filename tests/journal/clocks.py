@@ -1,0 +1,37 @@
+"""Time that tests advance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that stands until it is advanced, by tests or by whoever sleeps on it."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.passed = 0.0
+        self.slept = 0.0
+        self.on_sleep: Callable[[], object] | None = None
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **by: float) -> None:
+        """By seconds=, days=, …; the monotonic clock goes on only forwards."""
+        step = timedelta(**by)
+        self.now += step
+        self.passed += max(0.0, step.total_seconds())
+
+    def monotonic(self) -> float:
+        return self.passed
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.passed += seconds
+        self.now += timedelta(seconds=seconds)
+        if self.on_sleep is not None:
+            self.on_sleep()
