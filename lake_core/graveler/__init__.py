@@ -1,0 +1,47 @@
+"""The lakeFS data model: trees of value records in content-addressed SSTables, two levels deep.
+
+A range holds consecutive records (key, identity, value); a metarange lists the ranges of one tree. Both are named by their content.
+"""
+
+from __future__ import annotations
+
+from lake_core.graveler.cache import RangeCache
+from lake_core.graveler.commit import Commit
+from lake_core.graveler.entry import AddressType, Entry
+from lake_core.graveler.errors import CorruptTable, GravelerError, MergeConflict
+from lake_core.graveler.graveler import Graveler
+from lake_core.graveler.identity import commit_id, entry_identity, file_id, range_id
+from lake_core.graveler.metarange import Metarange, RangeInfo
+from lake_core.graveler.profile import LAKEFS, SMALL_RANGES, Profile
+from lake_core.graveler.record import Record
+from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
+from lake_core.graveler.table import Table, read_sstable
+from lake_core.graveler.table_writer import write_sstable
+
+__all__ = [
+    "Graveler",
+    "Record",
+    "Entry",
+    "AddressType",
+    "Commit",
+    "Built",
+    "Difference",
+    "ThreeWay",
+    "Merged",
+    "RangeInfo",
+    "Metarange",
+    "Profile",
+    "SMALL_RANGES",
+    "LAKEFS",
+    "RangeCache",
+    "Table",
+    "read_sstable",
+    "write_sstable",
+    "range_id",
+    "file_id",
+    "entry_identity",
+    "commit_id",
+    "GravelerError",
+    "CorruptTable",
+    "MergeConflict",
+]

@@ -1,0 +1,159 @@
+"""Blocks of an SSTable: sorted entries with shared prefixes, maybe compressed, each behind a checksum.
+
+RocksDB's block-based table format, version 2. A stored block is its content, one byte for the compression, and the checksum of both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cramjam
+
+from lake_core.graveler.crc32c import masked_crc32c
+from lake_core.graveler.errors import CorruptTable
+from lake_core.graveler.varint import read_uvarint, uvarint
+
+TRAILER = 5
+"""Bytes behind a stored block's content."""
+KIND_SET = b"\x01\0\0\0\0\0\0\0"
+"""What follows a user key in an internal key: sequence number 0 above the kind SET."""
+
+LONGEST_KEY = 1 << 16
+"""Bytes. A few bytes of a block can stand for a key as long as the one before: this bounds what a hostile file makes us build."""
+_UNCOMPRESSED = 0
+_SNAPPY = 1
+_EXPANSION = 32
+"""Snappy turns three bytes into at most 64: whoever declares more than this many times its size is lying."""
+
+
+class Handle(NamedTuple):
+    """Where a block stands in its file, without its trailer."""
+
+    offset: int
+    length: int
+
+
+def read_handle(data: bytes, at: int = 0) -> tuple[Handle, int]:
+    """A handle and the position behind it."""
+    offset, at = read_uvarint(data, at)
+    length, at = read_uvarint(data, at)
+    return Handle(offset, length), at
+
+
+def handle_bytes(handle: Handle) -> bytes:
+    return uvarint(handle.offset) + uvarint(handle.length)
+
+
+def read_block(file: bytes, handle: Handle) -> bytes:
+    """The content of a block, checked and decompressed. Raises CorruptTable."""
+    offset, length = handle
+    end = offset + length
+    if end + TRAILER > len(file):
+        raise CorruptTable(f"a block of {length} bytes at {offset} lies outside its file of {len(file)}")
+    kind = file[end]
+    if masked_crc32c(file[offset : end + 1]) != int.from_bytes(file[end + 1 : end + TRAILER], "little"):
+        raise CorruptTable(f"the checksum of the block at {offset} is wrong")
+    content = file[offset:end]
+    if kind == _UNCOMPRESSED:
+        return content
+    if kind != _SNAPPY:
+        raise CorruptTable(f"the block at {offset} is compressed by method {kind}, not by Snappy")
+    declared, _ = read_uvarint(content, 0)
+    if declared > _EXPANSION * length:
+        raise CorruptTable(f"the block at {offset} declares {declared} bytes out of {length}")
+    try:
+        return bytes(cramjam.snappy.decompress_raw(content))
+    except cramjam.DecompressionError as error:
+        raise CorruptTable(f"the block at {offset} is no Snappy data: {error}") from None
+
+
+def store_block(content: bytes, *, compress: bool = True) -> bytes:
+    """A block as it stands in a file. It is compressed where that saves an eighth."""
+    stored, kind = content, _UNCOMPRESSED
+    if compress:
+        smaller = bytes(cramjam.snappy.compress_raw(content))
+        if len(smaller) < len(content) - len(content) // 8:
+            stored, kind = smaller, _SNAPPY
+    checked = stored + bytes((kind,))
+    return checked + masked_crc32c(checked).to_bytes(4, "little")
+
+
+def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
+    """All keys and values of a block, keys as they are stored (internal keys, in data and index blocks).
+
+    Raises CorruptTable, also where the keys take more than `budget` bytes.
+    """
+    size = len(block)
+    if size < 8:
+        raise CorruptTable(f"a block of {size} bytes is none")
+    restarts = int.from_bytes(block[-4:], "little")
+    end = size - 4 - 4 * restarts
+    if end < 0:
+        raise CorruptTable(f"a block of {size} bytes declares {restarts} restart points")
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    at, key = 0, b""
+    # Every entry has three bytes of lengths at least, and what follows the entries is long enough for that look ahead.
+    while at < end:
+        shared, unshared, length = block[at], block[at + 1], block[at + 2]
+        if shared | unshared | length < 0x80:
+            at += 3
+        elif shared | unshared < 0x80 and (more := block[at + 3]) < 0x80:
+            length = length & 0x7F | more << 7
+            at += 4
+        else:
+            shared, at = read_uvarint(block, at)
+            unshared, at = read_uvarint(block, at)
+            length, at = read_uvarint(block, at)
+            if shared + unshared > LONGEST_KEY:
+                raise CorruptTable(f"a key of {shared + unshared} bytes is longer than {LONGEST_KEY}")
+        middle = at + unshared
+        last = middle + length
+        if shared > len(key) or last > end:
+            raise CorruptTable(f"an entry at byte {at} of a block of {size} exceeds it")
+        budget -= shared
+        if budget < 0:
+            raise CorruptTable("the keys of a table take more memory than its reader allows")
+        key = key[:shared] + block[at:middle]
+        keys.append(key)
+        values.append(block[middle:last])
+        at = last
+    return keys, values
+
+
+class BlockBuilder:
+    """Collects the entries of a small block (index, properties, metaindex); data blocks have a quicker loop of their own."""
+
+    def __init__(self, restart_interval: int) -> None:
+        self._interval = restart_interval
+        self._parts: list[bytes] = []
+        self._restarts: list[int] = []
+        self._size = 0
+        self._previous = b""
+        self.count = 0
+
+    @property
+    def estimated_size(self) -> int:
+        """Bytes of `finish`, before the first entry without its restart point."""
+        return self._size + 4 * len(self._restarts) + 4
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """The next entry; the caller keeps them sorted."""
+        shared = 0
+        if self.count % self._interval == 0:
+            self._restarts.append(self._size)
+        else:
+            limit = min(len(key), len(self._previous))
+            while shared < limit and key[shared] == self._previous[shared]:
+                shared += 1
+        part = uvarint(shared) + uvarint(len(key) - shared) + uvarint(len(value)) + key[shared:] + value
+        self._parts.append(part)
+        self._size += len(part)
+        self._previous = key
+        self.count += 1
+
+    def finish(self) -> bytes:
+        """The block's content."""
+        restarts = self._restarts or [0]
+        points = b"".join(point.to_bytes(4, "little") for point in restarts)
+        return b"".join(self._parts) + points + len(restarts).to_bytes(4, "little")

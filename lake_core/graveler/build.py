@@ -1,0 +1,206 @@
+"""Building a tree out of another one and changes: only touched ranges are read and written.
+
+The rule for where a range ends starts afresh behind each end. So a build walks from the beginning of the first touched range, and as
+soon as it ends a range where the old tree ended one, everything up to the next change is as it was. What comes out depends on the
+content alone, however often and in whatever order it was changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from lake_core.errors import AlreadyExists
+from lake_core.graveler.identity import METARANGES, RANGES, table_id
+from lake_core.graveler.metarange import Metarange, RangeInfo
+from lake_core.graveler.profile import Profile
+from lake_core.graveler.reader import RangeReader
+from lake_core.graveler.record import Record, identity_of, join_value
+from lake_core.graveler.result import Built
+from lake_core.graveler.table_writer import WrittenTable, write_table
+
+_CHUNK = 8192
+
+
+class Build:
+    """One build. Use it once: `Build(…).run(changes)`."""
+
+    def __init__(self, reader: RangeReader, profile: Profile, base: Metarange, avoid: Callable[[str], bool] | None) -> None:
+        self._reader = reader
+        self._profile = profile
+        self._base = base
+        self._avoid = avoid
+        self._max_keys: list[bytes] = []
+        self._values: list[bytes] = []
+        self._open_keys: list[bytes] = []
+        self._open_values: list[bytes] = []
+        self._open_bytes = 0
+        self._written: list[str] = []
+        self._reused = self._added = self._removed = self._changed = 0
+
+    def run(self, tree: str, changes: Iterable[tuple[bytes, Record | None]]) -> Built:
+        """Apply the changes to `tree`, whose ranges are the base. Raises ValueError if they are not sorted or a key comes twice."""
+        queue = _Changes(changes)
+        base, at = self._base, 0
+        while True:
+            if not self._open_keys:
+                until = self._first_touched(at, queue)
+                self._max_keys += base.max_keys[at:until]
+                self._values += base.values[at:until]
+                self._reused += until - at
+                at = until
+            if at < len(base):
+                self._enter(at, queue)
+                at += 1
+            elif queue.first is not None:
+                self._add(queue.some(_CHUNK))
+            else:
+                break
+        if self._open_keys:
+            self._write(0, len(self._open_keys))
+        if self._max_keys == list(base.max_keys) and self._values == list(base.values):
+            built = tree
+        elif self._values:
+            table = self._store(self._max_keys, self._values, METARANGES)
+            built = table.id
+        else:
+            built = ""
+        return Built(built, tuple(self._written), self._reused, self._added, self._removed, self._changed)
+
+    def _first_touched(self, at: int, queue: _Changes) -> int:
+        """The first of the remaining ranges that the next change concerns; all of them are left alone if none is."""
+        end = len(self._base)
+        while queue.first is not None:
+            key, record = queue.first
+            found = bisect_left(self._base.max_keys, key, at)
+            if found < end:
+                return found
+            if record is not None:
+                # Behind the last range: it goes on, unless it ended by the rule.
+                return end - 1 if at < end and not self._is_ended(end - 1) else end
+            queue.some(1)  # nothing stands there to be removed
+        return end
+
+    def _is_ended(self, at: int) -> bool:
+        columns = self._reader.columns(self._base[at].id)
+        ends, _ = self._profile.ends(columns.keys, columns.values)
+        return bool(ends) and ends[-1] == len(columns.keys)
+
+    def _enter(self, at: int, queue: _Changes) -> None:
+        """Read a range and add its records, with the changes up to its end applied."""
+        columns = self._reader.columns(self._base[at].id)
+        keys, values = columns.keys, columns.values
+        out_keys: list[bytes] = []
+        out_values: list[bytes] = []
+        before = self._added + self._removed + self._changed
+        position = 0
+        for key, record in queue.up_to(self._base.max_keys[at]):
+            place = bisect_left(keys, key, position)
+            out_keys += keys[position:place]
+            out_values += values[position:place]
+            present = place < len(keys) and keys[place] == key
+            position = place + present
+            if record is None:
+                self._removed += present
+                continue
+            out_keys.append(key)
+            if present and identity_of(values[place]) == record[1]:
+                out_values.append(values[place])
+                continue
+            out_values.append(join_value(record[1], record[2]))
+            if present:
+                self._changed += 1
+            else:
+                self._added += 1
+        untouched = before == self._added + self._removed + self._changed
+        if untouched and not self._open_keys and (at < len(self._base) - 1 or queue.first is None or self._is_ended(at)):
+            self._max_keys.append(self._base.max_keys[at])
+            self._values.append(self._base.values[at])
+            self._reused += 1
+            return
+        self._append(out_keys + list(keys[position:]), out_values + list(values[position:]))
+
+    def _add(self, changes: Sequence[tuple[bytes, Record | None]]) -> None:
+        """Add records behind all that the base holds."""
+        records = [record for _, record in changes if record is not None]
+        self._added += len(records)
+        self._append([record[0] for record in records], [join_value(record[1], record[2]) for record in records])
+
+    def _append(self, keys: list[bytes], values: list[bytes]) -> None:
+        """Add records to the range that is open, and write each range that ends."""
+        behind = len(self._open_keys)
+        ends, self._open_bytes = self._profile.ends(keys, values, self._open_bytes)
+        self._open_keys += keys
+        self._open_values += values
+        done = 0
+        for end in ends:
+            self._write(done, behind + end)
+            done = behind + end
+        del self._open_keys[:done], self._open_values[:done]
+
+    def _write(self, begin: int, end: int) -> None:
+        table = self._store(self._open_keys[begin:end], self._open_values[begin:end], RANGES)
+        self._max_keys.append(table.max_key)
+        self._values.append(RangeInfo.of(table).value())
+
+    def _store(self, keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str]) -> WrittenTable:
+        table = salted(keys, values, properties, self._avoid)
+        put_table(self._reader, table)
+        self._written.append(table.id)
+        return table
+
+
+def salted(
+    keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str], avoid: Callable[[str], bool] | None
+) -> WrittenTable:
+    """A table whose name is not one to avoid: its property `generation` counts up until that is so."""
+    name = table_id(zip(keys, values, strict=True), properties)
+    generation = 0
+    chosen = dict(properties)
+    while avoid is not None and avoid(name):
+        generation += 1
+        chosen["generation"] = str(generation)
+        name = table_id(zip(keys, values, strict=True), chosen)
+    return write_table(keys, values, chosen, name=name)
+
+
+def put_table(reader: RangeReader, table: WrittenTable) -> None:
+    """Store a table under its name, where it does not stand yet."""
+    with contextlib.suppress(AlreadyExists):
+        reader.store.put(reader.key(table.id), table.data, if_absent=True)
+    reader.put(table.id, table.data)
+
+
+class _Changes:
+    """The changes in order, taken piece by piece. Raises ValueError as soon as they are not."""
+
+    def __init__(self, changes: Iterable[tuple[bytes, Record | None]]) -> None:
+        self._changes = iter(changes)
+        self.first: tuple[bytes, Record | None] | None = None
+        self._next()
+
+    def up_to(self, key: bytes) -> Iterator[tuple[bytes, Record | None]]:
+        """The changes of keys not above this one."""
+        while self.first is not None and self.first[0] <= key:
+            yield self.first
+            self._next()
+
+    def some(self, count: int) -> list[tuple[bytes, Record | None]]:
+        """As many changes, or all that are left."""
+        taken: list[tuple[bytes, Record | None]] = []
+        while self.first is not None and len(taken) < count:
+            taken.append(self.first)
+            self._next()
+        return taken
+
+    def _next(self) -> None:
+        last = self.first
+        self.first = next(self._changes, None)
+        if self.first is None:
+            return
+        key, record = self.first
+        if last is not None and key <= last[0]:
+            raise ValueError(f"changes come sorted by key, each key once: {key!r} follows {last[0]!r}")
+        if record is not None and record[0] != key:
+            raise ValueError(f"the record of {record[0]!r} is given as the change of {key!r}")

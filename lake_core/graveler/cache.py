@@ -1,0 +1,134 @@
+"""A folder of ranges on this machine, by their names: bounded by bytes, shared by processes, never required.
+
+Names are those of contents, so nothing in it ever goes out of date. A file appears whole (temporary name, rename); one that is torn or
+damaged nevertheless is noticed when it is read, dropped, and fetched again. Eviction takes what was used longest ago; a process that
+has read a file already doesn't mind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from lake_core.graveler.table import FOOTER, MAGIC
+
+_DEFAULT_BYTES = 1 << 30
+_TEMPORARY = ".tmp-"
+_ABANDONED = 3600.0
+_TOUCH_AFTER = 60.0
+
+
+class RangeCache:
+    """Files of ranges and metaranges under `folder`, at most `max_bytes` of them (and a sixteenth more for each process that adds some).
+
+    Without a folder, `lake-orch/ranges` in the user's cache folder (`XDG_CACHE_HOME`, `~/.cache`). It is made when something is first put
+    there. Where it cannot be written, nothing is kept and nothing fails.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _DEFAULT_BYTES) -> None:
+        if max_bytes < 0:
+            raise ValueError("a cache has at least 0 bytes")
+        self.folder = Path(folder) if folder is not None else default_folder()
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._unseen: int | None = None
+
+    def get(self, name: str, space: str = "") -> bytes | None:
+        """A whole file, or None. `space` tells apart stores that must not vouch for one another."""
+        path = self._path(name, space)
+        try:
+            data = path.read_bytes()
+            if len(data) < FOOTER or data[-8:] != MAGIC:
+                path.unlink(missing_ok=True)
+                return None
+            if time.time() - path.stat().st_mtime > _TOUCH_AFTER:
+                os.utime(path)
+        except FileNotFoundError:
+            return data if "data" in locals() else None
+        except OSError:
+            return None
+        return data
+
+    def put(self, name: str, data: bytes, space: str = "") -> None:
+        """Keep a file, if that is possible and it is not larger than an eighth of the cache."""
+        if len(data) > self.max_bytes // 8:
+            return
+        path = self._path(name, space)
+        temporary = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        except OSError:
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+            return
+        with self._lock:
+            if self._unseen is not None:
+                self._unseen += len(data)
+            due = self._unseen is None or self._unseen > self.max_bytes // 16
+            if due:
+                self._unseen = 0
+        if due:
+            self.trim()
+
+    def drop(self, name: str, space: str = "") -> None:
+        """Forget a file that turned out to be damaged."""
+        with contextlib.suppress(OSError):
+            self._path(name, space).unlink(missing_ok=True)
+
+    def trim(self) -> int:
+        """Delete what was used longest ago until the rest fits, and what dead processes left half-written.
+
+        Returns the bytes that are left.
+        """
+        found: list[tuple[float, int, str]] = []
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError):
+                    stat = os.stat(path)
+                    if name.startswith(_TEMPORARY):
+                        if time.time() - stat.st_mtime > _ABANDONED:
+                            os.unlink(path)
+                    else:
+                        found.append((stat.st_mtime, stat.st_size, path))
+        total = sum(size for _, size, _ in found)
+        if total > self.max_bytes:
+            # Some room, so that the next file does not walk the folder again.
+            for _, size, path in sorted(found):
+                if total <= self.max_bytes - self.max_bytes // 16:
+                    break
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                total -= size
+        return total
+
+    def _path(self, name: str, space: str) -> Path:
+        inner = hashlib.sha256(space.encode()).hexdigest()[:16]
+        return self.folder / inner / name[:2] / name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopen, (str(self.folder), self.max_bytes)
+
+
+def default_folder() -> Path:
+    """`lake-orch/ranges` below the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        root = Path(tempfile.gettempdir()) / f"cache-{os.getuid() if hasattr(os, 'getuid') else 0}"
+    return root / "lake-orch" / "ranges"
+
+
+def _reopen(folder: str, max_bytes: int) -> RangeCache:
+    return RangeCache(folder, max_bytes=max_bytes)

@@ -1,0 +1,89 @@
+"""The differences of two trees: ranges that both have are skipped by name, the rest is compared by key **and** identity."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from lake_core.graveler.metarange import Metarange
+from lake_core.graveler.reader import RangeReader
+from lake_core.graveler.record import Record, identity_of, split_value
+from lake_core.graveler.result import Difference
+
+
+def differences(reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"") -> Iterator[Difference]:
+    """What differs, by key. A range that stands in both trees holds the same records at the same keys, so neither side needs it."""
+    common = set(before.ids).intersection(after.ids)
+    left = _Side(reader, before, common, prefix)
+    right = _Side(reader, after, common, prefix)
+    while (bound := min((side.end for side in (left, right) if side.end is not None), default=None)) is not None:
+        old, new = left.take(bound), right.take(bound)
+        # Equal values drop out before anybody looks at one of them.
+        for key in sorted({key for key, _ in old.items() ^ new.items()}):
+            first, second = old.get(key), new.get(key)
+            if first is None or second is None or identity_of(first) != identity_of(second):
+                yield Difference(key, _record(key, first), _record(key, second))
+
+
+def _record(key: bytes, value: bytes | None) -> Record | None:
+    return None if value is None else Record(key, *split_value(value))
+
+
+class _Side:
+    """The records of the ranges that are this tree's own, a range at a time."""
+
+    def __init__(self, reader: RangeReader, tree: Metarange, common: set[bytes], prefix: bytes) -> None:
+        self._reader = reader
+        self._prefix = prefix
+        self._own = iter([name.decode() for at, name in enumerate(tree.ids) if name not in common and within(tree, at, prefix)])
+        self._keys: Sequence[bytes] = ()
+        self._values: Sequence[bytes] = ()
+        self._at = self._stop = 0
+        self.end: bytes | None = None
+        self._next()
+
+    def take(self, bound: bytes) -> dict[bytes, bytes]:
+        """The records up to a key. It is not above `end`."""
+        if self.end is None:
+            return {}
+        stop = bisect_right(self._keys, bound, self._at, self._stop)
+        taken = dict(zip(self._keys[self._at : stop], self._values[self._at : stop], strict=True))
+        self._at = stop
+        if stop == self._stop:
+            self._next()
+        return taken
+
+    def _next(self) -> None:
+        self.end = None
+        for name in self._own:
+            columns = self._reader.columns(name)
+            self._keys, self._values = columns.keys, columns.values
+            self._at, self._stop = bounds(self._keys, self._prefix)
+            if self._at < self._stop:
+                self.end = self._keys[self._stop - 1]
+                return
+
+
+def within(tree: Metarange, at: int, prefix: bytes) -> bool:
+    """Whether a range may hold keys of a prefix."""
+    if not prefix:
+        return True
+    if tree.max_keys[at] < prefix:
+        return False
+    behind = after_prefix(prefix)
+    return behind is None or tree[at].min_key < behind
+
+
+def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
+    """The positions [first, behind) of the keys with a prefix."""
+    if not prefix:
+        return 0, len(keys)
+    behind = after_prefix(prefix)
+    first = bisect_left(keys, prefix)
+    return first, len(keys) if behind is None else bisect_left(keys, behind, first)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The first key that sorts behind all keys with a prefix; None where there is none."""
+    short = prefix.rstrip(b"\xff")
+    return short[:-1] + bytes((short[-1] + 1,)) if short else None

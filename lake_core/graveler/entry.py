@@ -1,0 +1,81 @@
+"""Entries: what a value record says of an object (lakeFS's `catalog.Entry`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from lake_core.graveler import wire
+from lake_core.graveler.errors import CorruptTable
+from lake_core.graveler.identity import entry_identity
+from lake_core.graveler.record import Record
+
+
+class AddressType(IntEnum):
+    """How an entry's address is meant."""
+
+    BY_PREFIX = 0
+    """Of old writers: full if it has a scheme, else relative."""
+    RELATIVE = 1
+    """A key below the repository's root."""
+    FULL = 2
+    """A URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object: where its bytes are, and what counts as its content.
+
+    Size, etag, metadata and content type make its identity; address and time do not.
+    """
+
+    address: str
+    size: int
+    """Bytes."""
+    etag: str = ""
+    last_modified: int = 0
+    """Nanoseconds since the epoch; 0 if unknown."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = ""
+    address_type: AddressType = AddressType.RELATIVE
+
+    @property
+    def identity(self) -> bytes:
+        """The identity that this entry's record has."""
+        return entry_identity(self.size, self.etag, self.metadata, self.content_type)
+
+    def record(self, key: bytes) -> Record:
+        """This entry as the value record of a key."""
+        return Record(key, self.identity, self.encode())
+
+    def encode(self) -> bytes:
+        """The message. Equal entries give equal bytes."""
+        return b"".join(
+            (
+                wire.put_text(1, self.address),
+                wire.put_timestamp(2, self.last_modified),
+                wire.put_number(3, self.size),
+                wire.put_text(4, self.etag),
+                wire.put_text_map(5, self.metadata),
+                wire.put_number(6, self.address_type),
+                wire.put_text(7, self.content_type),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Entry:
+        """The entry that a record's value holds. Raises CorruptTable."""
+        fields = wire.read_message(data)
+        kind = wire.number(fields, 6)
+        if not 0 <= kind <= AddressType.FULL:
+            raise CorruptTable(f"an entry has the unknown address type {kind}")
+        return cls(
+            address=wire.text(fields, 1),
+            size=wire.number(fields, 3),
+            etag=wire.text(fields, 4),
+            last_modified=wire.timestamp(fields, 2),
+            metadata=wire.text_map(fields, 5),
+            content_type=wire.text(fields, 7),
+            address_type=AddressType(kind),
+        )

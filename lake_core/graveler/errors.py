@@ -1,0 +1,33 @@
+"""The errors of the commit tree. One meaning each; every one is a LakeError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lake_core.errors import LakeError
+
+_SHOWN = 5
+
+
+class GravelerError(LakeError):
+    """Every error of ranges, metaranges and what is built from them is one of these."""
+
+
+class CorruptTable(GravelerError):
+    """Bytes are not the SSTable, value, entry or commit that they should be, or they declare sizes beyond the reader's budget."""
+
+
+class MergeConflict(GravelerError):
+    """Both sides of a merge changed the same keys in different ways. Nothing was written.
+
+    `keys` holds all of them, in order. Give a `strategy` or a `resolve` function to settle them.
+    """
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        shown = ", ".join(repr(key.decode("utf-8", "backslashreplace")) for key in keys[:_SHOWN])
+        more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        super().__init__(f"both sides changed {shown}{more}: choose strategy='ours' or 'theirs', or resolve them by a function of your own")
+        self.keys = tuple(keys)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MergeConflict, (self.keys,)

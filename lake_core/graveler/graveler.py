@@ -1,0 +1,227 @@
+"""Trees of value records over an object store: lookup, listing, building, difference and merge."""
+
+from __future__ import annotations
+
+import builtins
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from lake_core.graveler.build import Build
+from lake_core.graveler.cache import RangeCache
+from lake_core.graveler.diff import after_prefix, differences
+from lake_core.graveler.merge import Resolve, Strategy, settled
+from lake_core.graveler.metarange import RangeInfo
+from lake_core.graveler.profile import SMALL_RANGES, Profile
+from lake_core.graveler.reader import RangeReader
+from lake_core.graveler.record import Record, split_value
+from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
+from lake_core.store import LocalStore, MemoryStore, ObjectStore
+
+_BATCH = 4096
+
+
+class Graveler:
+    """The trees in a store. A tree is named by its metarange's id; "" is the empty tree. Trees never change.
+
+    Files stand at `<folder>/<id>`. `cache` is a folder on this machine; by default one in the user's cache folder, unless the store is
+    local itself. Safe to use from many threads, picklable. Besides what each method names, all raise NotFound where a file of the tree
+    is gone, CorruptTable where one is not what its name says, and the store's own errors.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        profile: Profile = SMALL_RANGES,
+        cache: RangeCache | None = None,
+        folder: str = "_lakefs",
+    ) -> None:
+        if cache is None and not isinstance(store, LocalStore | MemoryStore):
+            cache = RangeCache()
+        self.store = store
+        self.profile = profile
+        self.reader = RangeReader(store, cache, folder)
+
+    def get(self, tree: str, key: bytes) -> Record | None:
+        """The record of a key. In a range that is not decoded yet, only its index and one block are."""
+        metarange = self.reader.metarange(tree)
+        at = bisect_left(metarange.max_keys, key)
+        if at == len(metarange):
+            return None
+        value = self.reader.find(metarange.ids[at].decode(), key)
+        return None if value is None else Record(key, *split_value(value))
+
+    def get_many(self, tree: str, keys: Sequence[bytes]) -> builtins.list[Record | None]:
+        """The records of many keys, in the order given. Each range is looked up once for all of its keys."""
+        metarange = self.reader.metarange(tree)
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        found: list[Record | None] = [None] * len(keys)
+        begin = at = 0
+        while begin < len(order):
+            at = bisect_left(metarange.max_keys, keys[order[begin]], at)
+            if at == len(metarange):
+                break
+            bound = metarange.max_keys[at]
+            end = bisect_right(order, bound, begin, key=keys.__getitem__)
+            name = metarange.ids[at].decode()
+            if end == begin + 1:
+                self._find_one(name, keys, order[begin], found)
+            else:
+                values = self.reader.columns(name).by_key
+                for place in order[begin:end]:
+                    key = keys[place]
+                    value = values.get(key)
+                    if value is not None:
+                        found[place] = Record(key, *split_value(value))
+            begin = end
+        return found
+
+    def _find_one(self, name: str, keys: Sequence[bytes], place: int, found: builtins.list[Record | None]) -> None:
+        value = self.reader.find(name, keys[place])
+        if value is not None:
+            found[place] = Record(keys[place], *split_value(value))
+
+    def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
+        """The records whose key starts with `prefix` and sorts after `start_after` (b"": from the first on), in order.
+
+        Reads no range that holds none of them.
+        """
+        metarange = self.reader.metarange(tree)
+        start = max(prefix, start_after + b"\0" if start_after else b"")
+        behind = after_prefix(prefix) if prefix else None
+        for at in range(bisect_left(metarange.max_keys, start), len(metarange)):
+            if behind is not None and metarange[at].min_key >= behind:
+                return
+            columns = self.reader.columns(metarange.ids[at].decode())
+            keys, values = columns.keys, columns.values
+            begin = bisect_left(keys, start)
+            end = len(keys) if behind is None else bisect_left(keys, behind, begin)
+            for place in range(begin, end):
+                yield Record(keys[place], *split_value(values[place]))
+            if end < len(keys):
+                return
+
+    def list(self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b"") -> Iterator[Record | bytes]:
+        """As `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
+
+        Whole prefixes are skipped without reading what lies below them. Nothing that sorts before or at `start_after` is given, neither
+        record nor prefix: so a listing goes on behind the last thing it gave.
+        """
+        if not delimiter:
+            yield from self.scan(tree, prefix, start_after)
+            return
+        metarange = self.reader.metarange(tree)
+        start = max(prefix, start_after + b"\0" if start_after else b"")
+        if start_after.startswith(prefix) and (rolled := _rolled(start_after, prefix, delimiter)) is not None:
+            # That prefix itself does not sort after `start_after`.
+            skipped = after_prefix(rolled)
+            if skipped is None:
+                return
+            start = skipped
+        at, keys, values, place = -1, [], [], 0  # type: int, Sequence[bytes], Sequence[bytes], int
+        while True:
+            found = bisect_left(metarange.max_keys, start, max(at, 0))
+            if found == len(metarange):
+                return
+            if found != at:
+                at, place = found, 0
+                if metarange[at].min_key > start and not metarange[at].min_key.startswith(prefix):
+                    return
+                columns = self.reader.columns(metarange.ids[at].decode())
+                keys, values = columns.keys, columns.values
+            place = bisect_left(keys, start, place)
+            while place < len(keys):
+                key = keys[place]
+                if not key.startswith(prefix):
+                    return
+                rolled = _rolled(key, prefix, delimiter)
+                if rolled is not None:
+                    yield rolled
+                    behind = after_prefix(rolled)
+                    if behind is None:
+                        return
+                    start = behind
+                    break
+                yield Record(key, *split_value(values[place]))
+                place += 1
+            else:
+                start = metarange.max_keys[at] + b"\0"
+
+    def ranges(self, tree: str) -> Sequence[RangeInfo]:
+        """The ranges of a tree in order."""
+        return self.reader.metarange(tree)
+
+    def names(self, tree: str) -> set[str]:
+        """The ids of all files that a tree consists of: its metarange and its ranges."""
+        if not tree:
+            return set()
+        return {tree, *(name.decode() for name in self.reader.metarange(tree).ids)}
+
+    def build(
+        self,
+        tree: str,
+        changes: Iterable[tuple[bytes, Record | None]],
+        *,
+        avoid: Callable[[str], bool] | None = None,
+    ) -> Built:
+        """The tree with changes applied: (key, its new record, or None to remove it), sorted by key, each key once.
+
+        A record of the identity that stands there already is no change, and the one that stands there is kept. All files are stored
+        when this returns. `avoid` tells which ids must not be given to a file that is written (somebody may be deleting them): such a
+        file gets another name by a property of its own; ranges that are taken over keep theirs.
+
+        Raises ValueError for changes out of order. Files that were written until then are left for a collector.
+        """
+        return Build(self.reader, self.profile, self.reader.metarange(tree), avoid).run(tree, changes)
+
+    def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[Difference]:
+        """The keys (with a prefix) whose records differ, in order. Ranges that both trees have are not read."""
+        if before == after:
+            return iter(())
+        return differences(self.reader, self.reader.metarange(before), self.reader.metarange(after), prefix)
+
+    def changes(self, base: str, theirs: str, target: str) -> Iterator[ThreeWay]:
+        """The keys whose records differ between `base` and `theirs`, with what stands there in `target`."""
+        walk = self.diff(base, theirs)
+        while batch := builtins.list(islice(walk, _BATCH)):
+            standing = self.get_many(target, [difference.key for difference in batch])
+            for (key, before, after), record in zip(batch, standing, strict=True):
+                yield ThreeWay(key, before, after, record)
+
+    def merge(
+        self,
+        base: str,
+        ours: str,
+        theirs: str,
+        *,
+        strategy: Strategy | None = None,
+        resolve: Resolve | None = None,
+        avoid: Callable[[str], bool] | None = None,
+    ) -> Merged:
+        """What `theirs` changed since `base`, applied to `ours`.
+
+        A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs) says what is to
+        stand there; else `strategy` names the side that wins; without either MergeConflict is raised, which names all such keys, and
+        nothing is written. `avoid` as in `build`.
+        """
+        if ours in (base, theirs):
+            return Merged(theirs, ())
+        if theirs == base:
+            return Merged(ours, ())
+        apply, conflicts = settled(self.changes(base, theirs, ours), strategy, resolve)
+        built = self.build(ours, apply, avoid=avoid)
+        return Merged(built.tree, conflicts, built)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopen, (self.store, self.profile, self.reader.cache, self.reader.folder)
+
+
+def _rolled(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
+    """The common prefix under which a listing shows a key, if it does."""
+    found = key.find(delimiter, len(prefix))
+    return None if found < 0 else key[: found + len(delimiter)]
+
+
+def _reopen(store: ObjectStore, profile: Profile, cache: RangeCache | None, folder: str) -> Graveler:
+    return Graveler(store, profile=profile, cache=cache, folder=folder)

@@ -1,0 +1,49 @@
+"""Three-way merges: what one side changed since the base is applied to the other, unless that changed the same keys differently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Literal, TypeAlias
+
+from lake_core.graveler.errors import MergeConflict
+from lake_core.graveler.record import Record
+from lake_core.graveler.result import ThreeWay
+
+Strategy: TypeAlias = Literal["ours", "theirs"]
+Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | None], Record | None]
+"""(key, base, ours, theirs) to the record that is to stand there, None for none."""
+
+
+def settled(
+    changes: Iterable[ThreeWay], strategy: Strategy | None, resolve: Resolve | None
+) -> tuple[list[tuple[bytes, Record | None]], tuple[bytes, ...]]:
+    """What to apply to our side (the target of the changes), and the keys that were in conflict. Raises MergeConflict."""
+    apply: list[tuple[bytes, Record | None]] = []
+    conflicts: list[bytes] = []
+    for key, base, theirs, ours in changes:
+        if same(ours, theirs):
+            continue
+        if same(ours, base):
+            apply.append((key, theirs))
+            continue
+        conflicts.append(key)
+        if resolve is not None:
+            apply.append((key, resolve(key, base, ours, theirs)))
+        elif strategy == "theirs":
+            apply.append((key, theirs))
+    if conflicts and resolve is None and strategy is None:
+        raise MergeConflict(conflicts)
+    return apply, tuple(conflicts)
+
+
+def same(first: Record | None, second: Record | None) -> bool:
+    """Whether two records of one key are the same: both absent, or of one identity."""
+    if first is None or second is None:
+        return first is second
+    return first.identity == second.identity
+
+
+def pieces(items: Iterator[ThreeWay], size: int) -> Iterator[list[ThreeWay]]:
+    while piece := list(islice(items, size)):
+        yield piece

@@ -1,0 +1,159 @@
+"""Ranges and metaranges by name, through the tiers: decoded in memory, a folder on this machine, the object store."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from lake_core.graveler.cache import RangeCache
+from lake_core.graveler.errors import CorruptTable
+from lake_core.graveler.metarange import EMPTY, Metarange
+from lake_core.graveler.table import Table
+from lake_core.store import ObjectStore
+
+_MEMORY = 256 << 20
+_RECORD_OVERHEAD = 200
+"""Bytes that a decoded record takes besides its key and its value, with its place in the look-up table."""
+_PROMOTE_AFTER = 3
+_T = TypeVar("_T")
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class Columns:
+    """A decoded range: its keys in order, and their joined values."""
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self.keys = keys
+        self.values = values
+
+    @functools.cached_property
+    def by_key(self) -> dict[bytes, bytes]:
+        """The values by their keys."""
+        return dict(zip(self.keys, self.values, strict=True))
+
+    @property
+    def memory(self) -> int:
+        """Bytes, roughly."""
+        return sum(map(len, self.keys)) + sum(map(len, self.values)) + _RECORD_OVERHEAD * len(self.keys)
+
+
+class RangeReader:
+    """Reads ranges by name; keeps at most `memory_bytes` of what it read and decoded. Safe to use from many threads.
+
+    Methods raise NotFound for a name that does not stand in the store, CorruptTable for one with other than a table behind it.
+    """
+
+    def __init__(self, store: ObjectStore, cache: RangeCache | None, folder: str, *, memory_bytes: int = _MEMORY) -> None:
+        self.store = store
+        self.cache = cache
+        self.folder = folder
+        self._space = store.url()
+        self._memory = memory_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, str], tuple[object, int]] = OrderedDict()
+        self._used = 0
+        self._finds: dict[str, int] = {}
+
+    def key(self, name: str) -> str:
+        """Where the file of a name stands in the store. Raises CorruptTable for what cannot be one."""
+        if not _NAME.fullmatch(name):
+            raise CorruptTable(f"{name[:80]!r} names no range: a name is 64 hexadecimal digits")
+        return f"{self.folder}/{name}"
+
+    def metarange(self, tree: str) -> Metarange:
+        """The ranges of a tree."""
+        if not tree:
+            return EMPTY
+        kept = self._get("metarange", tree)
+        if isinstance(kept, Metarange):
+            return kept
+        found = Metarange(*self._decode(tree))
+        self._keep("metarange", tree, found, Columns(found.max_keys, found.values).memory)
+        return found
+
+    def columns(self, name: str) -> Columns:
+        """All records of a range."""
+        kept = self._get("columns", name)
+        if isinstance(kept, Columns):
+            return kept
+        found = Columns(*self._decode(name))
+        self._keep("columns", name, found, found.memory)
+        with self._lock:
+            # Its bytes were kept for single keys.
+            _, size = self._kept.pop(("table", name), (None, 0))
+            self._used -= size
+            self._finds.pop(name, None)
+        return found
+
+    def find(self, name: str, key: bytes) -> bytes | None:
+        """The joined value of one key in a range: of a cold one, only index and block are decoded, until it turns out to be asked often."""
+        kept = self._get("columns", name)
+        if not isinstance(kept, Columns):
+            with self._lock:
+                self._finds[name] = asked = self._finds.get(name, 0) + 1
+                if len(self._finds) > 10_000:
+                    self._finds.clear()
+            if asked <= _PROMOTE_AFTER:
+                return self._read(name, lambda table: table.find(key))
+            kept = self.columns(name)
+        return kept.by_key.get(key)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Offer the bytes of a range that was just stored to the cache on this machine."""
+        if self.cache is not None:
+            self.cache.put(name, data, self._space)
+
+    def data(self, name: str) -> bytes:
+        """The file of a range."""
+        if self.cache is not None:
+            data = self.cache.get(name, self._space)
+            if data is not None:
+                return data
+        data = bytes(self.store.get(self.key(name)))
+        self.put(name, data)
+        return data
+
+    def _decode(self, name: str) -> tuple[list[bytes], list[bytes]]:
+        return self._read(name, lambda table: table.columns, keep=False)
+
+    def _read(self, name: str, read: Callable[[Table], _T], *, keep: bool = True) -> _T:
+        """What `read` gets from a table. A damaged file on this machine is fetched again."""
+        kept = self._get("table", name)
+        try:
+            table = kept if isinstance(kept, Table) else Table(self.data(name))
+            found = read(table)
+        except CorruptTable:
+            if self.cache is None:
+                raise
+            self.cache.drop(name, self._space)
+            try:
+                table = Table(self.data(name))
+                found = read(table)
+            except CorruptTable as error:
+                self.cache.drop(name, self._space)
+                raise CorruptTable(f"{self.key(name)}: {error}") from None
+        if keep and table is not kept:
+            self._keep("table", name, table, 2 * len(table))
+        return found
+
+    def _get(self, tier: str, name: str) -> object | None:
+        with self._lock:
+            found = self._kept.get((tier, name))
+            if found is None:
+                return None
+            self._kept.move_to_end((tier, name))
+            return found[0]
+
+    def _keep(self, tier: str, name: str, found: object, size: int) -> None:
+        with self._lock:
+            _, old = self._kept.pop((tier, name), (None, 0))
+            self._kept[tier, name] = (found, size)
+            self._used += size - old
+            # What was read last stays, however large: it is in use.
+            while self._used > self._memory and len(self._kept) > 1:
+                _, (_, freed) = self._kept.popitem(last=False)
+                self._used -= freed

@@ -1,0 +1,52 @@
+"""What operations on trees return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lake_core.graveler.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A tree that was built, and what it took."""
+
+    tree: str
+    """The metarange's id; "" for the empty tree."""
+    written: tuple[str, ...]
+    """Ids of the files that were put: ranges, and the metarange last. Some may have stood there already."""
+    reused: int
+    """Ranges that were taken over by name."""
+    added: int
+    removed: int
+    changed: int
+    """Records."""
+
+
+class Difference(NamedTuple):
+    """A key whose record differs between two trees; None where a tree has none."""
+
+    key: bytes
+    before: Record | None
+    after: Record | None
+
+
+class ThreeWay(NamedTuple):
+    """A key whose record differs between `base` and `theirs`, and what stands at it in the target."""
+
+    key: bytes
+    base: Record | None
+    theirs: Record | None
+    target: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The result of a merge."""
+
+    tree: str
+    conflicts: tuple[bytes, ...]
+    """Keys that both sides had changed differently, settled by the strategy or the function that was given."""
+    built: Built | None = None
+    """How the tree was built; None where one side's tree was the result."""

@@ -1,0 +1,184 @@
+"""Reading SSTables: RocksDB's block-based table, format version 2, as pebble (so lakeFS) writes it. See specs: ranges and metaranges.
+
+Supported: one- and two-level indexes, Snappy or no compression, CRC-32C. Filters are not needed and not read. Entries must be plain
+SETs of distinct keys. Nothing that a file declares is trusted: every length is checked against the file, and memory against a budget.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from lake_core.graveler.block import KIND_SET, Handle, read_block, read_entries, read_handle
+from lake_core.graveler.errors import CorruptTable
+from lake_core.graveler.record import Record, split_value
+
+FOOTER = 53
+MAGIC = bytes.fromhex("f7cff485b741e288")
+_VERSION = 2
+_CRC32C = 1
+_TWO_LEVELS = 2
+_BUDGET = 1 << 30
+
+
+def read_sstable(data: bytes) -> Table:
+    """A range, a metarange or any other SSTable of plain values.
+
+    `records, properties = read_sstable(data)` works as well. Raises CorruptTable, for damage inside blocks when these are read.
+    """
+    return Table(data)
+
+
+class Table:
+    """An SSTable in memory. Opening reads its footer; index, properties and blocks are read when they are asked for.
+
+    `budget` bounds the bytes of decompressed blocks and decoded keys, taken together. Every method raises CorruptTable.
+    """
+
+    def __init__(self, data: bytes, *, budget: int = _BUDGET) -> None:
+        if len(data) < FOOTER:
+            raise CorruptTable(f"{len(data)} bytes are too few for an SSTable")
+        footer = data[-FOOTER:]
+        if footer[-8:] != MAGIC:
+            raise CorruptTable("an SSTable ends in a magic number that is not here: not one, or cut short")
+        version = int.from_bytes(footer[-12:-8], "little")
+        if version != _VERSION or footer[0] != _CRC32C:
+            raise CorruptTable(f"SSTable version {version} with checksum type {footer[0]} is not supported")
+        self._metaindex, at = read_handle(footer, 1)
+        self._index_handle, _ = read_handle(footer, at)
+        self._data = bytes(data) if type(data) is not bytes else data
+        self._budget = budget
+
+    def __len__(self) -> int:
+        """Size of the file in bytes."""
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[list[Record] | dict[str, str | bytes]]:
+        yield self.records
+        yield self.properties
+
+    @functools.cached_property
+    def table_properties(self) -> dict[bytes, bytes]:
+        """All properties, RocksDB's own included, as they stand."""
+        keys, values = read_entries(read_block(self._data, self._metaindex), self._budget)
+        for key, value in zip(keys, values, strict=True):
+            if key == b"rocksdb.properties":
+                names, texts = read_entries(read_block(self._data, read_handle(value)[0]), self._budget)
+                return dict(zip(names, texts, strict=True))
+        raise CorruptTable("the SSTable has no properties")
+
+    @property
+    def properties(self) -> dict[str, str | bytes]:
+        """The properties that its writer set: text where they are UTF-8, else bytes."""
+        own = ((name, value) for name, value in self.table_properties.items() if not name.startswith(b"rocksdb."))
+        return {name.decode("utf-8", "backslashreplace"): _text(value) for name, value in own}
+
+    @functools.cached_property
+    def columns(self) -> tuple[list[bytes], list[bytes]]:
+        """All keys in order, and their values with identities and values still joined. Reads every block."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        budget = self._budget
+        for handle in self._index[1]:
+            block = read_block(self._data, handle)
+            more, their_values = read_entries(block, budget)
+            budget -= len(block) + sum(map(len, more))
+            keys += _user_keys(more)
+            values += their_values
+        _check_order(keys)
+        return keys, values
+
+    @property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """All keys with the values as they stand: also of tables whose values are not lakeFS's. Range deletions are not applied."""
+        return list(zip(*self.columns, strict=True))
+
+    @property
+    def records(self) -> list[Record]:
+        """All value records in order."""
+        if self.table_properties.get(b"rocksdb.num.range-deletions", b"\0") != b"\0":
+            raise CorruptTable("the SSTable deletes ranges of keys: it holds no plain records")
+        keys, values = self.columns
+        return [Record(key, *split_value(value)) for key, value in zip(keys, values, strict=True)]
+
+    def find(self, key: bytes) -> bytes | None:
+        """The value of one key. Reads the index and one block."""
+        ends, handles = self._index
+        at = bisect_left(ends, key)
+        if at == len(ends):
+            return None
+        keys, values = self._block(handles[at])
+        place = bisect_left(keys, key)
+        return values[place] if place < len(keys) and keys[place] == key else None
+
+    def pairs_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from `start` on with their values, block by block."""
+        ends, handles = self._index
+        last: bytes | None = None
+        for handle in handles[bisect_left(ends, start) :]:
+            keys, values = self._block(handle)
+            if last is not None and keys and keys[0] <= last:
+                raise CorruptTable("the keys of an SSTable are not in order")
+            begin = bisect_left(keys, start)
+            yield from zip(keys[begin:], values[begin:], strict=True)
+            if keys:
+                last = keys[-1]
+
+    def _block(self, handle: Handle) -> tuple[list[bytes], list[bytes]]:
+        keys, values = read_entries(read_block(self._data, handle), self._budget)
+        keys = _user_keys(keys)
+        _check_order(keys)
+        return keys, values
+
+    @functools.cached_property
+    def _index(self) -> tuple[list[bytes], list[Handle]]:
+        """For each data block, a key not below its last and below the next block's first; and where it stands."""
+        ends, handles = self._read_index(self._index_handle)
+        if self.table_properties.get(b"rocksdb.block.based.table.index.type") == _TWO_LEVELS.to_bytes(4, "little"):
+            partitions, ends = handles, []
+            handles = []
+            for partition in partitions:
+                more, further = self._read_index(partition)
+                ends += more
+                handles += further
+        position = 0
+        for handle in handles:
+            # Blocks that overlap would make a small file as large as one likes.
+            if handle.offset < position:
+                raise CorruptTable("the blocks of an SSTable overlap")
+            position = handle.offset + handle.length
+        return ends, handles
+
+    def _read_index(self, handle: Handle) -> tuple[list[bytes], list[Handle]]:
+        keys, values = read_entries(read_block(self._data, handle), self._budget)
+        if any(len(key) < 8 for key in keys):
+            raise CorruptTable("an index entry has no whole key")
+        ends = [key[:-8] for key in keys]
+        if not all(map(operator.le, ends, ends[1:])):
+            raise CorruptTable("the index of an SSTable is not in order")
+        return ends, [read_handle(value)[0] for value in values]
+
+
+def _user_keys(internal: list[bytes]) -> list[bytes]:
+    keys = [key[:-8] for key in internal if key[-8:] == KIND_SET]
+    if len(keys) == len(internal):
+        return keys
+    # Another sequence number does no harm: a key stands here only once.
+    for key in internal:
+        if key[-8:-7] != KIND_SET[:1]:
+            raise CorruptTable("an entry of the SSTable is no plain value: deletions and merge operands are not supported")
+    return [key[:-8] for key in internal]
+
+
+def _check_order(keys: list[bytes]) -> None:
+    if not all(map(operator.lt, keys, keys[1:])):
+        raise CorruptTable("the keys of an SSTable are not in order")
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

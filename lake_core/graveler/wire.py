@@ -1,0 +1,129 @@
+"""Protocol buffer messages, as far as lakeFS's records need them: numbers, texts, nested messages and maps of texts (proto3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from lake_core.graveler.errors import CorruptTable
+from lake_core.graveler.varint import read_uvarint, uvarint
+
+Fields: TypeAlias = "dict[int, list[int | bytes]]"
+"""Field number to its values in order: ints for varints and fixed numbers, bytes for what has a length."""
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_NANOSECONDS = 1_000_000_000
+
+
+def read_message(data: bytes) -> Fields:
+    """The fields of a message; unknown ones too. Raises CorruptTable."""
+    fields: Fields = {}
+    at, size = 0, len(data)
+    while at < size:
+        tag, at = read_uvarint(data, at)
+        value: int | bytes
+        kind = tag & 7
+        if kind == _VARINT:
+            value, at = read_uvarint(data, at)
+        elif kind == _LENGTH:
+            length, at = read_uvarint(data, at)
+            value = data[at : at + length]
+            at += length
+        elif kind in (_FIXED64, _FIXED32):
+            width = 8 if kind == _FIXED64 else 4
+            value = int.from_bytes(data[at : at + width], "little")
+            at += width
+        else:
+            raise CorruptTable(f"a message has a field of the unknown wire type {kind}")
+        if at > size:
+            raise CorruptTable("a message is cut short")
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def number(fields: Fields, field: int) -> int:
+    """A signed number; 0 where it is absent."""
+    found = fields.get(field, (0,))[-1]
+    if not isinstance(found, int):
+        raise CorruptTable(f"field {field} of a message is no number")
+    return found - (1 << 64) if found >> 63 else found
+
+
+def octets(fields: Fields, field: int) -> bytes:
+    """Bytes; empty where they are absent."""
+    found = fields.get(field, (b"",))[-1]
+    if not isinstance(found, bytes):
+        raise CorruptTable(f"field {field} of a message is no text")
+    return found
+
+
+def text(fields: Fields, field: int) -> str:
+    """A text; empty where it is absent."""
+    return _decoded(octets(fields, field))
+
+
+def texts(fields: Fields, field: int) -> list[str]:
+    """A repeated text."""
+    return [text({field: [one]}, field) for one in fields.get(field, ())]
+
+
+def text_map(fields: Fields, field: int) -> dict[str, str]:
+    """A map of texts."""
+    pairs = {}
+    for one in fields.get(field, ()):
+        pair = read_message(octets({field: [one]}, field))
+        pairs[text(pair, 1)] = text(pair, 2)
+    return pairs
+
+
+def timestamp(fields: Fields, field: int) -> int:
+    """A `google.protobuf.Timestamp` in nanoseconds since the epoch; 0 where it is absent. Raises CorruptTable outside its range."""
+    if field not in fields:
+        return 0
+    parts = read_message(octets(fields, field))
+    seconds, nanoseconds = number(parts, 1), number(parts, 2)
+    if not (-62_135_596_800 <= seconds <= 253_402_300_799 and 0 <= nanoseconds < _NANOSECONDS):
+        raise CorruptTable(f"{seconds} s and {nanoseconds} ns are no timestamp")
+    return seconds * _NANOSECONDS + nanoseconds
+
+
+def put_number(field: int, value: int) -> bytes:
+    """A number; nothing for 0."""
+    return uvarint(field << 3 | _VARINT) + uvarint(value & 0xFFFFFFFFFFFFFFFF) if value else b""
+
+
+def put_octets(field: int, value: bytes) -> bytes:
+    """Bytes; nothing where they are empty."""
+    return uvarint(field << 3 | _LENGTH) + uvarint(len(value)) + value if value else b""
+
+
+def put_text(field: int, value: str) -> bytes:
+    """A text; nothing where it is empty."""
+    return put_octets(field, value.encode())
+
+
+def put_text_map(field: int, pairs: Mapping[str, str]) -> bytes:
+    """A map of texts, by key."""
+    return b"".join(
+        put_octets(field, put_octets_always(1, key.encode()) + put_octets_always(2, pairs[key].encode())) for key in sorted(pairs)
+    )
+
+
+def put_octets_always(field: int, value: bytes) -> bytes:
+    """Bytes, also where they are empty."""
+    return put_octets(field, value) or bytes((field << 3 | _LENGTH, 0))
+
+
+def put_timestamp(field: int, nanoseconds: int) -> bytes:
+    """A `google.protobuf.Timestamp` of nanoseconds since the epoch; nothing for 0."""
+    if not nanoseconds:
+        return b""
+    seconds, rest = divmod(nanoseconds, _NANOSECONDS)
+    return put_octets(field, put_number(1, seconds) + put_number(2, rest))
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise CorruptTable("a text in a message is not UTF-8") from None
