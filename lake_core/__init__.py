@@ -1,4 +1,23 @@
-"""Open lake formats over any object store: the store itself, and the formats that stand on it.
+"""Open lake formats over any object store: the store itself, the formats that stand on it, and lakes over many of them.
 
-Start at `lake_core.delta.DeltaTable` for tables, at `lake_core.store.open_store` for bytes.
+Start at `lake_core.Lake` for many datasets that publish together, at `lake_core.delta.DeltaTable` for one table, at
+`lake_core.store.open_store` for bytes.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lake_core.lake import Lake as Lake
+
+__all__ = ["Lake"]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing the package itself costs nothing.
+    if name == "Lake":
+        from lake_core.lake import Lake
+
+        return Lake
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,10 +16,10 @@ _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.spark")
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "lake_core": (),  # the package itself: importing it costs nothing
+    "lake_core": ("lake_core.lake",),  # when it is asked for: importing the package itself costs nothing
     "lake_core.errors": (),
-    "lake_core.dataset": ("lake_core.errors",),
-    "lake_core.store": ("lake_core.errors", "lake_core.dataset"),
+    "lake_core.store": ("lake_core.errors",),
+    "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a resolver is handed stores
     "lake_core.testing": ("lake_core.errors", "lake_core.store"),
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,

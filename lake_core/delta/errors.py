@@ -69,6 +69,14 @@ class UnsupportedWriterFeature(DeltaError):
         self.feature = feature
 
 
+class ManagedTable(DeltaError):
+    """A lake's own table was to be written past the lake, which would tear it from its history."""
+
+
+class MixedRearrangement(DeltaError):
+    """One session both rearranges a table (optimize, Z-order) and changes its rows."""
+
+
 class UnsupportedType(DeltaError):
     """A type has no place in a Delta schema, or needs a cast that only the caller can decide on."""
 

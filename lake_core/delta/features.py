@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lake_core.dataset import DatasetStore
 from lake_core.delta.action import NEWEST_READER, Metadata, Protocol
-from lake_core.delta.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
+from lake_core.delta.errors import ManagedTable, UnsupportedReaderFeature, UnsupportedWriterFeature
 from lake_core.delta.schema import PrimitiveType, leaf_types, walk, zoneless
+from lake_core.store import ObjectStore
 
 READER_VERSION = 1
 WRITER_VERSION = 2
+
+MANAGED = "lakeManaged"
+"""The writer feature of a lake's own tables. Others do not know it, so they read such a table and never write it."""
 
 READABLE_FEATURES = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck", "v2Checkpoint"}
@@ -31,6 +36,7 @@ WRITABLE_FEATURES = frozenset(
         "identityColumns",
         "inCommitTimestamp",
         "invariants",
+        MANAGED,
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -155,8 +161,15 @@ def check_protocol(protocol: Protocol) -> None:
         _refuse_read(feature)
 
 
-def check_writable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raises UnsupportedWriterFeature naming the first feature that writing the table would need."""
+def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -> None:
+    """Raises UnsupportedWriterFeature naming the first feature that writing the table would need, and ManagedTable for a lake's own
+    table that was not opened through the lake.
+    """
+    if MANAGED in supported_features(protocol) and not isinstance(store, DatasetStore):
+        raise ManagedTable(
+            f"the table at {store.url()} is managed by a lake, which alone may write it: open it in a session, "
+            f"Lake.open(root).session(branch).delta(path), or make it a plain table with Lake.release(path)"
+        )
     if protocol.min_writer_version > 7:
         _refuse_write(f"writerVersion={protocol.min_writer_version}")
     for feature in sorted(supported_features(protocol) | (protocol.reader_features or frozenset())):

@@ -12,6 +12,9 @@ from lake_core.delta.snapshot import Snapshot
 Txn: TypeAlias = tuple[str, int]
 """(application id, version): a write that finds this version or a later one recorded does nothing."""
 
+NEVER = -1
+"""The version of a marker that was taken back to before it was set."""
+
 
 def check_transaction(txn: Txn | None) -> None:
     """Raises InvalidTransaction unless `txn` is None or a pair of an application id and a version."""

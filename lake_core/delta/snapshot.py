@@ -13,6 +13,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.dataset import DatasetStore
 from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
@@ -58,9 +59,14 @@ class Snapshot:
     """Where data files may lie besides the table's own root."""
 
     @property
+    def place(self) -> ObjectStore:
+        """Where data files stand. Inside a lake that is the table's folder, whatever branch or session its log is of."""
+        return self.store.place if isinstance(self.store, DatasetStore) else self.store
+
+    @property
     def roots(self) -> tuple[ObjectStore, ...]:
         """The stores that data files are read from, the table's own first."""
-        return (self.store, *self.allowed_roots)
+        return (self.place, *self.allowed_roots)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

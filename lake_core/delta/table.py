@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from lake_core.dataset import DatasetStore
 from lake_core.delta.action import Protocol
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
@@ -81,6 +82,7 @@ class DeltaTable(TableView):
         protocol, rest = asked_protocol(Protocol(READER_VERSION, WRITER_VERSION), properties or {})
         metadata = new_metadata(schema, partition_by, rest, now_ms(clock))
         protocol = upgraded_for(protocol, None, metadata)
+        check_writable(protocol, metadata, store)
         try:
             if not cls.exists(store):
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
@@ -181,7 +183,7 @@ class DeltaTable(TableView):
         to the latest version. Raises UnsafeRetention for a retention below the table's own unless `allow_unsafe`.
         """
         self.refresh()
-        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        self._check_writable()
         now = now_ms(self._clock)
         return vacuum(self._snapshot, now, retention=retention, mode=mode, dry_run=dry_run, allow_unsafe=allow_unsafe)
 
@@ -212,7 +214,8 @@ class DeltaTable(TableView):
         ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile. `run` says who reads the files: this process by default.
         """
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
-        commit_first(store, convert(store, partition_by, now_ms(clock), run), now_ms(clock))
+        files = store.place if isinstance(store, DatasetStore) else store
+        commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
         return cls(load_snapshot(store, 0), clock)
 
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
@@ -278,16 +281,18 @@ class DeltaTable(TableView):
 
     def checkpoint(self) -> None:
         """Write a checkpoint of this version, and point `_last_checkpoint` at it unless it points further."""
-        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        self._check_writable()
         write_checkpoint(self._snapshot, now_ms(self._clock))
-        clean_log(self._snapshot, now_ms(self._clock))
+        self.clean_log()
 
     def clean_log(self) -> list[str]:
         """Delete the log files that no version within `delta.logRetentionDuration` (30 days) needs; each checkpoint does so too.
 
-        Returns their keys.
+        Returns their keys. Inside a lake none: its history keeps them.
         """
-        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        self._check_writable()
+        if isinstance(self.store, DatasetStore):
+            return []
         return clean_log(self._snapshot, now_ms(self._clock))
 
     def recorded(self, txn: Txn | None) -> WriteResult | None:
@@ -300,9 +305,12 @@ class DeltaTable(TableView):
         assert txn is not None
         return recorded_write(self.store, self.version, set_transaction(txn, None))
 
+    def _check_writable(self) -> None:
+        check_writable(self._snapshot.protocol, self._snapshot.metadata, self.store)
+
     def _is_recorded(self, txn: Txn | None) -> bool:
         check_transaction(txn)
-        check_writable(self._snapshot.protocol, self._snapshot.metadata)
+        self._check_writable()
         if txn is None:
             return False
         latest = self._snapshot.refreshed()
@@ -362,6 +370,8 @@ class DeltaTable(TableView):
         return self.commit(write.operation(adds, changes), txn)
 
     def _checkpoint_if_due(self, done: Committed) -> None:
+        if isinstance(self.store, DatasetStore):
+            return  # the lake writes what is derived, once main has the version
         # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose time.
         try:
             if done.version % checkpoint_interval(self.metadata.configuration) == 0:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lake_core.dataset import DatasetStore
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
@@ -25,6 +26,7 @@ from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists, VersionNotFound
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.log_segment import commit_key
+from lake_core.delta.scope import FIELD, spelled
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
 from lake_core.expression import Predicate
@@ -146,7 +148,7 @@ def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Comm
 def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Committed:
     assert operation.base is not None
     txn_id = str(uuid.uuid4())
-    actions = _encode(operation, now)
+    actions = encode_operation(operation, now)
     latest, attempt = operation.base, 0
     while True:
         # Never into the next slot unseen: where a log was cleaned up, slots that were taken once look free.
@@ -154,7 +156,7 @@ def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Commi
         if newest is not latest and _overtaken(operation, latest, newest, now):
             return Committed(newest, newest.version, already_recorded=True)
         latest, version = newest, newest.version + 1
-        body = encode_actions([("commitInfo", _commit_info(operation, latest, txn_id, now))]) + actions
+        body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, txn_id, now))]) + actions
         if _put_commit(latest.store, version, body, txn_id, pacing, end):
             return Committed(latest.advanced([(version, body)]), version)
         attempt += 1
@@ -195,7 +197,7 @@ def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int)
         return check_unseen(operation.footprint, seen, newest, now)
     recorded = check_conflicts(operation.footprint, winners, seen.metadata, seen.protocol, now)
     if not recorded:
-        check_writable(newest.protocol, newest.metadata)
+        check_writable(newest.protocol, newest.metadata, newest.store)
     return recorded
 
 
@@ -203,7 +205,7 @@ def commit_first(store: ObjectStore, operation: Operation, now: int, pacing: Pac
     """Create version 0. Returns its bytes. Raises TableAlreadyExists where another writer was first."""
     pacing = pacing or Pacing()
     txn_id = str(uuid.uuid4())
-    body = encode_actions([("commitInfo", _commit_info(operation, None, txn_id, now))]) + _encode(operation, now)
+    body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(operation, now)
     if not _put_commit(store, 0, body, txn_id, pacing, pacing.monotonic() + pacing.deadline):
         raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
     return body
@@ -235,7 +237,7 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, paci
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 
-def _encode(operation: Operation, now: int) -> bytes:
+def encode_operation(operation: Operation, now: int) -> bytes:
     """Everything but the commitInfo, which depends on what the commit follows."""
     actions: list[tuple[str, dict[str, Any]]] = []
     if operation.protocol is not None:
@@ -257,7 +259,8 @@ def _encode(operation: Operation, now: int) -> bytes:
     return encode_actions(actions)
 
 
-def _commit_info(operation: Operation, latest: Snapshot | None, txn_id: str, now: int) -> dict[str, Any]:
+def commit_info(operation: Operation, latest: Snapshot | None, store: ObjectStore, txn_id: str, now: int) -> dict[str, Any]:
+    """The provenance of a commit on top of `latest`; inside a lake also what it read. `now`: milliseconds since the epoch."""
     metadata = operation.metadata or (latest.metadata if latest is not None else None)
     protocol = operation.protocol or (latest.protocol if latest is not None else None)
     assert metadata is not None and protocol is not None
@@ -276,6 +279,7 @@ def _commit_info(operation: Operation, latest: Snapshot | None, txn_id: str, now
         "operationMetrics": {name: str(value) for name, value in operation.metrics.items()},
         "engineInfo": ENGINE,
         "txnId": txn_id,
+        **({FIELD: spelled([operation.reads])} if isinstance(store, DatasetStore) else {}),
     }
 
 

@@ -29,7 +29,7 @@ from lake_core.expression.predicate import (
     Predicate,
     negated,
 )
-from lake_core.expression.spark_sql import quote_identifier, quote_text
+from lake_core.expression.spark_sql import predicate_sql, quote_identifier, quote_text
 from lake_core.expression.truth import has_condition, matching, truth
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "negated",
     "parse_expression",
     "parse_predicate",
+    "predicate_sql",
     "quote_identifier",
     "quote_text",
     "store_assign",

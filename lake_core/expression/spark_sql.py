@@ -7,6 +7,20 @@ import decimal
 
 import pyarrow as pa
 
+from lake_core.expression.predicate import (
+    And,
+    Column,
+    ColumnComparison,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+)
+
 
 def quote_identifier(name: str) -> str:
     """A column name between backticks, as Spark SQL wants it."""
@@ -44,3 +58,37 @@ def literal(value: pa.Scalar) -> str:
     if isinstance(plain, decimal.Decimal):
         return f"CAST('{plain:f}' AS DECIMAL({value.type.precision}, {value.type.scale}))"
     raise TypeError(f"no literal for {value.type}")
+
+
+def predicate_sql(predicate: Predicate) -> str | None:
+    """A predicate as text that `parse_predicate` reads back to the same meaning; None for one with a condition that it does not spell."""
+    match predicate:
+        case Comparison(operator, column, value):
+            return f"{_name(column)} {operator} {_text(value)}"
+        case ColumnComparison(operator, left, right):
+            return f"{_name(left)} {operator} {_name(right)}"
+        case In(column, values):
+            return f"{_name(column)} IN ({', '.join(map(_text, values))})" if values else None
+        case Like(column, pattern):
+            return f"{_name(column)} LIKE {quote_text(pattern)}"
+        case IsNull(column):
+            return f"{_name(column)} IS NULL"
+        case Constant(value):
+            return "NULL" if value is None else str(value).upper()
+        case Not(operand):
+            inner = predicate_sql(operand)
+            return None if inner is None else f"NOT ({inner})"
+        case And(operands) | Or(operands):
+            parts = [predicate_sql(part) for part in operands]
+            word = " AND " if isinstance(predicate, And) else " OR "
+            return None if None in parts or not parts else word.join(f"({part})" for part in parts)
+        case _:
+            return None
+
+
+def _name(column: Column) -> str:
+    return ".".join(quote_identifier(part) for part in column.path)
+
+
+def _text(value: pa.Scalar) -> str:
+    return quote_text(value.as_py()) if pa.types.is_string(value.type) else literal(value)

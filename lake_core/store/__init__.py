@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lake_core.store.folder import FolderStore
 from lake_core.store.local import LocalStore
 from lake_core.store.memory import MemoryStore
 from lake_core.store.object_store import ObjectBytes, ObjectMeta, ObjectStore
@@ -12,7 +13,7 @@ from lake_core.store.open import open_store
 if TYPE_CHECKING:
     from lake_core.store.s3 import S3Store
 
-__all__ = ["LocalStore", "MemoryStore", "ObjectBytes", "ObjectMeta", "ObjectStore", "S3Store", "open_store"]
+__all__ = ["FolderStore", "LocalStore", "MemoryStore", "ObjectBytes", "ObjectMeta", "ObjectStore", "S3Store", "open_store"]
 
 
 def __getattr__(name: str) -> object:

@@ -79,7 +79,7 @@ def optimize(
         tuple(dict(files["partitionValues"][int(one[0])].as_py()) for one in bins),
         tuple(max(1, round(int(numbers(files["size"])[one].sum()) / target)) for one in bins),
         curve,
-        RowWriter(snapshot.store, snapshot.metadata, RowRules(), now),
+        RowWriter(snapshot.place, snapshot.metadata, RowRules(), now),
     )
     adds = [add for part in run(task, len(bins)) for add in part]
     metrics = {

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lake_core.delta.action import SetTransaction
-from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.conflict import Reads
+from lake_core.delta.difference import difference
 from lake_core.delta.errors import DataFileMissing
 from lake_core.delta.features import supported_features, upgraded
 from lake_core.delta.operations.rewrite import check_not_append_only, sizes
 from lake_core.delta.path import data_keys
-from lake_core.delta.replay import file_key
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
 _FEW = 64
-NEVER = -1
-"""The version of a marker that was not set yet at the restored version."""
 
 
 def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
@@ -32,13 +27,11 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     was vacuumed.
     """
     check_not_append_only(snapshot)
-    names = [name for name, _ in ADD_FIELDS]
-    current, wanted = snapshot.files(names), target.files(names)
-    current_keys, wanted_keys = file_key(current), file_key(wanted)
-    removes = current.filter(pc.invert(pc.is_in(current_keys, value_set=wanted_keys)))
-    restored = wanted.filter(pc.invert(pc.is_in(wanted_keys, value_set=current_keys)))
-    _check_present(snapshot.store, restored, target.version)
-    markers = _markers(snapshot, target, now)
+    wanted = target.files(["path", "size"])
+    change = difference(snapshot, target)
+    removes, restored = change.removes, change.adds
+    _check_present(snapshot.place, restored, target.version)
+    markers = [replace(marker, last_updated=now) for marker in change.markers]
     redefined = target.metadata != snapshot.metadata
     lost = supported_features(target.protocol) - supported_features(snapshot.protocol)
     protocol = upgraded(snapshot.protocol, lost if redefined else ())
@@ -63,14 +56,6 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         markers=markers,
     )
     return operation.defining(target.metadata, protocol)
-
-
-def _markers(snapshot: Snapshot, target: Snapshot, now: int) -> Sequence[SetTransaction]:
-    """The markers that differ, as they were."""
-    then = dict(zip(*target.transactions().select(["appId", "version"]).to_pydict().values(), strict=True))
-    current = dict(zip(*snapshot.transactions().select(["appId", "version"]).to_pydict().values(), strict=True))
-    changed = {app_id: then.get(app_id, NEVER) for app_id, version in current.items() if then.get(app_id, NEVER) != version}
-    return [SetTransaction(app_id, version, now) for app_id, version in changed.items()]
 
 
 def _check_present(store: ObjectStore, files: pa.Table, version: int) -> None:

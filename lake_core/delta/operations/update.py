@@ -24,6 +24,6 @@ def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, no
     schema = snapshot.metadata.arrow_schema
     assignments = parse_assignments(changes, schema, schema, now)
     scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
-    writer = row_writer(snapshot.store, snapshot.metadata, snapshot.protocol, now)
+    writer = row_writer(snapshot.place, snapshot.metadata, snapshot.protocol, now)
     removes, done = rewrite(scan, writer, assignments, run)
     return row_operation("UPDATE", where, scan, removes, done, "numUpdatedRows")

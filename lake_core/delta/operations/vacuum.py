@@ -25,7 +25,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.dataset import DatasetStore
 from lake_core.delta.commit_file import parse_run, read_commit_info, single_actions
+from lake_core.delta.commit_time import instant_of
 from lake_core.delta.data_file import CHANGES_FOLDER
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.errors import PathOutsideTable, UnsafeRetention
@@ -71,6 +73,11 @@ def vacuum(
     """
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
+    if isinstance(snapshot.store, DatasetStore):
+        # Other branches, tags and sessions may need what this state does not: deleting is left to the lake's garbage collection.
+        if not dry_run:
+            snapshot.store.end_retention(instant_of(cutoff))
+        return VacuumResult(pa.array([], pa.string()), 0, dry_run)
     own = deleted_file_retention_ms(snapshot.metadata.configuration)
     longer = own is not None and kept_ms > own
     size, last = None, -1

@@ -148,7 +148,7 @@ def plan_overwrite(
 
 def _writer(snapshot: Snapshot, metadata: Metadata, now: int, scope: Scope | None = None) -> RowWriter:
     protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
-    return row_writer(snapshot.store, metadata, protocol, now, scope)
+    return row_writer(snapshot.place, metadata, protocol, now, scope)
 
 
 def _planned(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None) -> Metadata:

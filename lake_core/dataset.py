@@ -1,0 +1,199 @@
+"""What a lake must know of a format, and the registry of the formats that are installed.
+
+A dataset is a folder of a lake that one format governs: a Delta table, a Zarr repository, a pool. Its files fall into classes
+(`KeyClass`); what the format's own log records is not repeated in a lake's tree. A `Resolver` tells the lake the rest: how to open a
+dataset, what two states differ in and how that difference is brought onto a third, and which files a state reaches. Formats register
+theirs under the entry point group `lake_core.formats`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+from lake_core.errors import LakeError
+from lake_core.store import ObjectStore
+
+FORMATS = "lake_core.formats"
+"""The entry point group in which formats register their resolvers: name → a class without arguments."""
+
+
+class UnknownFormat(LakeError):
+    """No resolver is registered for a dataset's format. Install the package that has it."""
+
+
+class DatasetConflict(LakeError):
+    """What one side changed in a dataset cannot be brought onto what the other side made of it. `kind` names the rule."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class KeyClass(Enum):
+    """What a key of a dataset is to a lake."""
+
+    UNIQUE = "unique"
+    """Immutable, under a name that is never used twice: written in place at once, whatever the branch."""
+    LOG = "log"
+    """A numbered entry of the dataset's log: kept in the tree, put in place if absent once main has it."""
+    POINTER = "pointer"
+    """A fixed name that moves: kept in the tree, replaced in place by compare-and-swap."""
+    DERIVED = "derived"
+    """Rebuilt from the log at will: stands in place only, never in the tree, never merged."""
+
+
+class DatasetStore(ObjectStore, ABC):
+    """A dataset's folder in a commit, a branch or a session of a lake, as the object store that its format runs on."""
+
+    @property
+    @abstractmethod
+    def provisional(self) -> bool:
+        """Whether the log entries that are put here are replaced at publication: nothing derived is worth writing."""
+
+    @property
+    @abstractmethod
+    def place(self) -> ObjectStore:
+        """The dataset's folder in place: where its UNIQUE objects stand, which other processes read and write by URL."""
+
+    @property
+    @abstractmethod
+    def base(self) -> ObjectStore | None:
+        """The dataset as the session found it, for one that is written in a session; None where it was not there."""
+
+    @abstractmethod
+    def end_retention(self, before: datetime) -> None:
+        """From now on nothing keeps the files that only states of before this time reach, except branches, tags and sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A difference, brought onto a dataset."""
+
+    puts: Mapping[str, bytes]
+    """The new fixed-name objects, by key within the dataset; empty where the target has it all already."""
+    version: int | None
+    """The dataset's version then, if it counts versions."""
+    operation: str
+    """What was done, in the format's own words (WRITE, MERGE, …)."""
+    summary: Mapping[str, int] = field(default_factory=dict)
+    """Numbers about it: files and rows added and removed, as far as they are known."""
+    references: Sequence[str] = ()
+    """The UNIQUE keys that the dataset reaches now and did not before."""
+
+
+class Resolver(Protocol):
+    """What a lake must know of a format. Stores are rooted at the dataset's folder; None stands for a dataset that does not exist."""
+
+    format: str
+    derived_prefix: str
+    """Under which keys of a dataset its DERIVED objects stand."""
+
+    def key_class(self, key: str) -> KeyClass | None:
+        """The class of a key within a dataset; None for one that the format has no place for."""
+        ...
+
+    def stands(self, store: ObjectStore) -> bool:
+        """Whether a dataset of this format stands at the root of a store."""
+        ...
+
+    def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
+        """A handle on the dataset, as the format's users know it."""
+        ...
+
+    def create(self, store: DatasetStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Any:
+        """Create the dataset and return a handle on it; arguments are those of the format's own `create`."""
+        ...
+
+    def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
+        """Make a dataset of plain files that stand in place, and return a handle on it."""
+        ...
+
+    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+        """The fixed-name keys by which a dataset that stands in place is known: they are copied into the tree."""
+        ...
+
+    def managed(self, store: ObjectStore) -> bool:
+        """Whether other clients are kept from writing the dataset past the lake."""
+        ...
+
+    def release(self, store: DatasetStore) -> None:
+        """Let other clients write the dataset."""
+        ...
+
+    def version(self, store: ObjectStore) -> int | None:
+        """The dataset's version, None where it does not exist (or counts none)."""
+        ...
+
+    def accept(self, store: DatasetStore, key: str, data: bytes) -> None:
+        """Look at a log entry before a session takes it. Raises where the session could not be published with it."""
+        ...
+
+    def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        """Bring what differs between `base` and `theirs` onto `target`, as one new version. Writes nothing but UNIQUE objects.
+
+        Raises DatasetConflict where the format's own rules forbid it.
+        """
+        ...
+
+    def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
+        """The fixed-name keys that make up one version, in the order in which they are put in place."""
+        ...
+
+    def derived_from(self, key: str) -> str | None:
+        """The log key at whose version a derived object stands, by which one that stands in place is known to belong to a state."""
+        ...
+
+    def derive(self, state: ObjectStore, place: ObjectStore, now: datetime) -> None:
+        """Write the derived objects that are due for a state whose log stands in place. Failing costs time only."""
+        ...
+
+    def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
+        """The UNIQUE keys that the states from version `since` to this one reach."""
+        ...
+
+    def version_at(self, store: ObjectStore, before: datetime) -> int | None:
+        """The oldest version that a reader who opened the dataset at or after `before` may still be reading, by the dataset's own rules."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyContext:
+    """What `Resolver.apply` is told besides the three states."""
+
+    now: datetime
+    place: ObjectStore
+    """The dataset's folder as it stands in place, for UNIQUE objects that the application itself needs."""
+    session: str | None = None
+    """The session that is published, for the dataset's own history."""
+    onto: str = "the target"
+    """What it is brought onto, for messages."""
+    recreated: bool = False
+    """Whether the target was dropped: its log goes on with what is brought in."""
+
+
+@cache
+def _resolver_classes() -> dict[str, Callable[[], Resolver]]:
+    return {found.name: found.load() for found in entry_points(group=FORMATS)}
+
+
+@cache
+def resolver(format: str) -> Resolver:
+    """The resolver of a format, one a process. Raises UnknownFormat."""
+    known = _resolver_classes()
+    if format not in known:
+        raise UnknownFormat(
+            f"no format {format!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
+        )
+    return known[format]()
+
+
+def formats() -> Sequence[str]:
+    """The names of the formats that are installed."""
+    return sorted(_resolver_classes())

@@ -1,0 +1,159 @@
+"""The net difference of two snapshots of a table, and how it is brought onto a third: what a lake publishes and merges.
+
+However many versions lie between two snapshots, what differs is which files are in force, the definition, and the markers. It is
+checked by the protocol's own conflict rules against what differs between the first snapshot and the target, and becomes one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
+from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
+from lake_core.delta.commit_file import CommitRun
+from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
+from lake_core.delta.features import supported_features, upgraded
+from lake_core.delta.marker import NEVER
+from lake_core.delta.replay import file_key
+from lake_core.delta.scan import plan_scan
+from lake_core.delta.snapshot import Snapshot
+from lake_core.expression import Predicate
+
+_ADD = [name for name, _ in ADD_FIELDS]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What leads from one snapshot to another."""
+
+    adds: pa.Table
+    """File actions in force after, not before (columns of `action_fields.ADD_FIELDS`)."""
+    removes: pa.Table
+    """File actions in force before, not after (the same columns)."""
+    markers: Sequence[SetTransaction]
+    """Markers that were set, or taken back (to their earlier version, `NEVER` where there was none)."""
+    metadata: Metadata | None
+    """The table's definition after, if it differs."""
+    protocol: Protocol | None
+    domains: Sequence[DomainMetadata]
+
+    def __bool__(self) -> bool:
+        files = len(self.adds) or len(self.removes)
+        return bool(files or self.markers or self.domains or self.metadata is not None or self.protocol is not None)
+
+    def as_run(self, version: int) -> CommitRun:
+        """The difference as if one commit had made it, for the conflict rules."""
+        removes = _with_fields(self.removes, REMOVE_FIELDS)
+        markers = pa.table(
+            {
+                "appId": pa.array([marker.app_id for marker in self.markers], pa.string()),
+                "version": pa.array([marker.version for marker in self.markers], pa.int64()),
+                "lastUpdated": pa.array([marker.last_updated for marker in self.markers], pa.int64()),
+            }
+        )
+        adds, removes, markers = (_numbered(table, version) for table in (self.adds, removes, markers))
+        return CommitRun((version,), adds, removes, markers, self.protocol, self.metadata, tuple(self.domains), (b"",))
+
+
+def _numbered(table: pa.Table, version: int) -> pa.Table:
+    rows = len(table)
+    place = pa.array(range(rows), pa.int64())
+    return table.append_column("commit", pa.repeat(pa.scalar(version, pa.int64()), rows)).append_column("position", place)
+
+
+def difference(before: Snapshot, after: Snapshot) -> Difference:
+    """What leads from `before` to `after`, however they came about."""
+    if before is after:
+        return Difference(_nothing(), _nothing(), (), None, None, ())
+    old, new = before.files(_ADD), after.files(_ADD)
+    old_keys, new_keys = file_key(old), file_key(new)
+    then = {domain.domain: domain for domain in before.domains}
+    now = {domain.domain: domain for domain in after.domains}
+    gone = [replace(domain, removed=True) for name, domain in then.items() if name not in now]
+    return Difference(
+        _with_fields(new.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys))), ADD_FIELDS),
+        _with_fields(old.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys))), ADD_FIELDS),
+        changed_markers(before, after),
+        None if before.metadata == after.metadata else after.metadata,
+        None if before.protocol == after.protocol else after.protocol,
+        [*(domain for name, domain in now.items() if then.get(name) != domain), *gone],
+    )
+
+
+def _nothing() -> pa.Table:
+    return pa.schema(list(ADD_FIELDS)).empty_table()
+
+
+def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
+    """With every one of these columns, null where it is lacking."""
+    present = set(files.column_names)
+    return pa.table({name: files[name] if name in present else pa.nulls(len(files), kind) for name, kind in fields})
+
+
+def changed_markers(before: Snapshot, after: Snapshot) -> Sequence[SetTransaction]:
+    """The markers that differ, as they are afterwards."""
+    old, new = _markers(before), _markers(after)
+    changed = [marker for app_id, marker in new.items() if old.get(app_id, _UNSET).version != marker.version]
+    dropped = [marker for app_id, marker in old.items() if app_id not in new and marker.version != NEVER]
+    return [*changed, *(replace(marker, version=NEVER) for marker in dropped)]
+
+
+_UNSET = SetTransaction("", NEVER, None)
+
+
+def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
+    found = snapshot.transactions().select(["appId", "version", "lastUpdated"]).to_pylist()
+    return {row["appId"]: SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in found}
+
+
+def check_applicable(
+    ours: Difference, reads: Sequence[Reads | Predicate], base: Snapshot, target: Snapshot, *, rearranges: bool, now: int
+) -> None:
+    """Whether a difference from `base`, which came about by reading this, can be brought onto `target`. `now`: milliseconds.
+
+    Raises the ConcurrentModification that applies. `rearranges`: the difference changes no data.
+    """
+    theirs = difference(base, target)
+    if not theirs:
+        return
+    run = theirs.as_run(target.version)
+    for read in reads or [Reads.NOTHING]:
+        check_conflicts(_footprint(read, ours, base, rearranges), [run], base.metadata, base.protocol, now)
+
+
+def _footprint(read: Reads | Predicate, ours: Difference, base: Snapshot, rearranges: bool) -> Footprint:
+    read_files = ours.removes
+    if not isinstance(read, Reads):
+        found = plan_scan(base, None, read).files
+        read_files = pa.concat_tables([_identity(found), _identity(ours.removes)])
+    return Footprint(
+        read,
+        read_files,
+        ours.removes,
+        None,
+        Isolation.SNAPSHOT if rearranges else Isolation.SERIALIZABLE,
+        ours.protocol is not None,
+        ours.metadata,
+        frozenset(domain.domain for domain in ours.domains),
+        frozenset(marker.app_id for marker in ours.markers),
+    )
+
+
+def _identity(files: pa.Table) -> pa.Table:
+    return _with_fields(files, [(name, kind) for name, kind in ADD_FIELDS if name in ("path", "deletionVector")])
+
+
+def merged_protocol(target: Protocol, before: Protocol, after: Protocol) -> Protocol:
+    """The target's protocol with what came in, and without what was dropped, between two others. Raises UnsupportedWriterFeature."""
+    if before == after:
+        return target
+    merged = upgraded(target, supported_features(after) - supported_features(before))
+    dropped = supported_features(before) - supported_features(after)
+    if merged.writer_features is None or not dropped:
+        return merged
+    readers = None if merged.reader_features is None else merged.reader_features - dropped
+    return replace(merged, writer_features=merged.writer_features - dropped, reader_features=readers)

@@ -1,0 +1,460 @@
+"""What a lake must know of Delta tables: the classes of their files, and how a difference becomes one version.
+
+A publish, a merge, a revert of a lake all bring the net difference of two snapshots onto a third, as exactly one commit, so that a
+plain reader of the table never sees half of it. The protocol's conflict rules decide whether that is sound, with what each commit
+recorded of its reads (`scope`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetStore, KeyClass
+from lake_core.delta.action import Metadata, SetTransaction
+from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
+from lake_core.delta.checkpoint_writer import write_checkpoint
+from lake_core.delta.clock import now_ms, system_clock
+from lake_core.delta.commit_file import change_files, encode_actions, parse_run, read_commit_info, single_actions
+from lake_core.delta.commit_time import CommitTimes
+from lake_core.delta.conflict import Reads
+from lake_core.delta.data_file import DataFileWriter
+from lake_core.delta.deletion_vector import vector_keys
+from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
+from lake_core.delta.errors import ConcurrentModification, MixedRearrangement, VersionNotFound
+from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
+from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, commit_key, list_log, log_exists
+from lake_core.delta.marker import NEVER
+from lake_core.delta.path import data_keys
+from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
+from lake_core.delta.scope import FIELD, reads_of, spelled
+from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.delta.table import DeltaTable
+from lake_core.delta.transaction import Operation, commit_info, encode_operation
+from lake_core.errors import NotFound
+from lake_core.expression import Predicate
+from lake_core.store import ObjectStore
+
+_COMMIT = re.compile(rf"{LOG_FOLDER}/([0-9]{{20}})\.json")
+_DERIVED = re.compile(rf"{LOG_FOLDER}/(?:([0-9]{{20}})\..*(?:parquet|crc|compacted\.json|checkpoint\..*)|_.*)")
+_ADD = [name for name, _ in ADD_FIELDS]
+_CACHED = 64
+"""Snapshots that are kept to build later ones on."""
+_LOOKED_UP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """The commits that lead from one state of a table to another, as far as the one's log continues the other's."""
+
+    commits: Sequence[tuple[int, bytes]]
+    continues: bool
+    """Whether the later log holds the earlier one whole; otherwise the commits are those behind the fork."""
+
+
+class DeltaResolver:
+    """Delta tables as datasets of a lake."""
+
+    format = "delta"
+    derived_prefix = f"{LOG_FOLDER}/"
+
+    def __init__(self) -> None:
+        self._cache: OrderedDict[tuple[str, int, str], Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def key_class(self, key: str) -> KeyClass | None:
+        if not key.startswith(f"{LOG_FOLDER}/"):
+            return KeyClass.UNIQUE
+        if _COMMIT.fullmatch(key):
+            return KeyClass.LOG
+        return KeyClass.DERIVED if _DERIVED.fullmatch(key) else None
+
+    def stands(self, store: ObjectStore) -> bool:
+        return log_exists(store)
+
+    def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
+        if options:
+            return DeltaTable.open(store, clock=clock, **options)
+        return DeltaTable(self.snapshot(store), clock or system_clock)
+
+    def create(
+        self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, managed: bool = True, **options: Any
+    ) -> DeltaTable:
+        """`DeltaTable.create`. `managed`: only the lake may write the table; other clients read it, and refuse to write."""
+        properties = dict(options.pop("properties", None) or {})
+        if managed:
+            properties = {f"delta.feature.{MANAGED}": "supported"} | properties
+        return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
+
+    def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
+        """`DeltaTable.convert`: the files stay where they are."""
+        return DeltaTable.convert(store, clock=clock, **options)
+
+    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+        """The commits, and where the first ones were cleaned up, the newest checkpoint with what belongs to it."""
+        listing = list_log(place)
+        keys = [commit_key(version) for version in sorted(listing.commits)]
+        if 0 not in listing.commits and listing.checkpoints:
+            keys += listing.checkpoints[-1].keys
+            keys += [meta.key for meta in place.list(f"{SIDECARS_FOLDER}/")]
+        return keys
+
+    def managed(self, store: ObjectStore) -> bool:
+        return MANAGED in supported_features(self.snapshot(store).protocol)
+
+    def release(self, store: DatasetStore) -> None:
+        """A commit that takes the lake's feature off the table."""
+        table = DeltaTable(self.snapshot(store), system_clock)
+        protocol = table.protocol
+        rest = supported_features(protocol) - {MANAGED}
+        if rest != supported_features(protocol):
+            without = replace(protocol, writer_features=rest)
+            table.operate(lambda snapshot, _: Operation("DROP FEATURE", {"featureName": MANAGED}, snapshot, protocol=without), None)
+
+    def version(self, store: ObjectStore) -> int | None:
+        return self.snapshot(store).version if log_exists(store) else None
+
+    def accept(self, store: DatasetStore, key: str, data: bytes) -> None:
+        """A session either rearranges a table or changes it: else nobody could tell which of the rows are new."""
+        match = _COMMIT.fullmatch(key)
+        if match is not None and store.provisional and b'"dataChange":' in data:
+            before = store.base
+            after = self.snapshot(store)
+            line = self._line(None if before is None else self.snapshot(before), after)
+            _rearranges([*line.commits, (int(match[1]), data)])
+
+    def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        now = now_ms(lambda: context.now)
+        before, after, head = (None if store is None else self.snapshot(store) for store in (base, theirs, target))
+        try:
+            if after is None:
+                return _dropped(before, head, context, now)
+            if head is None:
+                if before is not None and difference(before, after):
+                    raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
+                return _created(after, self._line(None, after), context, now)
+            if context.recreated:
+                return _recreated(after, self._line(None, after), head, context, now)
+            if before is None:
+                return _appended(after, self._line(None, after), head, context, now)
+            return _changed(before, after, self._line(before, after), head, context, now)
+        except ConcurrentModification as error:
+            raise DatasetConflict(str(error), kind=type(error).__name__) from error
+
+    def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
+        return [commit_key(version)]
+
+    def derived_from(self, key: str) -> str | None:
+        match = _DERIVED.fullmatch(key)
+        return None if match is None or match[1] is None else commit_key(int(match[1]))
+
+    def derive(self, state: ObjectStore, place: ObjectStore, now: dt.datetime) -> None:
+        snapshot = self.snapshot(state)
+        if snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0:
+            write_checkpoint(replace(snapshot, store=place), now_ms(lambda: now))
+
+    def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
+        """Data files, deletion vectors and change files of the versions from `since` on."""
+        latest = self.snapshot(state)
+        first = latest if since is None or since >= latest.version else self.snapshot(state, since)
+        roots = latest.roots[0]
+        yield from _keys_of(first.files(["path", "deletionVector"]), state)
+        for run in latest.since(first):
+            yield from _keys_of(run.adds, roots)
+        keys = list(latest.metadata.partition_keys.values())
+        for version in range(first.version, latest.version + 1):
+            try:
+                files = change_files(version, state.get(commit_key(version)), keys)
+            except VersionNotFound:
+                continue
+            yield from data_keys(files["path"], state).to_pylist()
+
+    def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:
+        snapshot = self.snapshot(store)
+        kept = deleted_file_retention_ms(snapshot.metadata.configuration)
+        if kept is None:
+            return 0
+        times = CommitTimes(snapshot)
+        found = times.latest_until(before - dt.timedelta(milliseconds=kept))
+        return times.earliest if found is None else found
+
+    def snapshot(self, store: ObjectStore, version: int | None = None) -> Snapshot:
+        """The snapshot of a state, from the latest one at hand that its log continues. Raises as `load_snapshot`."""
+        if version is not None:
+            return load_snapshot(store, version)
+        url = store.url()
+        with self._lock:
+            known = [(at, tag) for place, at, tag in self._cache if place == url]
+        for at, tag in sorted(known, reverse=True)[:_LOOKED_UP]:
+            if _etag(store, at) == tag:
+                with self._lock:
+                    found = self._cache.get((url, at, tag))
+                if found is not None:
+                    return self._keep(url, replace(found, store=store).refreshed())
+        return self._keep(url, load_snapshot(store))
+
+    def _keep(self, url: str, snapshot: Snapshot) -> Snapshot:
+        tag = _etag(snapshot.store, snapshot.version)
+        if tag is not None:
+            with self._lock:
+                self._cache[url, snapshot.version, tag] = snapshot
+                self._cache.move_to_end((url, snapshot.version, tag))
+                while len(self._cache) > _CACHED:
+                    self._cache.popitem(last=False)
+        return snapshot
+
+    def _line(self, before: Snapshot | None, after: Snapshot) -> _Line:
+        fork = -1 if before is None else _fork(before, after)
+        versions = range(fork + 1, after.version + 1)
+        found = after.store.get_many([commit_key(version) for version in versions])
+        return _Line(list(zip(versions, found, strict=True)), before is None or fork == before.version)
+
+
+def _etag(store: ObjectStore, version: int) -> str | None:
+    """What tells a version's commit from others: equal ones have equal logs behind them."""
+    try:
+        return store.head(commit_key(version)).etag
+    except NotFound:
+        return None
+
+
+def _fork(before: Snapshot, after: Snapshot) -> int:
+    """The last version that two logs share, -1 for none."""
+    low, high = -1, min(before.version, after.version)
+    while low < high:
+        middle = (low + high + 1) // 2
+        key = commit_key(middle)
+        if before.store.head(key).etag == after.store.head(key).etag:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _keys_of(files: pa.Table, store: ObjectStore) -> Iterator[str]:
+    yield from data_keys(files["path"], store).to_pylist()
+    if "deletionVector" in files.column_names and files["deletionVector"].null_count < len(files):
+        yield from vector_keys(files, store)
+
+
+def _dropped(before: Snapshot | None, head: Snapshot | None, context: ApplyContext, now: int) -> Applied:
+    if before is None or head is None:
+        return Applied({}, None if head is None else head.version, "DROP TABLE")
+    if difference(before, head):
+        raise DatasetConflict(f"it was changed on {context.onto}, and is dropped here", kind="Dropped")
+    removes = head.files(_ADD)
+    # A table of this path that is created later begins without the markers of this one.
+    markers = [replace(marker, version=NEVER, last_updated=now) for marker in _set_markers(head)]
+    operation = Operation("DROP TABLE", {}, head, {"numRemovedFiles": len(removes)}, removes=removes, markers=markers)
+    return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
+
+
+def _created(after: Snapshot, line: _Line, context: ApplyContext, now: int) -> Applied:
+    """A table that was not there: its versions become version 0."""
+    operation = Operation(
+        _name(line),
+        _parameters(line),
+        None,
+        _metrics(line),
+        restored=after.files(_ADD),
+        markers=_set_markers(after),
+        protocol=after.protocol,
+        metadata=after.metadata,
+        domains=after.domains,
+    )
+    changes = _change_actions(after, line, context, now)
+    body = _body(operation, None, after.store, [], changes, context, now)
+    return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
+
+
+def _appended(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+    """Both sides created the table: the later one becomes an append to the other, if they mean the same table."""
+    same = after.metadata.schema == head.metadata.schema and after.metadata.partition_columns == head.metadata.partition_columns
+    if not same:
+        raise DatasetConflict(f"it was created on {context.onto} meanwhile, with another schema or partitioning", kind="MetadataChanged")
+    markers = _set_markers(after)
+    recorded = [marker for marker in markers if head.transaction(marker.app_id) is not None]
+    if recorded:
+        if len(recorded) == len(markers) and all((head.transaction_version(m.app_id) or 0) >= m.version for m in recorded):
+            return Applied({}, head.version, "SKIPPED")
+        raise DatasetConflict(f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction")
+    files = after.files(_ADD)
+    operation = Operation(_name(line), _parameters(line), head, _metrics(line), restored=files, markers=markers)
+    changes = _change_actions(after, line, context, now) if _feeds(head) else ()
+    return _committed(operation, head, [], changes, context, now)
+
+
+def _recreated(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+    """A table where one was dropped: its log goes on, as plain readers expect of a log."""
+    protocol = upgraded(head.protocol, supported_features(after.protocol))
+    files = after.files(_ADD)
+    operation = Operation(_name(line), _parameters(line), head, _metrics(line), restored=files, markers=_set_markers(after))
+    return _committed(operation.defining(after.metadata, protocol), head, [Reads.WHOLE_TABLE], (), context, now)
+
+
+def _changed(before: Snapshot, after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+    ours = difference(before, after)
+    if not ours:
+        return Applied({}, head.version, "NONE")
+    if ours.markers and _recorded(ours, line, before, head):
+        return Applied({}, head.version, "SKIPPED")
+    replaced = before.metadata.id != after.metadata.id  # dropped and created again
+    reads = [Reads.WHOLE_TABLE] if replaced else _reads(line, before.metadata)
+    rearranges = _rearranges(line.commits)
+    check_applicable(ours, reads, before, head, rearranges=rearranges, now=now)
+    operation = Operation(
+        _name(line),
+        _parameters(line),
+        head,
+        _metrics(line),
+        restored=ours.adds,
+        removes=ours.removes if len(ours.removes) else None,
+        data_change=not rearranges,
+        markers=ours.markers,
+        domains=ours.domains,
+    )
+    if ours.metadata is not None or ours.protocol is not None:
+        operation = operation.defining(ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol))
+    changes = _change_actions(after, line, context, now) if _feeds(head) and line.continues else ()
+    return _committed(operation, head, reads, changes, context, now)
+
+
+def _recorded(ours: Difference, line: _Line, before: Snapshot, head: Snapshot) -> bool:
+    """Whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
+    if not all(any(True for _ in single_actions(version, data, "txn")) for version, data in line.commits):
+        return False
+    for marker in ours.markers:
+        found, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
+        if found is None or found == earlier or found < marker.version:
+            return False
+    return bool(ours.markers)
+
+
+def _reads(line: _Line, metadata: Metadata) -> Sequence[Reads | Predicate]:
+    reads: list[Reads | Predicate] = []
+    for version, data in line.commits:
+        for read in reads_of(read_commit_info(version, data), metadata):
+            if read is Reads.WHOLE_TABLE:
+                return [read]
+            reads.append(read)
+    return reads
+
+
+def _rearranges(commits: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
+    kinds = {kind for version, data in commits if (kind := _kind(version, data)) is not None}
+    if len(kinds) > 1:
+        raise MixedRearrangement(
+            "a session rearranged this table (optimize, Z-order) and changed its rows: as one version nobody could tell which rows are "
+            "new. Publish the changes first, and optimize in a session of its own"
+        )
+    return kinds == {True}
+
+
+def _kind(version: int, data: bytes) -> bool | None:
+    """Whether a commit rearranges rows without changing them; None for one that touches no file."""
+    if b'"dataChange":false' in data or b'"dataChange": false' in data:
+        run = parse_run([(version, data)], (), None)
+        if not any(flag is not False for table in (run.adds, run.removes) for flag in table["dataChange"].to_pylist()):
+            return True
+    return False if b'{"add":' in data or b'{"remove":' in data or b'"add"' in data or b'"remove"' in data else None
+
+
+def _name(line: _Line) -> str:
+    """What the commits did, in the words of the one that did most."""
+    names = [str(read_commit_info(version, data).get("operation", "WRITE")) for version, data in line.commits]
+    telling = [name for name in names if name not in ("CREATE TABLE", "SET TRANSACTION")] or names
+    return telling[0] if len(set(telling)) == 1 else "WRITE"
+
+
+def _parameters(line: _Line) -> Mapping[str, str]:
+    """The parameters of the only commit; of several together there are none to tell."""
+    if len(line.commits) != 1:
+        return {}
+    found = read_commit_info(*line.commits[0]).get("operationParameters")
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _metrics(line: _Line) -> Mapping[str, int]:
+    """The commits' numbers, added up."""
+    total: dict[str, int] = {}
+    for version, data in line.commits:
+        found = read_commit_info(version, data).get("operationMetrics")
+        for name, text in found.items() if isinstance(found, dict) else ():
+            if str(text).isascii() and str(text).isdigit():
+                total[name] = total.get(name, 0) + int(text)
+    return total
+
+
+def _set_markers(snapshot: Snapshot) -> Sequence[SetTransaction]:
+    rows = snapshot.transactions().select(["appId", "version", "lastUpdated"]).to_pylist()
+    return [SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in rows if row["version"] >= 0]
+
+
+def _feeds(snapshot: Snapshot) -> bool:
+    return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
+
+
+def _change_actions(after: Snapshot, line: _Line, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
+    """The change files of several commits that become one. A version that has any is read by them alone, so they tell all of it:
+    what the commits left to their adds and removes is written down.
+    """
+    if not _feeds(after):
+        return ()
+    own = {version: list(single_actions(version, data, "cdc")) for version, data in line.commits}
+    if len(line.commits) == 1 or not any(_kind(version, data) is False for version, data in line.commits):
+        return own[line.commits[0][0]] if len(line.commits) == 1 else ()
+    writer = DataFileWriter(context.place, after.metadata, now, changes=True)
+    for version, data in line.commits:
+        if not own[version] and _kind(version, data) is False:
+            for batch in read_changes(after, version, version, None, None):
+                rows = pa.Table.from_batches([batch]).drop_columns([COMMIT_VERSION, COMMIT_TIMESTAMP])
+                writer.add(rows)
+    return [*(body for bodies in own.values() for body in bodies), *(file.to_change_json() for file in writer.finish())]
+
+
+def _committed(
+    operation: Operation,
+    head: Snapshot,
+    reads: Sequence[Reads | Predicate],
+    changes: Sequence[dict[str, Any]],
+    context: ApplyContext,
+    now: int,
+) -> Applied:
+    body = _body(operation, head, head.store, reads, changes, context, now)
+    version = head.version + 1
+    return Applied({commit_key(version): body}, version, operation.name, operation.metrics, _references(operation, head, changes))
+
+
+def _body(
+    operation: Operation,
+    head: Snapshot | None,
+    store: ObjectStore,
+    reads: Sequence[Reads | Predicate],
+    changes: Sequence[dict[str, Any]],
+    context: ApplyContext,
+    now: int,
+) -> bytes:
+    whole = replace(operation, reads=reads[0] if len(reads) == 1 else (Reads.WHOLE_TABLE if reads else Reads.NOTHING))
+    info = commit_info(whole, head, store, str(uuid.uuid4()), now)
+    info[FIELD] = spelled(reads)
+    if context.session is not None:
+        info["lakeSession"] = context.session
+    tail = encode_actions([("cdc", body) for body in changes])
+    return encode_actions([("commitInfo", info)]) + encode_operation(operation, now) + tail
+
+
+def _references(operation: Operation, state: Snapshot, changes: Sequence[dict[str, Any]]) -> Sequence[str]:
+    assert operation.restored is not None or not changes
+    keys = [] if operation.restored is None else list(_keys_of(operation.restored, state.store))
+    paths = pa.chunked_array([pa.array([body["path"] for body in changes], pa.string())])
+    return [*keys, *data_keys(paths, state.store).to_pylist()]

@@ -1,0 +1,48 @@
+"""What a commit inside a lake read, kept in its commitInfo: a log alone cannot tell that a full overwrite read the table.
+
+When the commit is brought onto another state (published, merged), the protocol's conflict rules ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.conflict import Reads
+from lake_core.expression import InvalidExpression, Predicate, parse_predicate, predicate_sql
+
+FIELD = "lakeReads"
+"""The field of commitInfo: a list of predicates in Spark SQL, empty where nothing was read, `["*"]` for the whole table."""
+
+_ALL = "*"
+_MOST = 64
+"""Predicates that a scope spells out; more of them are the whole table."""
+
+
+def spelled(reads: Iterable[Reads | Predicate]) -> list[str]:
+    """Reads as commitInfo holds them."""
+    texts: list[str] = []
+    for read in reads:
+        if read is Reads.NOTHING:
+            continue
+        text = None if isinstance(read, Reads) else predicate_sql(read)
+        if text is None:
+            return [_ALL]
+        if text not in texts:
+            texts.append(text)
+    return texts if len(texts) <= _MOST else [_ALL]
+
+
+def reads_of(info: Mapping[str, Any], metadata: Metadata) -> Sequence[Reads | Predicate]:
+    """What a commit read, from its commitInfo: nothing for an empty list; where nobody recorded it, what is safe to assume."""
+    texts = info.get(FIELD)
+    if not isinstance(texts, list):
+        return [] if info.get("isBlindAppend") is True else [Reads.WHOLE_TABLE]
+    reads: list[Reads | Predicate] = []
+    for text in texts:
+        try:
+            reads.append(Reads.WHOLE_TABLE if text == _ALL else parse_predicate(text, metadata.arrow_schema))
+        except InvalidExpression:
+            return [Reads.WHOLE_TABLE]  # about columns that were renamed or dropped since
+    return reads

@@ -1,0 +1,183 @@
+"""Garbage collection: what no ref, retained commit, tag or live session reaches is deleted, without stopping anyone.
+
+1. Mark what is live. What is not, and is older than any session may be, is condemned: a list, and an entry of the refs journal, which also
+   takes the commits away that nothing keeps. From that entry on nobody can name them, and nobody relies on what is on the list.
+2. Mark again, as of that entry: what was published in between may reach some of it.
+3. Delete the rest. An entry says that it is done.
+
+Interrupted anywhere, the next collection goes on with what is on record. Unpublished objects live for more than eight days.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from lake_core.dataset import KeyClass, resolver
+from lake_core.errors import LakeError
+from lake_core.journal import Action, Add, Delete, State, Update
+from lake_core.lake.condemned import PREFIX, encode_list, read_list
+from lake_core.lake.content import OBJECTS
+from lake_core.lake.live import Marks, live_commits, live_states
+from lake_core.lake.paths import claimed
+from lake_core.lake.refs import EXPIRED, FAILED, MOST_EXPIRY, OPEN, RefsState
+from lake_core.lake.repository import Repository
+from lake_core.store import FolderStore, ObjectMeta
+
+LISTS = "_lake/gc"
+
+MIN_AGE = timedelta(days=8)
+"""Unpublished objects live at least as long: longer than any session."""
+_DELETE_AT_ONCE = 1000
+_MOST_SECONDS = 86_400.0
+"""A collector that took longer stops: what it has listed may be used again by then."""
+
+
+class CollectionRefused(LakeError):
+    """A live dataset cannot be read, so nobody knows what it reaches: nothing was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection deleted, or would delete."""
+
+    keys: Sequence[str]
+    bytes: int
+    commits: int
+    """Commits past the retention that were let go."""
+    dry_run: bool
+
+
+def collect(
+    repository: Repository, history: timedelta, *, dry_run: bool = False, progress: Callable[[str, int], None] | None = None
+) -> Collected:
+    """Delete what nothing reaches any more. `history`: how long commits are kept, a week at least. Raises CollectionRefused, StoreError."""
+    tell = progress or (lambda phase, count: None)
+    finished: list[str] = []
+    if not dry_run:
+        _reap(repository)
+        for id in sorted(repository.refs().under(PREFIX)):
+            finished += _finish(repository, id, history, tell)
+    refs = repository.refs()
+    now = repository.clock()
+    history = max(history, MOST_EXPIRY)  # private sessions are not on record: what they began with is kept
+    cutoff = now - history
+    marks = _marked(repository, refs, cutoff, Marks(repository), now)
+    tell("marked", len(marks.keys))
+    old = _age_limit(repository)
+    found = [meta for meta in _candidates(repository) if meta.key not in marks.keys and meta.last_modified < old]
+    dead = {commit.id for commit in refs.commits()} - live_commits(refs, cutoff)
+    size = sum(meta.size for meta in found)
+    if dry_run or not (found or dead):
+        return Collected([*finished, *(meta.key for meta in found)], size, len(dead), dry_run)
+    id = _condemn(repository, [meta.key for meta in found], dead, cutoff)
+    tell("condemned", len(found))
+    deleted = _finish(repository, id, history, tell, marks)
+    sizes = {meta.key: meta.size for meta in found}
+    return Collected([*finished, *deleted], sum(sizes.get(key, 0) for key in deleted), len(dead), False)
+
+
+def _marked(repository: Repository, refs: RefsState, cutoff: datetime, marks: Marks, now: datetime) -> Marks:
+    try:
+        marks.add(live_states(refs, cutoff), refs, now)
+    except LakeError as error:
+        raise CollectionRefused(
+            f"a live state cannot be read, so what it reaches is not known, and nothing was deleted: {error}"
+        ) from error
+    return marks
+
+
+def _age_limit(repository: Repository) -> datetime:
+    """What was written after this may still be published. By the store's own clock, unless the lake was given one."""
+    if repository.given_clock:
+        return repository.clock() - MIN_AGE
+    key = f"{LISTS}/clock-{uuid.uuid4().hex}"
+    repository.root.put(key, b"", unique=True)
+    now = repository.root.head(key).last_modified
+    repository.root.delete([key])
+    return min(now, repository.clock()) - MIN_AGE
+
+
+def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
+    """All that the lake may delete: content, ranges, lists of old collections, unique objects in its datasets' folders."""
+    root = repository.root
+    yield from root.list(f"{OBJECTS}/")
+    yield from root.list("_lakefs/")
+    for path, format in claimed(root):
+        rules = resolver(format)
+        for meta in FolderStore(root, path).list():
+            if rules.key_class(meta.key) is KeyClass.UNIQUE:
+                yield ObjectMeta(f"{path}/{meta.key}", meta.size, meta.etag, meta.last_modified)
+
+
+def _condemn(repository: Repository, keys: list[str], dead: set[str], cutoff: datetime) -> str:
+    """Put a list on record, and let commits go that nothing keeps."""
+    id = uuid.uuid4().hex
+    place = f"{LISTS}/{id}"
+    repository.root.put(place, encode_list(keys), unique=True)
+
+    def plan(state: State) -> Sequence[Action]:
+        refs = RefsState(state)
+        gone = dead - live_commits(refs, cutoff)
+        value = {"list": place, "time": repository.clock().isoformat()}
+        return [Add(f"{PREFIX}{id}", value), *(Delete(f"commit/{commit}") for commit in sorted(gone) if f"commit/{commit}" in state)]
+
+    repository.journal.append(plan)
+    return id
+
+
+def _finish(repository: Repository, id: str, history: timedelta, tell: Callable[[str, int], None], marks: Marks | None = None) -> list[str]:
+    """Delete what is on a list and still not reached. Returns the keys. Whoever began the collection, this is safe to repeat."""
+    begun = time.monotonic()
+    refs = repository.refs()
+    value = refs.under(PREFIX).get(id)
+    if value is None or "done" in value:
+        return []
+    now = repository.clock()
+    listed = read_list(repository.root, value["list"])
+    marked = _marked(repository, refs, now - history, marks or Marks(repository), now)
+    gone = sorted(listed - marked.keys - {""})
+    for start in range(0, len(gone), _DELETE_AT_ONCE):
+        if time.monotonic() - begun > _MOST_SECONDS:
+            return gone[:start]
+        repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
+        tell("deleted", start)
+    # What was spared may be relied on again.
+    place = f"{LISTS}/{id}-deleted"
+    repository.root.put(place, encode_list(gone))
+
+    def plan(state: State) -> Sequence[Action]:
+        found = RefsState(state).under(PREFIX).get(id)
+        if found is None or "done" in found:
+            return ()
+        return [Update(f"{PREFIX}{id}", {"list": place, "time": found["time"], "done": repository.clock().isoformat()})]
+
+    repository.journal.append(plan)
+    repository.root.delete([value["list"]])
+    return gone
+
+
+def _reap(repository: Repository) -> None:
+    """Sessions whose time is up expire; ended ones, and collections, leave the record once no session can remember them."""
+
+    def plan(state: State) -> Sequence[Action]:
+        refs, now = RefsState(state), repository.clock()
+        actions: list[Action] = []
+        for record in refs.sessions():
+            if record.state in (OPEN, FAILED):
+                if now >= record.expires:
+                    actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
+            elif now - record.opened > 2 * MIN_AGE:
+                actions.append(Delete(record.key))
+        for id, value in refs.under(PREFIX).items():
+            if "done" in value and now - datetime.fromisoformat(value["done"]) > MIN_AGE:
+                actions.append(Delete(f"{PREFIX}{id}"))
+        return actions
+
+    before = repository.refs().under(PREFIX)
+    repository.journal.append(plan)
+    after = repository.refs().under(PREFIX)
+    repository.root.delete([value["list"] for id, value in before.items() if id not in after])

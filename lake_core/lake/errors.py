@@ -1,0 +1,115 @@
+"""The errors of lakes. One meaning each; every one is a LakeError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lake_core.errors import LakeError
+
+
+class LakeNotFound(LakeError):
+    """No lake stands at the location."""
+
+
+class LakeAlreadyExists(LakeError):
+    """A lake stands where one was to be created."""
+
+
+class UnsupportedLake(LakeError):
+    """The lake was made by a later version of this package, by rules that this one does not know."""
+
+
+class InvalidRef(LakeError):
+    """A ref expression, or a name for a branch, tag or session, is malformed."""
+
+
+class RefNotFound(LakeError):
+    """Nothing in the lake has this name."""
+
+
+class RefExists(LakeError):
+    """The name is taken, or was once a tag's: tags never change their meaning."""
+
+
+class ProtectedBranch(LakeError):
+    """The branch takes merges only."""
+
+
+class ReadOnly(LakeError):
+    """What was to be written is a commit, a branch or a session's handle. Writes go into a session."""
+
+
+class DatasetNotFound(LakeError):
+    """No dataset of this path is registered there."""
+
+
+class DatasetExists(LakeError):
+    """The path, or a folder above or below it, is a dataset already, or holds plain files."""
+
+
+class SessionNotFound(LakeError):
+    """The lake has no session of this id, or no longer."""
+
+
+class SessionClosed(LakeError):
+    """The session takes no more writes. `state` says why: failed, publishing, published, abandoned or expired."""
+
+    def __init__(self, message: str, *, state: str) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class StaleEpoch(LakeError):
+    """The session was resumed by another process meanwhile: this one's writes are refused, so that they cannot mix with the other's."""
+
+
+class StaleAttempt(LakeError):
+    """A later attempt at the same output has been applied to the session already."""
+
+
+class NothingToApply(LakeError):
+    """A merge, revert or cherry-pick would change nothing."""
+
+
+class Conflict(LakeError):
+    """What was to be applied contradicts what another commit did meanwhile. Nothing was published; the session stays readable.
+
+    `datasets` and `keys` name what is contradicted, `kinds` say how (by name), `commit` is the other side's, `session` the session that
+    holds the work, where there is one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        datasets: Sequence[str] = (),
+        keys: Sequence[str] = (),
+        kinds: Mapping[str, str] | None = None,
+        commit: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.datasets = tuple(datasets)
+        self.keys = tuple(keys)
+        self.kinds = dict(kinds or {})
+        self.commit = commit
+        self.session: str | None = None
+
+
+class Diverged(LakeError):
+    """A dataset's log in place is not that of main: another writer was there. `lake adopt` brings the two together. `path` names it."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Collected(LakeError):
+    """What a commit refers to was garbage-collected: it is past the lake's retention."""
+
+
+class ContentMissing(LakeError):
+    """An object that a commit refers to is gone, or holds other bytes than its name says. `lake verify` lists all of them."""
+
+
+class PublishTimeout(LakeError):
+    """Other writers were faster until the deadline. Nothing was published; publish again."""

@@ -1,0 +1,68 @@
+"""What a lake is fixed to at its creation: `_lake/format.json`. A folder is a lake if that stands at its root."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+
+from lake_core.errors import AlreadyExists, NotFound
+from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
+from lake_core.lake.errors import LakeAlreadyExists, LakeNotFound, UnsupportedLake
+from lake_core.store import ObjectStore
+
+FORMAT_KEY = "_lake/format.json"
+VERSION = 1
+_PROFILES = {"small": SMALL_RANGES, "lakefs": LAKEFS}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFormat:
+    """The parameters that every writer of a lake must share."""
+
+    id: str
+    profile: str = "small"
+    """How large ranges are: `small`, or `lakefs` for lakeFS's own parameters."""
+    branch: str = "main"
+    """The branch that stands in place."""
+
+    @property
+    def ranges(self) -> Profile:
+        return _PROFILES[self.profile]
+
+
+def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat:
+    """Make a folder a lake. Raises LakeAlreadyExists."""
+    if profile not in _PROFILES:
+        raise ValueError(f"a lake's profile is one of {', '.join(_PROFILES)}, not {profile!r}")
+    made = LakeFormat(str(uuid.uuid4()), profile)
+    body = {
+        "format": "lake-orch",
+        "version": VERSION,
+        "id": made.id,
+        "created": now.isoformat(),
+        "branch": made.branch,
+        "profile": made.profile,
+        "hash": "sha256",
+        "keys": "utf-8, NFC, not escaped",
+    }
+    try:
+        store.put(FORMAT_KEY, json.dumps(body, indent=1).encode(), if_absent=True)
+    except AlreadyExists:
+        raise LakeAlreadyExists(f"a lake stands at {store.url()}: open it with Lake.open, or pass exist_ok=True") from None
+    return made
+
+
+def read_format(store: ObjectStore) -> LakeFormat:
+    """What the lake at a store's root is. Raises LakeNotFound, UnsupportedLake."""
+    try:
+        body = json.loads(store.get(FORMAT_KEY))
+        version, found = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
+    except NotFound:
+        raise LakeNotFound(f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create") from None
+    except (ValueError, KeyError, TypeError):
+        raise UnsupportedLake(f"{FORMAT_KEY} of {store.url()} is damaged: restore it from a backup") from None
+    if version != VERSION or found.profile not in _PROFILES:
+        raise UnsupportedLake(f"the lake at {store.url()} has format version {version}; this package knows {VERSION}. Upgrade lake-orch")
+    return found

@@ -1,0 +1,92 @@
+"""Bringing in what lies in the lake's folder already, without copying it: objects, folders of Parquet files, Delta tables."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lake_core.dataset import resolver
+from lake_core.graveler import Record
+from lake_core.lake.content import Item, new_item, reference
+from lake_core.lake.errors import DatasetExists, DatasetNotFound
+from lake_core.lake.paths import claim
+from lake_core.lake.view import RESERVED, DatasetRecord
+from lake_core.store import FolderStore
+
+if TYPE_CHECKING:
+    from lake_core.lake.session import WriteSession
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What was brought in."""
+
+    objects: int
+    bytes: int
+
+
+def import_dataset(session: WriteSession, path: str, format: str) -> DatasetRecord:
+    """Register a dataset that stands in place: its log is taken into the session's tree, its data stays where it is.
+
+    Raises DatasetNotFound where none stands there, DatasetExists.
+    """
+    path = path.strip("/")
+    rules = resolver(format)
+    place = FolderStore(session.root, path)
+    if path in session.datasets():
+        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+    if not rules.stands(place):
+        raise DatasetNotFound(f"no {format} dataset stands at {place.url()}")
+    session.check_free(path)
+    claim(session.root, path, format, occupied=True)
+    record = DatasetRecord(path, format, str(uuid.uuid4()), imported=True)
+    for key in rules.import_keys(place):
+        item = session.content.store(new_item(place.get(key), session.clock()))
+        session.view.overlay.set(f"{path}/{key}", item)
+    session.register(record)
+    return record
+
+
+def convert_dataset(session: WriteSession, path: str, format: str, **options: Any) -> Any:
+    """Make a dataset of plain files that stand in place; returns its handle. Raises DatasetExists and what the format raises."""
+    path = path.strip("/")
+    if path in session.datasets():
+        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+    session.check_free(path)
+    claim(session.root, path, format, occupied=True)
+    record = DatasetRecord(path, format, str(uuid.uuid4()))
+    session.register(record)
+    view = session.folder_of(record)
+    try:
+        return view.resolver.convert(view, clock=session.clock, **options)
+    except BaseException:
+        session.view.overlay.set(record.key, None)
+        raise
+
+
+def import_objects(session: WriteSession, prefix: str, to: str | None = None) -> Imported:
+    """Name objects that stand under a prefix of the lake's folder in the session's tree, at the same keys or under `to`. No byte is copied.
+
+    The objects must not change from now on. Raises InvalidKey.
+    """
+    count = size = 0
+    changes = _references(session, prefix, prefix if to is None else to)
+
+    def counted() -> Iterator[tuple[bytes, Record | None]]:
+        nonlocal count, size
+        for key, item in changes:
+            count, size = count + 1, size + item.entry.size
+            yield key.encode(), item.record(key)
+
+    session.build(counted())
+    return Imported(count, size)
+
+
+def _references(session: WriteSession, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
+    for meta in session.root.list(prefix):
+        if meta.key.startswith(RESERVED):
+            continue
+        key = to + meta.key[len(prefix) :]
+        yield key, reference(meta.key, meta.size, meta.etag, meta.last_modified)

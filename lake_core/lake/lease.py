@@ -1,0 +1,81 @@
+"""Turns: publishers of one branch wait for one another instead of racing, so that few of them apply in vain.
+
+Advisory only. Correctness stays with the refs journal: whoever goes without, or is slower than he thought, loses his race at most.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
+from lake_core.store import ObjectStore
+
+_LEASES = "_lake/leases"
+STALE = 15.0
+"""Seconds after which a lease that did not change is taken over: its holder is dead, or as slow as if he were."""
+_PATIENCE = 120.0
+_POLL = 0.02
+_LONGEST_POLL = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How long to wait, and by which clock; replaceable in tests."""
+
+    stale: float = STALE
+    patience: float = _PATIENCE
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    uniform: Callable[[float, float], float] = random.uniform
+
+
+@contextmanager
+def turn(store: ObjectStore, name: str, turns: Turns) -> Iterator[None]:
+    """Hold the turn of `name` for the block: at most two writes. Never fails for want of it."""
+    key = f"{_LEASES}/{name}"
+    owner = uuid.uuid4().hex
+    held = _take(store, key, owner, turns)
+    since = turns.monotonic()
+    try:
+        yield
+    finally:
+        # Past that time it may be another's already.
+        if held and turns.monotonic() - since < turns.stale:
+            with suppress(StoreError):
+                store.delete([key])
+
+
+def _take(store: ObjectStore, key: str, owner: str, turns: Turns) -> bool:
+    body = json.dumps({"owner": owner}).encode()
+    begun = turns.monotonic()
+    free, seen, since, pause = True, "", begun, _POLL
+    while True:
+        now = turns.monotonic()
+        try:
+            if free or now - since > turns.stale:
+                store.put(key, body, if_absent=free, if_match=None if free else seen)
+                return True
+        except (AlreadyExists, PreconditionFailed):
+            pass
+        except StoreError:
+            return False
+        if now - begun > turns.patience:
+            return False
+        turns.sleep(turns.uniform(pause / 2, pause))
+        pause = min(_LONGEST_POLL, pause * 1.5)
+        try:
+            etag = store.head(key).etag
+            free = False
+        except NotFound:
+            free = True
+            continue
+        except StoreError:
+            return False
+        if etag != seen:
+            seen, since = etag, turns.monotonic()

@@ -1,0 +1,173 @@
+"""What a lake's refs, retained history and sessions reach: the marking half of garbage collection, and what `verify` looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from lake_core.graveler import Commit, Entry, read_sstable
+from lake_core.lake.content import digest_of
+from lake_core.lake.errors import RefNotFound
+from lake_core.lake.history import merge_base
+from lake_core.lake.refs import FAILED, OPEN, RefsState
+from lake_core.lake.repository import Repository
+from lake_core.lake.state_store import DatasetView, StateStore
+from lake_core.lake.view import DatasetRecord
+
+HISTORY = timedelta(days=30)
+"""How long commits are retained by default, besides those that a branch, tag or session names."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveState:
+    """A state that is to be kept."""
+
+    tree: str
+    name: str
+    since: datetime | None
+    """When it was committed, for history that a dataset's ended retention may let go; None for what a ref or session names."""
+
+
+def live_commits(refs: RefsState, cutoff: datetime) -> set[str]:
+    """The commits to keep: named by a ref or session, not older than the cutoff, the one that stood then, and merge bases."""
+    named = {*refs.branches().values(), *refs.tags().values()}
+    named |= {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
+    kept = set(named)
+    for commit in refs.commits():
+        if commit.creation_date >= cutoff:
+            kept.add(commit.id)
+            kept.update(commit.parents[:1])  # what stood at the cutoff
+    heads = sorted({*refs.branches().values(), *(record.base for record in refs.sessions() if record.state in (OPEN, FAILED))})
+    commits = [refs.commit(id) for id in heads]
+    for number, left in enumerate(commits):
+        for right in commits[number + 1 :]:
+            try:
+                kept.add(merge_base(refs, left, right).id)
+            except RefNotFound:
+                continue
+    return {id for id in kept if f"commit/{id}" in refs.state}
+
+
+def live_states(refs: RefsState, cutoff: datetime) -> list[LiveState]:
+    """The states to keep, newest commits first."""
+    named = {*refs.branches().values(), *refs.tags().values()}
+    commits = sorted((refs.commit(id) for id in live_commits(refs, cutoff)), key=_age, reverse=True)
+    states = [LiveState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date) for commit in commits]
+    for record in refs.sessions():
+        if record.state in (OPEN, FAILED):
+            trees = dict.fromkeys([record.tree, *(tree for batch in record.batches for tree in (batch.before, batch.after))])
+            states += [LiveState(tree, record.id, None) for tree in trees]
+    return states
+
+
+def _age(commit: Commit) -> tuple[int, datetime]:
+    return commit.generation, commit.creation_date
+
+
+@dataclass(slots=True)
+class _Log:
+    """The longest log of a dataset among the live states, of which others are beginnings."""
+
+    view: DatasetView
+    version: int
+    since: int
+
+
+@dataclass(slots=True)
+class Marks:
+    """The keys, below the lake's root, that live states reach. States are marked once."""
+
+    repository: Repository
+    keys: set[str] = field(default_factory=set)
+    _trees: set[str] = field(default_factory=set)
+    _ranges: set[str] = field(default_factory=set)
+    _logs: dict[str, list[_Log]] = field(default_factory=dict)
+
+    def add(self, states: Iterable[LiveState], refs: RefsState, now: datetime) -> None:
+        """Mark what states reach. Raises what a dataset that cannot be read raises: nothing may be collected then."""
+        ended = {path: datetime.fromisoformat(value["before"]) for path, value in refs.under("retention/").items()}
+        head = refs.commit(refs.branch(self.repository.format.branch)).metarange_id
+        for live in states:
+            state = self.repository.state(live.tree, live.name)
+            if live.tree not in self._trees:
+                self._trees.add(live.tree)
+                self._add_tree(live.tree)
+            for path, record in state.registered().items():
+                before = ended.get(path)
+                if before is None or live.since is None or live.since >= before:
+                    self._add_log(state, record)
+            if live.tree == head:
+                self._add_readers(state, now)
+        for logs in self._logs.values():
+            for log in logs:
+                prefix = log.view.record.path
+                self.keys.update(f"{prefix}/{key}" for key in log.view.resolver.reachable(log.view, log.since))
+
+    def _add_tree(self, tree: str) -> None:
+        graveler = self.repository.graveler
+        self.keys.update(f"_lakefs/{id}" for id in graveler.names(tree))
+        for found in graveler.ranges(tree):
+            if found.id not in self._ranges:
+                self._ranges.add(found.id)
+                records = read_sstable(graveler.reader.data(found.id)).records
+                self.keys.update(Entry.decode(record.value).address for record in records)
+
+    def _add_log(self, state: StateStore, record: DatasetRecord) -> None:
+        view = state.folder_of(record)
+        logs = self._logs.setdefault(record.path, [])
+        version = log_head(view, max((log.version for log in logs), default=None))
+        if version is None:
+            return
+        for log in logs:
+            if version <= log.version and _entry(view, version) == _entry(log.view, version):
+                log.since = min(log.since, version)
+                return
+        logs.append(_Log(view, version, version))
+
+    def _add_readers(self, state: StateStore, now: datetime) -> None:
+        """Those who opened a dataset in place lately may still read older versions."""
+        for path, record in state.registered().items():
+            view = state.folder_of(record)
+            oldest = view.resolver.version_at(view, now)
+            for log in self._logs.get(path, ()):
+                if oldest is not None and log.view.record == record and _entry(view, oldest) == _entry(log.view, oldest):
+                    log.since = min(log.since, oldest)
+
+
+def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
+    """What tells a version's log entry from others."""
+    found = [view.item(key) for key in view.resolver.log_keys(view, version)]
+    return tuple(None if item is None else item.entry.etag for item in found)
+
+
+def log_head(view: DatasetView, hint: int | None) -> int | None:
+    """A dataset's version, found by looking up log keys near a guess. None for a log without entries."""
+
+    def stands(version: int) -> bool:
+        return all(view.item(key) is not None for key in view.resolver.log_keys(view, version))
+
+    if hint is None:
+        return view.resolver.version(view)
+    if stands(hint):
+        while stands(hint + 1):
+            hint += 1
+        return hint
+    step, low = 1, hint
+    while low >= 0 and not stands(low):
+        low, step = low - step, step * 2
+    if low < 0:
+        return view.resolver.version(view)
+    high = min(hint, low + step)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if stands(middle) else (low, middle)
+    return low
+
+
+def content_of(keys: Mapping[str, object] | set[str]) -> Iterator[tuple[str, str]]:
+    """The content-addressed objects among keys, with the SHA-256 that each must have."""
+    for key in keys:
+        digest = digest_of(key)
+        if digest is not None:
+            yield key, digest

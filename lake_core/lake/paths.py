@@ -1,0 +1,48 @@
+"""Which folders below the root are the lake's: only there does garbage collection look for data files that nobody knows of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote, unquote
+
+from lake_core.errors import AlreadyExists
+from lake_core.lake.errors import DatasetExists
+from lake_core.store import ObjectStore
+
+PATHS = "_lake/paths"
+
+
+def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) -> None:
+    """Note that a folder holds a dataset, before anything is written there. `occupied`: what is there already is the dataset's.
+
+    Raises DatasetExists for a folder that holds files of somebody else.
+    """
+    key = _key(path)
+    if root.exists(key):
+        return
+    if not occupied:
+        stranger = next(iter(root.list(f"{path}/")), None)
+        if stranger is not None:
+            raise DatasetExists(
+                f"the folder {path!r} holds files already, such as {stranger.key!r}, which are not the lake's: choose another path, or "
+                f"bring them in with Lake.import_delta, import_parquet or import_objects"
+            )
+    try:
+        root.put(key, format.encode(), if_absent=True)
+    except AlreadyExists:
+        return
+
+
+def disclaim(root: ObjectStore, path: str) -> None:
+    """The folder is the lake's no longer."""
+    root.delete([_key(path)])
+
+
+def claimed(root: ObjectStore) -> Iterator[tuple[str, str]]:
+    """The folders that are the lake's: (path, format)."""
+    for marker in root.list(f"{PATHS}/"):
+        yield unquote(marker.key[len(PATHS) + 1 :]), root.get(marker.key).decode()
+
+
+def _key(path: str) -> str:
+    return f"{PATHS}/{quote(path, safe='')}"

@@ -1,0 +1,175 @@
+"""Main, in place: what plain readers of the datasets open.
+
+After the branch has moved, the log entries of the datasets that its commits touched are put at their natural paths, in the order of
+their versions. The bytes of (dataset, version) never change, so any process may finish at any time what another began. How far the
+branch is known to stand in place is noted with the next entry of the refs journal, not by a write of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lake_core.dataset import UnknownFormat
+from lake_core.errors import AlreadyExists, NotFound
+from lake_core.graveler import Commit
+from lake_core.lake.content import Item
+from lake_core.lake.errors import Diverged, RefNotFound
+from lake_core.lake.refs import RefsState
+from lake_core.lake.repository import Repository
+from lake_core.lake.state_store import DatasetView, StateStore
+from lake_core.lake.view import DatasetRecord
+
+_LOG = logging.getLogger(__name__)
+
+DATASETS_FIELD = "datasets"
+"""The field of a commit's metadata that tells which datasets it touched: JSON, path → {format, version, operation}."""
+
+
+def touched(commit: Commit) -> Mapping[str, Mapping[str, object]]:
+    """The datasets that a commit changed, by path."""
+    found = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
+    return found if isinstance(found, dict) else {}
+
+
+def _version(told: Mapping[str, object]) -> int | None:
+    found = told.get("version")
+    return found if isinstance(found, int) else None
+
+
+def not_in_place(refs: RefsState, branch: str) -> list[Commit]:
+    """The commits of a branch that are not known to stand in place, oldest first."""
+    placed = refs.placed(branch)
+    commits: list[Commit] = []
+    at = refs.branch(branch)
+    while at != placed:
+        try:
+            commit = refs.commit(at)
+        except RefNotFound:
+            break  # past the retention: whatever it touched was put in place long ago
+        commits.append(commit)
+        if not commit.parents:
+            break
+        at = commit.parents[0]
+    return commits[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What was put in place."""
+
+    objects: int
+    datasets: Sequence[str]
+
+
+def materialise(
+    repository: Repository, commits: Sequence[Commit], progress: Callable[[int, int], None] | None = None, *, without: str | None = None
+) -> Placed:
+    """Put the datasets of these commits, oldest first, in place. Idempotent. Raises Diverged where another writer was there."""
+    done, count = set(), 0
+    for number, commit in enumerate(commits):
+        state = repository.commit_state(commit)
+        for path, told in sorted(touched(commit).items()):
+            record = state.registered().get(path)
+            if record is not None and path != without:
+                count += place_dataset(state, record, _version(told))
+                done.add(path)
+        if progress is not None:
+            progress(number + 1, len(commits))
+    if commits:
+        last = repository.commit_state(commits[-1])
+        for path in sorted(done):
+            derive(last, path)
+    return Placed(count, sorted(done))
+
+
+def place_dataset(state: StateStore, record: DatasetRecord, version: int | None) -> int:
+    """Put a dataset's log in place up to its version in a state; returns how many objects that took. Raises Diverged."""
+    view = state.folder_of(record)
+    missing: list[str] = []
+    while version is not None and version >= 0:
+        keys = [
+            key
+            for key in view.resolver.log_keys(view, version)
+            if (item := _item(state, view, key)) is not None and not _stands(view, key, item)
+        ]
+        if not keys:
+            break
+        missing += reversed(keys)
+        version -= 1
+    for key in reversed(missing):
+        item = _item(state, view, key)
+        assert item is not None
+        data = state.content.get(item)
+        try:
+            view.place.put(key, data, if_absent=True)
+        except AlreadyExists:
+            if bytes(view.place.get(key)) != data:
+                raise _diverged(view, key) from None
+    return len(missing)
+
+
+def in_place(repository: Repository, commit: Commit) -> bool:
+    """Whether what a commit did to datasets stands in place."""
+    state = repository.commit_state(commit)
+    for path, told in touched(commit).items():
+        version, record = _version(told), state.registered().get(path)
+        if record is not None and version is not None:
+            view = state.folder_of(record)
+            if not all(_stands(view, key) for key in view.resolver.log_keys(view, version)):
+                return False
+    return True
+
+
+def _item(state: StateStore, view: DatasetView, key: str) -> Item | None:
+    return state.view.get(f"{view.record.path}/{key}")
+
+
+def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
+    """Whether an object stands in place at a key. Raises Diverged if it is evidently not this one."""
+    try:
+        meta = view.place.head(key)
+    except NotFound:
+        return False
+    if item is not None and meta.size != item.entry.size:
+        raise _diverged(view, key)
+    return True
+
+
+def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
+    """Raises Diverged where a version that is about to be published stands in place already, and is another writer's.
+
+    `items`: what is to be published, by key of the lake.
+    """
+    if version is None:
+        return
+    view = state.folder_of(record)
+    for key in view.resolver.log_keys(view, version):
+        item = items.get(f"{record.path}/{key}")
+        if _stands(view, key) and (item is None or bytes(view.place.get(key)) != state.content.get(item)):
+            raise _diverged(view, key)
+
+
+def _diverged(view: DatasetView, key: str) -> Diverged:
+    path = view.record.path
+    return Diverged(
+        f"{path}/{key} stands in place, and is not the lake's: another writer has committed to {path}. "
+        f"`lake adopt {path}` brings what it wrote into the lake",
+        path=path,
+    )
+
+
+def derive(state: StateStore, path: str) -> None:
+    """Write what is derived of a dataset (checkpoints), where it is due. The commit stands whatever happens here."""
+    record = state.datasets().get(path)
+    if record is None:
+        return
+    try:
+        view = state.folder_of(record)
+        view.resolver.derive(view, view.place, state.clock())
+    except UnknownFormat:
+        raise
+    except Exception:
+        _LOG.warning("%s is in place, but what is derived from its log could not be written", path, exc_info=True)

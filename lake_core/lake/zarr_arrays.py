@@ -1,0 +1,61 @@
+"""Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
+
+Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of these meanwhile
+(resized the array, say), the chunk would be lost or misread, though no key was written twice; and the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from lake_core.lake.state_store import StateStore
+
+METADATA = "zarr.json"
+_GRID = ("zarr_format", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers")
+
+
+def reshaped_arrays(changed: Collection[str], base: StateStore, theirs: StateStore, target: StateStore) -> Iterator[str]:
+    """The `zarr.json` of arrays of which one side changed chunks and the other what the chunks mean. `changed`: keys of `theirs`."""
+    above: dict[str, str | None] = {}
+    arrays = {found for key in changed if not _is_metadata(key) and (found := _array_above(key, base, above)) is not None}
+    for array in sorted(arrays.difference(changed)):
+        if _grid(base, array) != _grid(target, array):
+            yield array
+    for array in sorted(key for key in changed if _is_metadata(key)):
+        if base.view.tree == target.view.tree or _grid(base, array) in (None, _grid(theirs, array)):
+            continue
+        chunks = f"{array.removesuffix(METADATA)}".encode()
+        others = target.view.graveler.diff(base.view.tree, target.view.tree, chunks)
+        if any(difference.key.decode() not in changed for difference in others):
+            yield array
+
+
+def _is_metadata(key: str) -> bool:
+    return key == METADATA or key.endswith(f"/{METADATA}")
+
+
+def _array_above(key: str, state: StateStore, known: dict[str, str | None]) -> str | None:
+    """The nearest `zarr.json` above a key."""
+    folder, slash, _ = key.rpartition("/")
+    if not slash:
+        return None
+    if folder not in known:
+        metadata = f"{folder}/{METADATA}"
+        known[folder] = metadata if state.view.get(metadata) is not None else _array_above(folder, state, known)
+    return known[folder]
+
+
+def _grid(state: StateStore, key: str) -> Any:
+    """What the chunks of an array mean; None where no array stands."""
+    item = state.view.get(key)
+    if item is None:
+        return None
+    try:
+        body = json.loads(state.content.get(item))
+    except ValueError:
+        return item.identity
+    if not isinstance(body, dict) or body.get("node_type") != "array":
+        return None
+    return {name: body.get(name) for name in _GRID}

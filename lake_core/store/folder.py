@@ -1,0 +1,58 @@
+"""A folder of another store as a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lake_core.store.key import check_key
+from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
+
+
+class FolderStore(ObjectStore):
+    """The objects of `inner` under `folder`, by their keys within it. Conditions, atomicity and times are those of `inner`."""
+
+    def __init__(self, inner: ObjectStore, folder: str) -> None:
+        self._inner = inner
+        self._prefix = f"{check_key(folder)}/"
+
+    def url(self, key: str = "") -> str:
+        return self._inner.url(f"{self._prefix}{key}".rstrip("/"))
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        return self._inner.storage_options
+
+    def sweep(self, before: float) -> int:
+        return 0  # what `inner` keeps aside is not told apart by folders
+
+    def _named(self, meta: ObjectMeta) -> ObjectMeta:
+        return ObjectMeta(meta.key[len(self._prefix) :], meta.size, meta.etag, meta.last_modified)
+
+    def _own(self, data: ObjectBytes) -> ObjectBytes:
+        data.meta = self._named(data.meta)
+        return data
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        return self._own(self._inner.get(self._prefix + key, start, end))
+
+    def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
+        return [self._own(data) for data in self._inner.get_many([(self._prefix + key, start, end) for key, start, end in requests])]
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        return self._named(self._inner.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique))
+
+    def _head(self, key: str) -> ObjectMeta:
+        return self._named(self._inner.head(self._prefix + key))
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        after = self._prefix + start_after if start_after else ""
+        return (self._named(meta) for meta in self._inner.list(self._prefix + prefix, after))
+
+    def _list_folders(self, prefix: str) -> list[str]:
+        return self._inner.list_folders(self._prefix + prefix)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        self._inner.delete([self._prefix + key for key in keys])
+
+    def __repr__(self) -> str:
+        return f"FolderStore({self._inner!r}, {self._prefix[:-1]!r})"
