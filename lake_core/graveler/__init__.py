@@ -11,6 +11,7 @@ from lake_core.graveler.entry import AddressType, Entry
 from lake_core.graveler.errors import CorruptTable, GravelerError, MergeConflict
 from lake_core.graveler.graveler import Graveler
 from lake_core.graveler.identity import commit_id, entry_identity, file_id, range_id
+from lake_core.graveler.inventory import INVENTORY, range_batch
 from lake_core.graveler.metarange import Metarange, RangeInfo
 from lake_core.graveler.profile import LAKEFS, SMALL_RANGES, Profile
 from lake_core.graveler.record import Record
@@ -33,6 +34,8 @@ __all__ = [
     "Profile",
     "SMALL_RANGES",
     "LAKEFS",
+    "INVENTORY",
+    "range_batch",
     "RangeCache",
     "Table",
     "read_sstable",

@@ -7,9 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+import pyarrow as pa
+
 from lake_core.graveler.build import Build
 from lake_core.graveler.cache import RangeCache
 from lake_core.graveler.diff import after_prefix, differences
+from lake_core.graveler.inventory import range_batch
 from lake_core.graveler.merge import Resolve, Strategy, settled
 from lake_core.graveler.metarange import RangeInfo
 from lake_core.graveler.profile import SMALL_RANGES, Profile
@@ -151,6 +154,10 @@ class Graveler:
     def ranges(self, tree: str) -> Sequence[RangeInfo]:
         """The ranges of a tree in order."""
         return self.reader.metarange(tree)
+
+    def batches(self, tree: str) -> Iterator[pa.RecordBatch]:
+        """The inventory of a tree, a range each: see `INVENTORY`. Of records that hold entries; others raise CorruptTable."""
+        return (range_batch(self.reader.data(name.decode())) for name in self.reader.metarange(tree).ids)
 
     def names(self, tree: str) -> set[str]:
         """The ids of all files that a tree consists of: its metarange and its ranges."""

@@ -67,7 +67,8 @@ class Metarange(Sequence[RangeInfo]):
         if not _NAME.fullmatch(name):
             raise CorruptTable("a metarange names a range by other than 64 hexadecimal digits")
         fields = wire.read_message(data)
-        min_key = wire.octets(fields, 1) if 1 in fields else max_key
+        # Proto3 leaves out an empty key, so nothing there means the lowest key.
+        min_key = wire.octets(fields, 1)
         count, size = wire.number(fields, 4), wire.number(fields, 3)
         if min_key > max_key or wire.octets(fields, 2) not in (b"", max_key):
             raise CorruptTable("a metarange gives a range bounds that contradict one another")

@@ -123,19 +123,17 @@ class RangeReader:
     def _read(self, name: str, read: Callable[[Table], _T], *, keep: bool = True) -> _T:
         """What `read` gets from a table. A damaged file on this machine is fetched again."""
         kept = self._get("table", name)
-        try:
-            table = kept if isinstance(kept, Table) else Table(self.data(name))
-            found = read(table)
-        except CorruptTable:
-            if self.cache is None:
-                raise
-            self.cache.drop(name, self._space)
+        for again in (True, False):
             try:
-                table = Table(self.data(name))
+                table = kept if isinstance(kept, Table) else Table(self.data(name))
                 found = read(table)
+                break
             except CorruptTable as error:
-                self.cache.drop(name, self._space)
-                raise CorruptTable(f"{self.key(name)}: {error}") from None
+                kept = None
+                if self.cache is not None:
+                    self.cache.drop(name, self._space)
+                if self.cache is None or not again:
+                    raise CorruptTable(f"{self.key(name)}: {error}") from None
         if keep and table is not kept:
             self._keep("table", name, table, 2 * len(table))
         return found
