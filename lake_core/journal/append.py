@@ -81,7 +81,7 @@ class Append:
             lost += 1
             if self.pacing.monotonic() >= self.end:
                 raise AppendTimeout(
-                    f"{self.reader.entry_key(entry.number)} was taken by another writer, as were the {lost - 1} before it. "
+                    f"{self.reader.entry_key(entry.number)} was taken by another writer, or purged, as were the {lost - 1} before it. "
                     f"Nothing was written: try again, or let fewer writers append to this journal"
                 )
             self.pacing.sleep(self.pacing.after_loss(lost, self.put_seconds))
@@ -129,9 +129,7 @@ class Append:
             failure: StoreError | None = None
             try:
                 if put:
-                    began = self.pacing.monotonic()
-                    self.reader.store.put(key, data, if_absent=True)
-                    self.put_seconds += (self.pacing.monotonic() - began - self.put_seconds) / 4
+                    self._put(key, data)
                     return True
             except AlreadyExists:
                 # By another, or by us where the store's first answer was lost.
@@ -154,8 +152,15 @@ class Append:
                 put, unknown = False, unknown or failure or error
             attempt += 1
             if self.pacing.monotonic() >= self.end:
-                raise self._unknown(entry, unknown) if unknown else self._nowhere(key)
+                raise self._unknown(entry, unknown)
             self.pacing.sleep(self.pacing.after_failure(attempt))
+
+    def _put(self, key: str, data: bytes) -> None:
+        began = self.pacing.monotonic()
+        try:
+            self.reader.store.put(key, data, if_absent=True)
+        finally:
+            self.put_seconds += (self.pacing.monotonic() - began - self.put_seconds) / 4
 
     def _owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
         try:
@@ -187,16 +192,13 @@ class Append:
         return False
 
     def _unknown(self, entry: Entry, reason: Exception | None) -> AppendOutcomeUnknown:
-        why = f"the store gave no clear answer ({reason})" if reason else "this process slept for days meanwhile"
+        why = f"the store gave no clear answer ({reason})" if reason else "the store contradicts itself, or this process slept for days"
         return AppendOutcomeUnknown(
             f"whether {self.reader.entry_key(entry.number)} was appended is unknown: {why}. "
             f"Look later whether that entry's writer is {entry.writer}",
             number=entry.number,
             writer=entry.writer,
         )
-
-    def _nowhere(self, key: str) -> AppendTimeout:
-        return AppendTimeout(f"the store says that {key} exists, and that it does not, until the deadline. Nothing was written")
 
 
 def _planned(plan: Plan, state: State) -> tuple[Action, ...]:

@@ -48,7 +48,7 @@ class Codec(Protocol):
 
 
 class JsonCodec:
-    """Entries as one JSON object; snapshots as a line with number, time and checksum, and a line with the records.
+    """Entries as one JSON object; snapshots as a line with the checksum of the next one, which holds all the rest.
 
     Values are JSON values, at most 64 levels deep. Tuples come back as lists.
     """
@@ -85,24 +85,25 @@ class JsonCodec:
 
     def encode_snapshot(self, state: State) -> bytes:
         """As `Codec.encode_snapshot`."""
-        body = _dump([[key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.records()])
-        header = {"format": 1, "number": state.number, "time": _to_text(state.time), "sha256": hashlib.sha256(body).hexdigest()}
-        return _dump(header) + b"\n" + body
+        records = [[key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.records()]
+        body = _dump({"number": state.number, "time": _to_text(state.time), "records": records})
+        return _dump({"format": 1, "sha256": hashlib.sha256(body).hexdigest()}) + b"\n" + body
 
     def decode_snapshot(self, data: bytes) -> State:
         """As `Codec.decode_snapshot`."""
         try:
-            line, _, body = data.partition(b"\n")
+            line, _, text = data.partition(b"\n")
             header = _load(line)
             if not isinstance(header, dict) or header.get("format") != 1:
                 raise ValueError("it has no header that this version knows")
-            if header.get("sha256") != hashlib.sha256(body).hexdigest():
+            if header.get("sha256") != hashlib.sha256(text).hexdigest():
                 raise ValueError("its checksum is another one")
-            if type(header.get("number")) is not int or header["number"] < 1:
+            body = _load(text)
+            if type(body["number"]) is not int or body["number"] < 1:
                 raise ValueError("it has no number")
-            records = {key: Record(value, number, EPOCH + microseconds * _MICROSECOND) for key, value, number, microseconds in _load(body)}
-            return State.of(header["number"], _to_time(header.get("time")), records)
-        except (ValueError, TypeError, RecursionError, OverflowError) as error:
+            records = {key: Record(value, number, EPOCH + made * _MICROSECOND) for key, value, number, made in body["records"]}
+            return State.of(body["number"], _to_time(body["time"]), records)
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None
 
 

@@ -81,7 +81,7 @@ class Journal:
         if snapshot_every < 1 or head_every < 1:
             raise ValueError("snapshot_every and head_every count entries, from 1")
         prefix = check_key(folder) + "/" if folder else ""
-        self._reader = Reader(store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes)
+        self._reader = Reader(store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes, sleep)
         self._pacing = Pacing(clock, monotonic, sleep, chance)
         self._snapshot_every = snapshot_every
         self._head_every = head_every
@@ -166,7 +166,8 @@ class Journal:
         if end is not None:
             sure, hint = min(sure, end), min(hint, end)
         next_number, checked = start, None
-        for batch in self._reader.forward(start - 1, hint, None if end is None else max(0, end - start + 1)):
+        batches = self._reader.forward(start - 1, hint, None if end is None else max(0, end - start + 1))
+        while (batch := self._next(batches, next_number)) is not None:
             if checked is None or self._pacing.asleep(checked):
                 checked = self._pacing.moment()
                 self._check_retained(next_number)
@@ -179,6 +180,15 @@ class Journal:
                 f"{self._reader.entry_key(next_number)} is missing, though there was an entry {sure}: restore it from a backup"
             )
 
+    def _next(self, batches: Iterator[list[Entry]], first: int) -> list[Entry] | None:
+        """The next batch, if any, of entries asked for from the number `first` on."""
+        try:
+            return next(batches, None)
+        except CorruptEntry:
+            # It may be what a sleeping writer left before TAIL.
+            self._check_retained(first)
+            raise
+
     def poll(self, after: int, timeout: timedelta) -> list[Entry]:
         """Wait for entries after a number: the next up to 1,000 of them, or none when the time is up. Runs in the caller's thread.
 
@@ -189,7 +199,10 @@ class Journal:
         end = self._pacing.monotonic() + timeout.total_seconds()
         pause, checked = _FIRST_POLL, None
         while True:
-            found = [entry for batch in self._reader.forward(after, limit=_POLLED) for entry in batch]
+            batches = self._reader.forward(after, limit=_POLLED)
+            found: list[Entry] = []
+            while (batch := self._next(batches, after + 1)) is not None:
+                found += batch
             if checked is None or self._pacing.asleep(checked):
                 checked = self._pacing.moment()
                 self._check_retained(after + 1)

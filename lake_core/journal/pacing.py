@@ -16,6 +16,7 @@ ASLEEP = timedelta(days=1)
 _SHORTEST = 0.001
 _LONGEST = 1.0
 _WIDEST = 16.0
+_NARROWEST = 2.0
 
 
 def system_clock() -> datetime:
@@ -73,7 +74,7 @@ class Pacing:
         """How long to wait after losing so many races in a row, where a put takes so long: at random, about as long as it takes
         a few others to get through, and shorter again for whoever has waited for long.
         """
-        widest = min(2.0**lost, _WIDEST, _WIDEST * 8 / lost)
+        widest = min(2.0 ** min(lost, 8), _WIDEST, max(_NARROWEST, _WIDEST * 8 / lost))
         return self.uniform(0, min(_LONGEST, widest * max(_SHORTEST, put_seconds)))
 
     def after_failure(self, attempt: int) -> float:

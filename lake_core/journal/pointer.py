@@ -6,7 +6,6 @@ HEAD holds a decimal number, TAIL "<first entry> <base>", as in the journals of 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,7 +49,7 @@ def read_head(store: ObjectStore, key: str) -> Pointer:
     return Pointer(int(matched[1]) if matched else None, found.etag)
 
 
-def read_tail(store: ObjectStore, key: str, sleep: Callable[[float], None] = time.sleep) -> Tail:
+def read_tail(store: ObjectStore, key: str, sleep: Callable[[float], None]) -> Tail:
     """Where the journal begins. Raises JournalDamaged for garbage, StoreError."""
     for attempt in range(_TORN_READS):
         try:
@@ -80,11 +79,11 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
             continue
 
 
-def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
+def raise_tail(store: ObjectStore, key: str, first: int, sleep: Callable[[float], None]) -> Tail:
     """See that TAIL is at least `first`. Returns what it is now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
     failure: StoreUnavailable | None = None
     for _ in range(20):
-        tail = read_tail(store, key)
+        tail = read_tail(store, key, sleep)
         if tail.first >= first:
             return tail
         try:

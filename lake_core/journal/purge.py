@@ -34,7 +34,7 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
             first = _first_retained(reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER)
             if first > tail.first:
                 _write_base(reader, first - 1)
-                tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
+                tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first, reader.sleep)
     return _sweep(reader, tail)
 
 

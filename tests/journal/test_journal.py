@@ -16,16 +16,7 @@ from lake_core.journal.errors import AppendTimeout, EntryTooLarge, InvalidAction
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
 from tests.journal.clocks import START, Clock
-
-
-def put(key: str, value: Any) -> Any:
-    """A plan that gives a key a value, whether it has one or not."""
-    return lambda state: [Update(key, value) if key in state else Add(key, value)]
-
-
-def count(state: State) -> list[Action]:
-    """A plan that counts."""
-    return [Update("n", state["n"] + 1) if "n" in state else Add("n", 1)]
+from tests.journal.plans import count
 
 
 def test_an_empty_journal_needs_no_creation() -> None:
