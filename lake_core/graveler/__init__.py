@@ -9,6 +9,7 @@ from lake_core.graveler.cache import RangeCache
 from lake_core.graveler.commit import Commit
 from lake_core.graveler.entry import AddressType, Entry
 from lake_core.graveler.errors import CorruptTable, GravelerError, MergeConflict
+from lake_core.graveler.export import Exported, export_commits
 from lake_core.graveler.graveler import Graveler
 from lake_core.graveler.identity import commit_id, entry_identity, file_id, range_id
 from lake_core.graveler.inventory import INVENTORY, range_batch
@@ -44,6 +45,8 @@ __all__ = [
     "file_id",
     "entry_identity",
     "commit_id",
+    "export_commits",
+    "Exported",
     "GravelerError",
     "CorruptTable",
     "MergeConflict",

@@ -26,11 +26,19 @@ _CHUNK = 8192
 class Build:
     """One build. Use it once: `Build(…).run(changes)`."""
 
-    def __init__(self, reader: RangeReader, profile: Profile, base: Metarange, avoid: Callable[[str], bool] | None) -> None:
+    def __init__(
+        self,
+        reader: RangeReader,
+        profile: Profile,
+        base: Metarange,
+        avoid: Callable[[str], bool] | None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         self._reader = reader
         self._profile = profile
         self._base = base
         self._avoid = avoid
+        self._properties = dict(properties or {})
         self._max_keys: list[bytes] = []
         self._values: list[bytes] = []
         self._open_keys: list[bytes] = []
@@ -145,7 +153,7 @@ class Build:
         self._values.append(RangeInfo.of(table).value())
 
     def _store(self, keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str]) -> WrittenTable:
-        table = salted(keys, values, properties, self._avoid)
+        table = salted(keys, values, {**self._properties, **properties}, self._avoid)
         put_table(self._reader, table)
         self._written.append(table.id)
         return table

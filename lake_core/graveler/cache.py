@@ -43,15 +43,15 @@ class RangeCache:
         path = self._path(name, space)
         try:
             data = path.read_bytes()
-            if len(data) < FOOTER or data[-8:] != MAGIC:
-                path.unlink(missing_ok=True)
-                return None
-            if time.time() - path.stat().st_mtime > _TOUCH_AFTER:
-                os.utime(path)
-        except FileNotFoundError:
-            return data if "data" in locals() else None
         except OSError:
             return None
+        if len(data) < FOOTER or data[-8:] != MAGIC:
+            self.drop(name, space)
+            return None
+        # Only a hint for the eviction; the file may be gone already.
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _TOUCH_AFTER:
+                os.utime(path)
         return data
 
     def put(self, name: str, data: bytes, space: str = "") -> None:

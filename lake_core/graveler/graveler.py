@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import pyarrow as pa
@@ -171,16 +171,18 @@ class Graveler:
         changes: Iterable[tuple[bytes, Record | None]],
         *,
         avoid: Callable[[str], bool] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> Built:
         """The tree with changes applied: (key, its new record, or None to remove it), sorted by key, each key once.
 
         A record of the identity that stands there already is no change, and the one that stands there is kept. All files are stored
         when this returns. `avoid` tells which ids must not be given to a file that is written (somebody may be deleting them): such a
-        file gets another name by a property of its own; ranges that are taken over keep theirs.
+        file gets another name by a property of its own; ranges that are taken over keep theirs. `properties` are written into each file
+        and become part of its name.
 
         Raises ValueError for changes out of order. Files that were written until then are left for a collector.
         """
-        return Build(self.reader, self.profile, self.reader.metarange(tree), avoid).run(tree, changes)
+        return Build(self.reader, self.profile, self.reader.metarange(tree), avoid, properties).run(tree, changes)
 
     def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[Difference]:
         """The keys (with a prefix) whose records differ, in order. Ranges that both trees have are not read."""

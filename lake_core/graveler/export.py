@@ -1,0 +1,218 @@
+"""A whole lakeFS repository out of commits: what `lakectl refs-restore` loads into a bare repository over the same storage.
+
+`_lakefs/<id>`: ranges and metaranges by lakeFS's own parameters, those of the trees and those that dump commits, branches and tags ·
+`_lakefs/refs_manifest.json`: the names of these three · `data/…`: the objects, each once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from lake_core.errors import AlreadyExists
+from lake_core.graveler import wire
+from lake_core.graveler.build import put_table
+from lake_core.graveler.commit import Commit
+from lake_core.graveler.entry import AddressType, Entry
+from lake_core.graveler.graveler import Graveler
+from lake_core.graveler.identity import METARANGES
+from lake_core.graveler.profile import LAKEFS
+from lake_core.graveler.record import Record
+from lake_core.graveler.table_writer import write_table
+from lake_core.store import ObjectStore
+
+_MANIFEST = "_lakefs/refs_manifest.json"
+_PACKAGE = "io.treeverse.lakefs.graveler"
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote."""
+
+    commits: Mapping[str, str]
+    """Each commit's id to the one that it has in the export: its tree has another name there, so it has too."""
+    manifest: Mapping[str, str]
+    """What `refs_manifest.json` says."""
+    copied: int
+    """Objects that were copied; those that stood there from an earlier export were not."""
+    copied_bytes: int
+
+
+def export_commits(
+    commits: Iterable[Commit],
+    target: ObjectStore,
+    *,
+    records: Callable[[Commit], Iterable[Record]],
+    read: Callable[[Entry], bytes],
+    branches: Mapping[str, str],
+    tags: Mapping[str, str] | None = None,
+    workers: int = 8,
+) -> Exported:
+    """Write commits with their trees and objects as a lakeFS repository's storage namespace into `target`.
+
+    `records` gives a commit's whole tree, sorted by key, with entries as values: of a `Graveler`, `lambda commit: graveler.scan(commit.
+    metarange_id)`. `read` gives the bytes of an entry's object; it is called from up to `workers` threads, once an address. `branches` and
+    `tags` name commits by their ids. Parents that are not among the commits are left out: history begins there.
+
+    The manifest is written last, so an export that was cut short is none yet; repeated, it copies only what is missing.
+    Raises ValueError for branches and tags that name none of the commits, for commits in a circle, and for a tree out of order.
+    """
+    ordered = _ancestors_first(commits)
+    for kind, refs in (("branch", branches), ("tag", tags or {})):
+        for name, named in refs.items():
+            if named not in ordered:
+                raise ValueError(f"the {kind} {name!r} names the commit {named!r}, which is not exported")
+    trees = Graveler(target, profile=LAKEFS)
+    with ThreadPoolExecutor(workers) as pool:
+        copier = _Copier(target, read, pool)
+        written: dict[str, Commit] = {}
+        for commit in ordered.values():
+            built = trees.build("", copier.moved(records(commit)))
+            parents = [written[parent] for parent in commit.parents if parent in written]
+            made = Commit.create(
+                commit.committer, commit.message, commit.creation_date, built.tree, metadata=commit.metadata, parents=parents
+            )
+            written[commit.id] = replace(made, version=commit.version)
+    new = {old: commit.id for old, commit in written.items()}
+    manifest = {
+        "commits_meta_range_id": _dump(trees, "commit", "CommitData", ((one.id, one.id, one.encode()) for one in written.values())),
+        "tags_meta_range_id": _dump(trees, "tag", "TagData", _refs(tags or {}, new)),
+        "branches_meta_range_id": _dump(trees, "branch", "BranchData", _refs(branches, new)),
+    }
+    target.put(_MANIFEST, json.dumps(manifest, indent=2).encode())
+    return Exported(new, manifest, copier.count, copier.bytes)
+
+
+def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
+    """The commits by id, each behind its parents. Long histories must not recurse."""
+    given = {commit.id: commit for commit in commits}
+    out: dict[str, Commit] = {}
+    for start in given.values():
+        path, on_path = [(start, iter(start.parents))], {start.id}
+        while path:
+            commit, parents = path[-1]
+            parent = next((parent for parent in parents if parent in given and parent not in out), None)
+            if parent is None:
+                out[commit.id] = commit
+                on_path.discard(commit.id)
+                path.pop()
+            elif parent in on_path:
+                raise ValueError(f"the commit {parent!r} is its own ancestor")
+            else:
+                path.append((given[parent], iter(given[parent].parents)))
+                on_path.add(parent)
+    return out
+
+
+class _Copier:
+    """Copies objects, and gives each record the address of its copy."""
+
+    def __init__(self, target: ObjectStore, read: Callable[[Entry], bytes], pool: ThreadPoolExecutor) -> None:
+        self._target = target
+        self._read = read
+        self._pool = pool
+        self._done: set[str] = set()
+        self.count = 0
+        self.bytes = 0
+
+    def moved(self, records: Iterable[Record]) -> Iterator[tuple[bytes, Record]]:
+        """The records with relative addresses below `data/`, once their objects stand there."""
+        source = iter(records)
+        while batch := list(islice(source, _BATCH)):
+            entries = [Entry.decode(record.value) for record in batch]
+            names = [_data_key(entry) for entry in entries]
+            missing = {name: entry for name, entry in zip(names, entries, strict=True) if name not in self._done}
+            for size in self._pool.map(self._copy, missing, missing.values()):
+                self.count += size is not None
+                self.bytes += size or 0
+            self._done.update(missing)
+            for record, entry, name in zip(batch, entries, names, strict=True):
+                # lakeFS tells contents apart by size and etag alone, so what tells them apart here has to be in one of them.
+                etag = entry.etag if entry.identity == record.identity else record.identity.hex()
+                moved = replace(entry, address=name, address_type=AddressType.RELATIVE, etag=etag)
+                yield record.key, moved.record(record.key)
+
+    def _copy(self, name: str, entry: Entry) -> int | None:
+        """Bytes copied, or None if they stand there."""
+        if self._target.exists(name):
+            return None
+        data = self._read(entry)
+        try:
+            self._target.put(name, data, if_absent=True)
+        except AlreadyExists:
+            return None
+        return len(data)
+
+
+def _data_key(entry: Entry) -> str:
+    """Where an object lies in the export: by what it was, so that a second export finds it."""
+    named = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
+    return f"data/{named[:4]}/{named}"
+
+
+def _refs(refs: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
+    """Branches and tags are equal in what a dump says of them: a name and a commit."""
+    for name, commit in refs.items():
+        yield name, new[commit], wire.put_text(1, name) + wire.put_text(2, new[commit])
+
+
+def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, str, bytes]]) -> str:
+    """A tree of references: (name, commit id, message). Its name."""
+    schema = json.dumps(_SCHEMAS[message], separators=(",", ":"))
+    properties = {"entity": entity, "schema_name": f"{_PACKAGE}.{message}", "schema_definition": schema}
+    ordered = sorted((Record(name.encode(), commit.encode(), data) for name, commit, data in rows), key=lambda record: record.key)
+    tree = trees.build("", ((record.key, record) for record in ordered), properties=properties).tree
+    if not tree:
+        # Here nothing has a name and a file too.
+        empty = write_table((), (), {**properties, **METARANGES})
+        put_table(trees.reader, empty)
+        tree = empty.id
+    return tree
+
+
+def _field(name: str, number: int, kind: str, *, repeated: bool = False, of: str = "") -> dict[str, object]:
+    """A field of a message as protocol buffers describe themselves in JSON."""
+    words = name.split("_")
+    out: dict[str, object] = {"name": name, "number": number, "label": "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"}
+    out["type"] = f"TYPE_{kind}"
+    if of:
+        out["typeName"] = of
+    return out | {"jsonName": words[0] + "".join(word.capitalize() for word in words[1:])}
+
+
+_SCHEMAS: Mapping[str, Mapping[str, object]] = {
+    "CommitData": {
+        "name": "CommitData",
+        "field": [
+            _field("id", 1, "STRING"),
+            _field("committer", 2, "STRING"),
+            _field("message", 3, "STRING"),
+            _field("creation_date", 4, "MESSAGE", of=".google.protobuf.Timestamp"),
+            _field("meta_range_id", 5, "STRING"),
+            _field("metadata", 6, "MESSAGE", repeated=True, of=f".{_PACKAGE}.CommitData.MetadataEntry"),
+            _field("parents", 7, "STRING", repeated=True),
+            _field("version", 8, "INT32"),
+            _field("generation", 9, "INT32"),
+        ],
+        "nestedType": [
+            {"name": "MetadataEntry", "field": [_field("key", 1, "STRING"), _field("value", 2, "STRING")], "options": {"mapEntry": True}}
+        ],
+    },
+    "BranchData": {
+        "name": "BranchData",
+        "field": [
+            _field("id", 1, "STRING"),
+            _field("commit_id", 2, "STRING"),
+            _field("staging_token", 3, "STRING"),
+            _field("sealed_tokens", 4, "STRING", repeated=True),
+            _field("hidden", 5, "BOOL"),
+        ],
+    },
+    "TagData": {"name": "TagData", "field": [_field("id", 1, "STRING"), _field("commit_id", 2, "STRING")]},
+}
+"""The messages of a dump, described as its properties promise."""
