@@ -6,10 +6,12 @@ Lost the race to an entry about other refs: the entry is put again. Lost it on t
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lake_core.errors import StoreError
 from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, Update
 from lake_core.lake.apply import Applied, Touched, apply, sorted_changes
@@ -22,6 +24,8 @@ from lake_core.lake.refs import RefsState, commit_value, put
 from lake_core.lake.repository import Repository
 from lake_core.lake.session import Published
 from lake_core.lake.state_store import StateStore
+
+_LOG = logging.getLogger(__name__)
 
 _MOST_TRIES = 50
 
@@ -142,7 +146,12 @@ def _advance(
 
     repository.journal.append(plan)
     if in_place:
-        materialise(repository, [commit])
+        try:
+            materialise(repository, [commit])
+        except (Diverged, StoreError):
+            # The commit stands. Raising now would make the caller repeat it.
+            _LOG.warning("commit %s is published, but not yet in place: the next publish completes it", commit.id[:12], exc_info=True)
+            return replace(published, in_place=False)
     return published
 
 

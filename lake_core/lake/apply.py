@@ -183,6 +183,8 @@ def _apply_dataset(
         return None
     onto = standing if head is None and dropped and after is not None else head
     store = None if onto is None else target.folder_of(onto)
+    if after is not None and head is None:
+        _check_clear(path, after, target)
     side = after or head
     assert side is not None
     view = (theirs if after is not None else target).folder_of(side)
@@ -208,6 +210,17 @@ def _apply_dataset(
     elif head is None:
         items[after.key] = after.item(now)
     return Touched(record.format, done.version, done.operation, done.summary)
+
+
+def _check_clear(path: str, record: DatasetRecord, target: StateStore) -> None:
+    """Raises DatasetConflict where the target has other things at, above or below a dataset that is to be created there."""
+    datasets = target.datasets()
+    nested = dataset_above(path, datasets) or next((other for key, other in datasets.items() if key.startswith(f"{path}/")), None)
+    if nested is not None:
+        raise DatasetConflict(f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested")
+    plain = None if target.registered().get(path) is not None else next(target.view.list(f"{path}/"), None)
+    if plain is not None or target.view.get(path) is not None:
+        raise DatasetConflict(f"{target.name} has plain files at {path!r} by now", kind="InsideDataset")
 
 
 def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:

@@ -17,7 +17,7 @@ from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreE
 from lake_core.store import ObjectStore
 
 _LEASES = "_lake/leases"
-STALE = 15.0
+STALE = 5.0
 """Seconds after which a lease that did not change is taken over: its holder is dead, or as slow as if he were."""
 _PATIENCE = 120.0
 _POLL = 0.02

@@ -74,8 +74,10 @@ def materialise(
         for path, told in sorted(touched(commit).items()):
             record = state.registered().get(path)
             if record is not None and path != without:
-                count += place_dataset(state, record, _version(told))
-                done.add(path)
+                placed = place_dataset(state, record, _version(told))
+                count += placed
+                if placed:
+                    done.add(path)
         if progress is not None:
             progress(number + 1, len(commits))
     if commits:

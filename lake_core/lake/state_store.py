@@ -285,7 +285,8 @@ class DatasetView(DatasetStore):
         """
         self._state.note_read(f"{prefix}*")
         stored = ((key, item.meta(key)) for key, item in self._state.view.list(prefix, start_after))
-        derived = {meta.key: meta for meta in self._derived(prefix, start_after)}
+        # They are of use to whoever reads the log from its start.
+        derived = {} if start_after > prefix else {meta.key: meta for meta in self._derived(prefix)}
         pending = sorted(derived)
         for key, meta in stored:
             while pending and pending[0] < key:
@@ -296,15 +297,14 @@ class DatasetView(DatasetStore):
         for key in pending:
             yield derived[key]
 
-    def _derived(self, prefix: str, start_after: str) -> list[ObjectMeta]:
+    def _derived(self, prefix: str) -> list[ObjectMeta]:
         """The newest derived objects in place that are of this state; older ones tell nothing more."""
         inner = prefix[len(self._prefix) :]
         groups: dict[str, list[ObjectMeta]] = {}
         folder = self._resolver.derived_prefix
         if not (inner.startswith(folder) or folder.startswith(inner)):
             return []
-        after = start_after[len(self._prefix) :] if start_after.startswith(self._prefix) else ""
-        for meta in self._place.list(max(inner, folder, key=len), after):
+        for meta in self._place.list(max(inner, folder, key=len)):
             if self._resolver.key_class(meta.key) is KeyClass.DERIVED:
                 source = self._resolver.derived_from(meta.key)
                 if source is not None:

@@ -1,0 +1,68 @@
+"""What the tests of lakes share: small tables, and what is in them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.lake.lease import Turns
+from lake_core.store import FolderStore, ObjectStore
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class Time:
+    """A clock that moves when it is told to, and a little with each look."""
+
+    def __init__(self, now: dt.datetime = START) -> None:
+        self.now = now
+
+    def __call__(self) -> dt.datetime:
+        self.now += dt.timedelta(microseconds=10)
+        return self.now
+
+    def pass_days(self, days: float) -> None:
+        self.now += dt.timedelta(days=days)
+
+
+def opened(store: ObjectStore, time: Time) -> Lake:
+    """A lake whose publishers do not wait for the turn of one that died."""
+    lake = Lake.open(store, clock=time)
+    return Lake(replace(lake.repository, turns=Turns(stale=0.0)))
+
+
+def rows(ids: Iterable[int], v: int = 0) -> pa.Table:
+    """Rows of these ids, in two partitions."""
+    found = list(ids)
+    return pa.table({"id": found, "p": [f"p{i % 2}" for i in found], "v": [v] * len(found)}, schema=SCHEMA)
+
+
+def ids(table: DeltaTable | pa.Table) -> list[int]:
+    """The ids in a table, sorted, doubled ones too."""
+    found = table.to_arrow() if isinstance(table, DeltaTable) else table
+    return sorted(found["id"].to_pylist())
+
+
+def values(table: DeltaTable) -> dict[int, int]:
+    """The value of each id."""
+    found = table.to_arrow()
+    assert len(set(found["id"].to_pylist())) == len(found), "a row is doubled"
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def plain(root: ObjectStore, path: str) -> DeltaTable:
+    """A table as a reader sees it who knows nothing of the lake."""
+    return DeltaTable.open(FolderStore(root, path))
+
+
+def create_tables(lake: Lake, *paths: str, **options: object) -> None:
+    """Tables of `SCHEMA` with the ids 0 to 9, in one commit."""
+    with lake.session(message="begin") as s:
+        for path in paths:
+            s.create_delta(path, SCHEMA, **options).append(rows(range(10)))

@@ -1,0 +1,145 @@
+"""A store that dies before or after each operation of a publish: the old state or the new, never between; the next process goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from lake_core import Lake
+from lake_core.errors import LakeError
+from lake_core.store import MemoryStore, ObjectStore
+from lake_core.testing import FaultStore
+from lake_core.testing.fault_store import Mode, StoreDied
+from tests.lake.lakes import Time, create_tables, ids, opened, plain, rows
+
+TABLES = ("t/a", "t/b", "t/c")
+TXN = ("job", 1)
+_LATE = 45
+"""Operations that belong to the publish itself, at least."""
+
+
+def _before(time: Time) -> MemoryStore:
+    store = MemoryStore(clock=time)
+    lake = Lake.create(store, clock=time)
+    create_tables(lake, *TABLES)
+    with lake.session() as s:
+        s.put("report.json", b"old")
+    return store
+
+
+def _work(lake: Lake) -> None:
+    """Three tables and a file, published at once."""
+    with lake.session(message="work") as s:
+        for path in TABLES:
+            s.delta(path).append(rows(range(100, 103)), txn=TXN)
+            s.delta(path).delete("id = 0")
+        s.put("report.json", b"new")
+
+
+def _work_shared(lake: Lake) -> None:
+    """The same by two parts of a shared session."""
+    opened = lake.open_session(id="shared")
+    with lake.join(opened.id, output="tables") as part:
+        for path in TABLES:
+            part.delta(path).append(rows(range(100, 103)), txn=TXN)
+            part.delta(path).delete("id = 0")
+    with lake.join(opened.id, output="files") as part:
+        part.put("report.json", b"new")
+    lake.publish(opened.id)
+
+
+OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
+
+
+def _states(store: ObjectStore, time: Time) -> list[object]:
+    """What a reader of the lake finds, and what plain readers find, each as old (False) or new (True)."""
+    at = Lake.open(store, clock=time).at("main")
+    found = [ids(at.delta(path)) for path in TABLES]
+    assert all(each in (OLD, NEW) for each in found)
+    report = bytes(at.get("report.json"))
+    assert report in (b"old", b"new")
+    assert len({each == NEW for each in found} | {report == b"new"}) == 1, "a reader of the lake saw half of it"
+    apart = [ids(plain(store, path)) for path in TABLES]
+    assert all(each in (OLD, NEW) for each in apart), "a plain reader saw half of a version"
+    return [report == b"new", *(each == NEW for each in apart)]
+
+
+def _sweep(work: Callable[[Lake], None], mode: Mode, *, sampled: int = 1) -> tuple[int, list[bool]]:
+    """Die at every operation in turn; of those that come before the publish itself only at every so manieth.
+
+    Returns how many there are, and whether the state was new after each death.
+    """
+    whole = FaultStore(_before(Time()), 0)
+    time = Time()
+    work(Lake.open(whole, clock=time))
+    seen: list[bool] = []
+    early = max(1, whole.operations - _LATE)
+    for at in [*range(1, early, sampled), *range(early, whole.operations + 1)]:
+        time = Time()
+        store = FaultStore(_before(time), at, mode)
+        with suppress(StoreDied):
+            work(Lake.open(store, clock=time))
+        assert store.fired
+        published, *places = _states(store.inner, time)
+        assert published or not any(places), "in place before it was published"
+        seen.append(bool(published))
+        # Whoever comes next does the same work: markers tell what is there already.
+        lake = opened(store.inner, time)
+        time.pass_days(0.01)
+        if not published:
+            with suppress(LakeError):
+                lake.abandon("shared")
+            _work(lake)
+        else:
+            _retry(lake)
+        lake.materialise()
+        assert _states(store.inner, time) == [True] * 4
+        assert lake.verify() == []
+    return whole.operations, seen
+
+
+def _retry(lake: Lake) -> None:
+    with lake.session(message="retry") as s:
+        for path in TABLES:
+            assert s.delta(path).append(rows(range(100, 103)), txn=TXN).skipped
+
+
+@pytest.mark.parametrize("work", [_work, _work_shared])
+def test_death_at_operations_of_a_publish(work: Callable[[Lake], None]) -> None:
+    operations, seen = _sweep(work, "before", sampled=7)
+    assert operations > 30
+    assert seen == sorted(seen), "the state went back"
+    assert not seen[0] and seen[-1]
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("work", [_work, _work_shared])
+def test_death_at_each_operation_of_a_publish(work: Callable[[Lake], None], mode: Mode) -> None:
+    _, seen = _sweep(work, mode)
+    assert seen == sorted(seen)
+
+
+def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Time) -> None:
+    whole = FaultStore(_before(Time()), 0)
+    _work(Lake.open(whole, clock=Time()))
+    for at in range(whole.operations, 0, -1):
+        store = FaultStore(_before(time), at)
+        with suppress(StoreDied):
+            _work(Lake.open(store, clock=time))
+        lake = opened(store.inner, time)
+        published, *places = _states(store.inner, time)
+        if published and not all(places):
+            break
+    else:
+        raise AssertionError("no operation lies between")
+    assert lake.status().not_in_place == [lake.log()[0].id]
+    # The next writer, of whatever, completes it first.
+    with lake.session() as s:
+        s.put("other", b"1")
+    assert _states(store.inner, time) == [True] * 4
+    assert lake.status().not_in_place == []
+
+
