@@ -139,7 +139,7 @@ class DeltaResolver:
             if after is None:
                 return _dropped(before, head, context, now)
             if head is None:
-                if before is not None and difference(before, after):
+                if before is not None:
                     raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
                 return _created(after, self._line(None, after), context, now)
             if context.recreated:

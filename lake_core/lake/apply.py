@@ -179,9 +179,10 @@ def _apply_dataset(
     for side in (before, after, head):
         if side is not None and side.format != record.format:
             raise DatasetConflict(f"it is a {side.format} dataset on one side and a {record.format} one on the other", kind="OtherFormat")
-    if after is None and head is None:
-        return None
-    onto = standing if head is None and dropped and after is not None else head
+    if after is None and (head is None or before is None):
+        return None  # gone on both sides, or created and dropped by one
+    again = before is None and after is not None and head is None and dropped
+    onto = standing if again else head
     store = None if onto is None else target.folder_of(onto)
     if after is not None and head is None:
         _check_clear(path, after, target)
@@ -191,7 +192,7 @@ def _apply_dataset(
     if before is None and onto is None and side.imported:
         items |= dict(theirs.view.list(f"{path}/")) | {side.key: side.item(now)}
         return Touched(record.format, view.resolver.version(view), "IMPORT")
-    context = ApplyContext(now, view.place, session=session, onto=target.name, recreated=dropped and head is None)
+    context = ApplyContext(now, view.place, session=session, onto=target.name, recreated=again)
     done = view.resolver.apply(
         None if before is None else base.folder_of(before),
         None if after is None else theirs.folder_of(after),

@@ -141,5 +141,3 @@ def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Ti
         s.put("other", b"1")
     assert _states(store.inner, time) == [True] * 4
     assert lake.status().not_in_place == []
-
-

@@ -1,0 +1,230 @@
+"""Random histories of sessions, merges, reverts and cherry-picks on two branches, against plain dictionaries merged three ways."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lake_core import Lake
+from lake_core.lake.errors import Conflict, NothingToApply
+from lake_core.lake.session import Session
+from lake_core.store import MemoryStore
+from tests.lake.lakes import SCHEMA, Time, plain, rows, values
+
+TABLES = ("t/a", "t/b")
+FILES = ("x", "y", "z/w")
+BRANCHES = ("main", "dev")
+
+
+@dataclass
+class State:
+    """What a commit should hold: rows (id → value) by table, bytes by file."""
+
+    tables: dict[str, dict[int, int]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+class Contradiction(Exception):
+    """Both sides changed the same thing."""
+
+
+def three_way(base: dict[Any, Any], theirs: dict[Any, Any], head: dict[Any, Any]) -> dict[Any, Any]:
+    """Dictionaries merged by key. Raises Contradiction."""
+    merged = {}
+    for key in {*base, *theirs, *head}:
+        b, t, h = base.get(key), theirs.get(key), head.get(key)
+        if t not in (b, h) and h != b:
+            raise Contradiction(key)
+        found = h if t == b else t
+        if found is not None:
+            merged[key] = found
+    return merged
+
+
+def merged(base: State, theirs: State, head: State) -> State:
+    """States merged three ways. Raises Contradiction."""
+    tables = {}
+    for path in {*base.tables, *theirs.tables, *head.tables}:
+        b, t, h = (side.tables.get(path) for side in (base, theirs, head))
+        if b == t or t == h:
+            found = h
+        elif h == b:
+            found = t
+        elif t is None or h is None:
+            raise Contradiction(path)
+        else:
+            found = three_way(b or {}, t, h)
+        if found is not None:
+            tables[path] = found
+    return State(tables, three_way(base.files, theirs.files, head.files))
+
+
+OPERATION = st.one_of(
+    st.tuples(st.just("append"), st.sampled_from(TABLES), st.integers(1, 4)),
+    st.tuples(st.just("update"), st.sampled_from(TABLES), st.integers(0, 12)),
+    st.tuples(st.just("delete"), st.sampled_from(TABLES), st.integers(0, 12)),
+    st.tuples(st.just("drop"), st.sampled_from(TABLES), st.just(0)),
+    st.tuples(st.just("put"), st.sampled_from(FILES), st.integers(0, 2)),
+    st.tuples(st.just("remove"), st.sampled_from(FILES), st.just(0)),
+)
+WORK = st.lists(OPERATION, min_size=1, max_size=4)
+STEP = st.one_of(
+    st.tuples(st.just("session"), st.sampled_from(BRANCHES), WORK),
+    st.tuples(st.just("two"), st.sampled_from(BRANCHES), st.tuples(WORK, WORK)),
+    st.tuples(st.just("merge"), st.sampled_from(BRANCHES), st.none()),
+    st.tuples(st.just("revert"), st.sampled_from(BRANCHES), st.integers(0, 3)),
+    st.tuples(st.just("pick"), st.sampled_from(BRANCHES), st.integers(0, 3)),
+)
+
+
+class History:
+    """A lake, and what each of its commits should hold."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self.store = MemoryStore(clock=self.time)
+        self.lake = Lake.create(self.store, clock=self.time)
+        self.next_id = 0
+        self.value = 0
+        self.lake.branch("dev")
+        self.states: dict[str, State] = {self.lake.branches()["main"]: State()}
+
+    def head(self, branch: str) -> str:
+        return self.lake.branches()[branch]
+
+    def work(self, session: Session, state: State, operations: list[tuple[str, str, int]]) -> State:
+        """The same in a session and on a copy of its state."""
+        state = copy.deepcopy(state)
+        for kind, name, number in operations:
+            if kind in ("append", "update", "delete") and name not in state.tables:
+                session.create_delta(name, SCHEMA, partition_by=["p"])
+                state.tables[name] = {}
+            match kind:
+                case "append":
+                    new = range(self.next_id, self.next_id + number)
+                    self.next_id += number
+                    session.delta(name).append(rows(new))
+                    state.tables[name] |= dict.fromkeys(new, 0)
+                case "update":
+                    self.value += 1
+                    session.delta(name).update({"v": str(self.value)}, f"id % 13 = {number}")
+                    hit = [i for i in state.tables[name] if i % 13 == number]
+                    state.tables[name] |= dict.fromkeys(hit, self.value)
+                case "delete":
+                    session.delta(name).delete(f"id % 13 = {number}")
+                    state.tables[name] = {i: v for i, v in state.tables[name].items() if i % 13 != number}
+                case "drop" if name in state.tables:
+                    session.drop(name)
+                    del state.tables[name]
+                case "put":
+                    session.put(name, b"%d" % number)
+                    state.files[name] = b"%d" % number
+                case "remove":
+                    session.delete([name])
+                    state.files.pop(name, None)
+        return state
+
+    def settle(self, branch: str, before: str, wanted: State | None, run: Any) -> None:
+        """Run what should lead a branch to a state, or to a conflict where that is None."""
+        try:
+            commit = run().commit
+        except Conflict:
+            assert self.head(branch) == before
+            return
+        except NothingToApply:
+            return
+        assert wanted is not None, "a contradiction went through"
+        assert commit == self.head(branch)
+        if commit == before:
+            assert wanted == self.states[before], "a change was lost"
+            return
+        self.states[commit] = wanted
+        self.check(commit)
+
+    def applied(self, base: State, theirs: State, branch: str) -> State | None:
+        try:
+            return merged(base, theirs, self.states[self.head(branch)])
+        except Contradiction:
+            return None
+
+    def step(self, kind: str, branch: str, what: Any) -> None:
+        before = self.head(branch)
+        if kind == "session":
+            session = self.lake.session(branch)
+            wanted = self.work(session, self.states[before], what)
+            self.settle(branch, before, wanted, session.publish)
+        elif kind == "two":
+            base = self.states[before]
+            sessions = [self.lake.session(branch), self.lake.session(branch)]
+            wanted_both = [self.work(session, base, work) for session, work in zip(sessions, what, strict=True)]
+            for session, theirs in zip(sessions, wanted_both, strict=True):
+                self.settle(branch, self.head(branch), self.applied(base, theirs, branch), session.publish)
+        elif kind == "merge":
+            other = "dev" if branch == "main" else "main"
+            base = self.base(other, branch)
+            wanted = self.applied(self.states[base], self.states[self.head(other)], branch)
+            self.settle(branch, before, wanted, lambda: self.lake.merge(other, into=branch))
+        else:
+            source = branch if kind == "revert" else ("dev" if branch == "main" else "main")
+            log = self.lake.log(source, first_parent=True)
+            commit = log[min(what, len(log) - 1)]
+            if not commit.parents:
+                return
+            sides = [self.states[commit.id], self.states[commit.parents[0]]]
+            old, new = sides if kind == "revert" else sides[::-1]
+            run = self.lake.revert if kind == "revert" else None
+            if run is not None:
+                self.settle(branch, before, self.applied(old, new, branch), lambda: run(commit.id, branch=branch))
+            else:
+                self.settle(branch, before, self.applied(old, new, branch), lambda: self.lake.cherry_pick(commit.id, onto=branch))
+
+    def base(self, one: str, other: str) -> str:
+        from lake_core.lake.history import merge_base
+
+        refs = self.lake.repository.refs()
+        return merge_base(refs, refs.commit(self.head(one)), refs.commit(self.head(other))).id
+
+    def check(self, commit: str) -> None:
+        """A commit holds what it should; so does main in place; the diff to its parent tells what changed."""
+        wanted, at = self.states[commit], self.lake.at(commit)
+        assert sorted(at.datasets()) == sorted(wanted.tables)
+        for path, table in wanted.tables.items():
+            assert values(at.delta(path)) == table
+        files = {meta.key: bytes(at.get(meta.key)) for meta in at.list() if not meta.key.startswith("t/")}
+        assert files == wanted.files
+        parent = self.lake.log(commit, limit=1)[0].parents[0]
+        changed = {found.key for found in self.lake.diff(parent, commit) if found.dataset is None}
+        old = self.states[parent].files
+        assert changed == {key for key in {*old, *files} if old.get(key) != files.get(key)}
+        if commit == self.head("main"):
+            for path, table in wanted.tables.items():
+                assert values(plain(self.store, path)) == table
+
+
+def _run(steps: list[tuple[str, str, Any]]) -> None:
+    history = History()
+    for step in steps:
+        history.step(*step)
+    assert history.lake.verify() == []
+
+
+CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=CHECKS)
+@given(st.lists(STEP, min_size=2, max_size=8))
+def test_random_histories(steps: list[tuple[str, str, Any]]) -> None:
+    _run(steps)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(7200)
+@settings(max_examples=10_000, deadline=None, suppress_health_check=CHECKS)
+@given(st.lists(STEP, min_size=2, max_size=8))
+def test_many_random_histories(steps: list[tuple[str, str, Any]]) -> None:
+    _run(steps)
