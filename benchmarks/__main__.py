@@ -6,13 +6,28 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import row_operations, spark_operations
+from benchmarks import graveler, row_operations, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
 from benchmarks.reference_tables import CASES, count
 
-NAMES = ("cases", "promises", "open", "plan", "optimize", "vacuum", "large", "commits", "race", "append", "merge", "delete", "spark")
+NAMES = (
+    "cases",
+    "promises",
+    "open",
+    "plan",
+    "optimize",
+    "vacuum",
+    "large",
+    "commits",
+    "race",
+    "append",
+    "merge",
+    "delete",
+    "graveler",
+    "spark",
+)
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
 OURS = "from lake_core.delta import DeltaTable"
@@ -61,6 +76,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=1_000_000, help="files in the large table's checkpoint")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows that are appended, merged into, deleted from")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a tree; some figures are taken of ten times as many, too")
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which (default: all)")
     options = parser.parse_args()
     chosen = set(options.names or NAMES)
@@ -93,6 +109,8 @@ def main() -> None:
         for name, measured in (("append", row_operations.append), ("merge", row_operations.merge), ("delete", row_operations.delete)):
             if name in chosen:
                 measured(folder, options.rounds, options.rows)
+        if "graveler" in chosen:
+            graveler.measure(options.keys, 10 * options.keys)
         if "spark" in chosen:
             if spark_operations.PYTHON.exists():
                 spark_operations.measure(folder, options.rounds, options.rows)

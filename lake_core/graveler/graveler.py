@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 
 from lake_core.graveler.build import Build
@@ -17,7 +18,7 @@ from lake_core.graveler.merge import Resolve, Strategy, settled
 from lake_core.graveler.metarange import RangeInfo
 from lake_core.graveler.profile import SMALL_RANGES, Profile
 from lake_core.graveler.reader import RangeReader
-from lake_core.graveler.record import Record, split_value
+from lake_core.graveler.record import Record, fill, split_value
 from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 
@@ -28,8 +29,9 @@ class Graveler:
     """The trees in a store. A tree is named by its metarange's id; "" is the empty tree. Trees never change.
 
     Files stand at `<folder>/<id>`. `cache` is a folder on this machine; by default one in the user's cache folder, unless the store is
-    local itself. Safe to use from many threads, picklable. Besides what each method names, all raise NotFound where a file of the tree
-    is gone, CorruptTable where one is not what its name says, and the store's own errors.
+    local itself; `memory_bytes` bounds what is kept decoded in memory. Safe to use from many threads, picklable. Besides what each method
+    names, all raise NotFound where a file of the tree is gone, CorruptTable where one is not what its name says, and the store's own
+    errors.
     """
 
     def __init__(
@@ -39,12 +41,13 @@ class Graveler:
         profile: Profile = SMALL_RANGES,
         cache: RangeCache | None = None,
         folder: str = "_lakefs",
+        memory_bytes: int = 512 << 20,
     ) -> None:
         if cache is None and not isinstance(store, LocalStore | MemoryStore):
             cache = RangeCache()
         self.store = store
         self.profile = profile
-        self.reader = RangeReader(store, cache, folder)
+        self.reader = RangeReader(store, cache, folder, memory_bytes=memory_bytes)
 
     def get(self, tree: str, key: bytes) -> Record | None:
         """The record of a key. In a range that is not decoded yet, only its index and one block are."""
@@ -58,32 +61,24 @@ class Graveler:
     def get_many(self, tree: str, keys: Sequence[bytes]) -> builtins.list[Record | None]:
         """The records of many keys, in the order given. Each range is looked up once for all of its keys."""
         metarange = self.reader.metarange(tree)
-        order = sorted(range(len(keys)), key=keys.__getitem__)
         found: list[Record | None] = [None] * len(keys)
-        begin = at = 0
-        while begin < len(order):
-            at = bisect_left(metarange.max_keys, keys[order[begin]], at)
+        ends = metarange.max_keys
+        ranges = np.fromiter((bisect_left(ends, key) for key in keys), np.int64, len(keys))
+        order = np.argsort(ranges, kind="stable")
+        cuts = np.flatnonzero(np.diff(ranges[order])) + 1
+        for places in np.split(order, cuts) if len(keys) else ():
+            at = int(ranges[places[0]])
             if at == len(metarange):
                 break
-            bound = metarange.max_keys[at]
-            end = bisect_right(order, bound, begin, key=keys.__getitem__)
             name = metarange.ids[at].decode()
-            if end == begin + 1:
-                self._find_one(name, keys, order[begin], found)
-            else:
-                values = self.reader.columns(name).by_key
-                for place in order[begin:end]:
-                    key = keys[place]
-                    value = values.get(key)
-                    if value is not None:
-                        found[place] = Record(key, *split_value(value))
-            begin = end
+            if len(places) == 1:
+                place = int(places[0])
+                value = self.reader.find(name, keys[place])
+                if value is not None:
+                    found[place] = Record(keys[place], *split_value(value))
+                continue
+            fill(found, places.tolist(), keys, self.reader.columns(name).by_key)
         return found
-
-    def _find_one(self, name: str, keys: Sequence[bytes], place: int, found: builtins.list[Record | None]) -> None:
-        value = self.reader.find(name, keys[place])
-        if value is not None:
-            found[place] = Record(keys[place], *split_value(value))
 
     def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
         """The records whose key starts with `prefix` and sorts after `start_after` (b"": from the first on), in order.
@@ -223,7 +218,7 @@ class Graveler:
         return Merged(built.tree, conflicts, built)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopen, (self.store, self.profile, self.reader.cache, self.reader.folder)
+        return _reopen, (self.store, self.profile, self.reader.cache, self.reader.folder, self.reader.memory_bytes)
 
 
 def _rolled(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
@@ -232,5 +227,5 @@ def _rolled(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
     return None if found < 0 else key[: found + len(delimiter)]
 
 
-def _reopen(store: ObjectStore, profile: Profile, cache: RangeCache | None, folder: str) -> Graveler:
-    return Graveler(store, profile=profile, cache=cache, folder=folder)
+def _reopen(store: ObjectStore, profile: Profile, cache: RangeCache | None, folder: str, memory_bytes: int) -> Graveler:
+    return Graveler(store, profile=profile, cache=cache, folder=folder, memory_bytes=memory_bytes)

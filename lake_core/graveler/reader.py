@@ -15,7 +15,7 @@ from lake_core.graveler.metarange import EMPTY, Metarange
 from lake_core.graveler.table import Table
 from lake_core.store import ObjectStore
 
-_MEMORY = 256 << 20
+_MEMORY = 512 << 20
 _RECORD_OVERHEAD = 200
 """Bytes that a decoded record takes besides its key and its value, with its place in the look-up table."""
 _PROMOTE_AFTER = 3
@@ -52,7 +52,7 @@ class RangeReader:
         self.cache = cache
         self.folder = folder
         self._space = store.url()
-        self._memory = memory_bytes
+        self.memory_bytes = memory_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str], tuple[object, int]] = OrderedDict()
         self._used = 0
@@ -152,6 +152,6 @@ class RangeReader:
             self._kept[tier, name] = (found, size)
             self._used += size - old
             # What was read last stays, however large: it is in use.
-            while self._used > self._memory and len(self._kept) > 1:
+            while self._used > self.memory_bytes and len(self._kept) > 1:
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._used -= freed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lake_core.graveler.errors import CorruptTable
@@ -45,6 +46,26 @@ def split_value(joined: bytes) -> tuple[bytes, bytes]:
                 return joined[1:33], joined[35:end]
     identity, at = _component(joined, 0)
     return identity, _component(joined, at)[0]
+
+
+def fill(found: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]) -> None:
+    """Put the records of the keys at these places there, as far as they have joined values. Raises CorruptTable."""
+    get, make = values.get, tuple.__new__
+    heads: dict[int, bytes] = {}
+    for place in places:
+        key = keys[place]
+        joined = get(key)
+        if joined is None:
+            continue
+        size = len(joined)
+        # The usual one again, without a call: a SHA-256, then a value of 64 to 8191 bytes that fills the rest.
+        head = heads.get(size)
+        if head is None:
+            heads[size] = head = uvarint(2 * (size - 35)) if 64 <= size - 35 < 8192 else b"unusual"
+        if joined[33:35] == head and joined[0] == 64:
+            found[place] = make(Record, (key, joined[1:33], joined[35:]))
+        else:
+            found[place] = Record(key, *split_value(joined))
 
 
 def identity_of(joined: bytes) -> bytes:
