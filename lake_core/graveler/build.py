@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from lake_core.errors import AlreadyExists
 from lake_core.graveler.identity import METARANGES, RANGES, table_id
 from lake_core.graveler.metarange import Metarange, RangeInfo
 from lake_core.graveler.profile import Profile
-from lake_core.graveler.reader import RangeReader
+from lake_core.graveler.reader import Columns, RangeReader
 from lake_core.graveler.record import Record, identity_of, join_value
 from lake_core.graveler.result import Built
 from lake_core.graveler.table_writer import WrittenTable, write_table
 
 _CHUNK = 8192
+_UPLOADS = 8
+"""Ranges that are put side by side, where the store is far away."""
+_KEPT = 4
+"""Ranges of one build that stay decoded: a small change is often followed by another one nearby."""
 
 
 class Build:
@@ -45,11 +51,21 @@ class Build:
         self._open_values: list[bytes] = []
         self._open_bytes = 0
         self._written: list[str] = []
+        self._puts: deque[Future[None]] = deque()
         self._reused = self._added = self._removed = self._changed = 0
 
     def run(self, tree: str, changes: Iterable[tuple[bytes, Record | None]]) -> Built:
         """Apply the changes to `tree`, whose ranges are the base. Raises ValueError if they are not sorted or a key comes twice."""
-        queue = _Changes(changes)
+        with ThreadPoolExecutor(_UPLOADS) as pool:
+            try:
+                return self._run(tree, _Changes(changes), pool)
+            except BaseException:
+                for put in self._puts:
+                    put.cancel()
+                raise
+
+    def _run(self, tree: str, queue: _Changes, pool: ThreadPoolExecutor) -> Built:
+        self._pool = pool
         base, at = self._base, 0
         while True:
             if not self._open_keys:
@@ -67,10 +83,15 @@ class Build:
                 break
         if self._open_keys:
             self._write(0, len(self._open_keys))
+        # A metarange stands only where all of its ranges do.
+        while self._puts:
+            self._puts.popleft().result()
         if self._max_keys == list(base.max_keys) and self._values == list(base.values):
             built = tree
         elif self._values:
-            table = self._store(self._max_keys, self._values, METARANGES)
+            table = self._named(self._max_keys, self._values, METARANGES)
+            put_table(self._reader, table)
+            self._reader.keep_metarange(table.id, Metarange(self._max_keys, self._values))
             built = table.id
         else:
             built = ""
@@ -148,13 +169,21 @@ class Build:
         del self._open_keys[:done], self._open_values[:done]
 
     def _write(self, begin: int, end: int) -> None:
-        table = self._store(self._open_keys[begin:end], self._open_values[begin:end], RANGES)
+        keys, values = self._open_keys[begin:end], self._open_values[begin:end]
+        table = self._named(keys, values, RANGES)
+        if self._reader.is_remote:
+            if len(self._puts) > _UPLOADS:
+                self._puts.popleft().result()
+            self._puts.append(self._pool.submit(put_table, self._reader, table))
+        else:
+            put_table(self._reader, table)
+        if len(self._written) <= _KEPT:
+            self._reader.keep_columns(table.id, Columns(keys, values))
         self._max_keys.append(table.max_key)
         self._values.append(RangeInfo.of(table).value())
 
-    def _store(self, keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str]) -> WrittenTable:
+    def _named(self, keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str]) -> WrittenTable:
         table = salted(keys, values, {**self._properties, **properties}, self._avoid)
-        put_table(self._reader, table)
         self._written.append(table.id)
         return table
 

@@ -17,10 +17,10 @@ from lake_core.graveler.inventory import range_batch
 from lake_core.graveler.merge import Resolve, Strategy, settled
 from lake_core.graveler.metarange import RangeInfo
 from lake_core.graveler.profile import SMALL_RANGES, Profile
-from lake_core.graveler.reader import RangeReader
+from lake_core.graveler.reader import RangeReader, is_remote
 from lake_core.graveler.record import Record, fill, split_value
 from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
-from lake_core.store import LocalStore, MemoryStore, ObjectStore
+from lake_core.store import ObjectStore
 
 _BATCH = 4096
 
@@ -43,7 +43,7 @@ class Graveler:
         folder: str = "_lakefs",
         memory_bytes: int = 512 << 20,
     ) -> None:
-        if cache is None and not isinstance(store, LocalStore | MemoryStore):
+        if cache is None and is_remote(store):
             cache = RangeCache()
         self.store = store
         self.profile = profile

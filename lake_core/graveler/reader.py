@@ -23,6 +23,12 @@ _T = TypeVar("_T")
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
+def is_remote(store: ObjectStore) -> bool:
+    """Whether a store is worth a copy on this machine and several requests at once, by its URL: other stores may wrap it."""
+    scheme, separator, _ = store.url().partition("://")
+    return bool(separator) and scheme not in ("file", "local", "memory")
+
+
 class Columns:
     """A decoded range: its keys in order, and their joined values."""
 
@@ -52,6 +58,7 @@ class RangeReader:
         self.cache = cache
         self.folder = folder
         self._space = store.url()
+        self.is_remote = is_remote(store)
         self.memory_bytes = memory_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str], tuple[object, int]] = OrderedDict()
@@ -72,7 +79,7 @@ class RangeReader:
         if isinstance(kept, Metarange):
             return kept
         found = Metarange(*self._decode(tree))
-        self._keep("metarange", tree, found, Columns(found.max_keys, found.values).memory)
+        self.keep_metarange(tree, found)
         return found
 
     def columns(self, name: str) -> Columns:
@@ -81,13 +88,21 @@ class RangeReader:
         if isinstance(kept, Columns):
             return kept
         found = Columns(*self._decode(name))
-        self._keep("columns", name, found, found.memory)
+        self.keep_columns(name, found)
         with self._lock:
             # Its bytes were kept for single keys.
             _, size = self._kept.pop(("table", name), (None, 0))
             self._used -= size
             self._finds.pop(name, None)
         return found
+
+    def keep_metarange(self, tree: str, found: Metarange) -> None:
+        """Remember a metarange that was just read or written."""
+        self._keep("metarange", tree, found, Columns(found.max_keys, found.values).memory)
+
+    def keep_columns(self, name: str, found: Columns) -> None:
+        """Remember a range that was just read or written."""
+        self._keep("columns", name, found, found.memory)
 
     def find(self, name: str, key: bytes) -> bytes | None:
         """The joined value of one key in a range: of a cold one, only index and block are decoded, until it turns out to be asked often."""

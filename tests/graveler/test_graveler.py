@@ -6,11 +6,12 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lake_core.errors import NotFound
+from lake_core.errors import NotFound, StoreUnavailable
 from lake_core.graveler import (
     INVENTORY,
     SMALL_RANGES,
@@ -25,7 +26,7 @@ from lake_core.graveler import (
     range_batch,
 )
 from lake_core.graveler.key_columns import fnv64a
-from lake_core.store import LocalStore, MemoryStore, ObjectBytes
+from lake_core.store import LocalStore, MemoryStore, ObjectBytes, ObjectMeta
 from tests.graveler.records import TINY, graveler, record, tree_of
 
 
@@ -230,6 +231,39 @@ def test_names_that_are_to_be_avoided() -> None:
     assert len(trees.names(changed.tree) & condemned) == len(trees.ranges(tree)) - 1
     properties = Table(trees.reader.data(again.written[0])).properties
     assert properties["generation"] == "2"
+
+
+class Far(MemoryStore):
+    """A store that seems to be far away, and dies when it is told to."""
+
+    fails = False
+
+    def url(self, key: str = "") -> str:
+        return super().url(key).replace("memory://", "s3://")
+
+    def _put(self, key: str, *arguments: Any) -> ObjectMeta:
+        if self.fails and len(list(self.list())) >= 5:
+            raise StoreUnavailable("gone", key=key)
+        return super()._put(key, *arguments)
+
+
+def test_ranges_are_put_side_by_side_and_the_metarange_last(tmp_path: Path) -> None:
+    model = many(1000)
+    expected = tree_of(graveler(), model)
+    store = Far()
+    trees = Graveler(store, profile=TINY, cache=RangeCache(tmp_path))
+    assert trees.build("", sorted(model.items())).tree == expected
+    assert trees.names(expected) == {meta.key.removeprefix("_lakefs/") for meta in store.list()}
+    store = Far()
+    store.fails = True
+    with pytest.raises(StoreUnavailable):
+        Graveler(store, profile=TINY, cache=RangeCache(tmp_path)).build("", sorted(model.items()))
+    assert not store.exists(f"_lakefs/{expected}")
+
+
+def test_only_stores_far_away_get_a_cache_by_themselves() -> None:
+    assert Graveler(Far()).reader.cache is not None
+    assert Graveler(MemoryStore()).reader.cache is None
 
 
 def test_a_tree_that_is_gone() -> None:
