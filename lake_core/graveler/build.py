@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lake_core.errors import AlreadyExists
+from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.identity import METARANGES, RANGES, table_id
 from lake_core.graveler.metarange import Metarange, RangeInfo
 from lake_core.graveler.profile import Profile
@@ -51,21 +52,24 @@ class Build:
         self._open_values: list[bytes] = []
         self._open_bytes = 0
         self._written: list[str] = []
+        self._pool: ThreadPoolExecutor | None = None
         self._puts: deque[Future[None]] = deque()
         self._reused = self._added = self._removed = self._changed = 0
 
     def run(self, tree: str, changes: Iterable[tuple[bytes, Record | None]]) -> Built:
         """Apply the changes to `tree`, whose ranges are the base. Raises ValueError if they are not sorted or a key comes twice."""
-        with ThreadPoolExecutor(_UPLOADS) as pool:
+        queue = _Changes(changes)
+        if not self._reader.is_remote:
+            return self._run(tree, queue)
+        with ThreadPoolExecutor(_UPLOADS) as self._pool:
             try:
-                return self._run(tree, _Changes(changes), pool)
+                return self._run(tree, queue)
             except BaseException:
                 for put in self._puts:
                     put.cancel()
                 raise
 
-    def _run(self, tree: str, queue: _Changes, pool: ThreadPoolExecutor) -> Built:
-        self._pool = pool
+    def _run(self, tree: str, queue: _Changes) -> Built:
         base, at = self._base, 0
         while True:
             if not self._open_keys:
@@ -118,8 +122,12 @@ class Build:
 
     def _enter(self, at: int, queue: _Changes) -> None:
         """Read a range and add its records, with the changes up to its end applied."""
-        columns = self._reader.columns(self._base[at].id)
+        info = self._base[at]
+        columns = self._reader.columns(info.id)
         keys, values = columns.keys, columns.values
+        follows = at == 0 or info.min_key > self._base.max_keys[at - 1]
+        if not keys or (keys[0], keys[-1]) != (info.min_key, info.max_key) or not follows:
+            raise CorruptTable(f"the range {info.id} does not hold the keys that its metarange promises")
         out_keys: list[bytes] = []
         out_values: list[bytes] = []
         before = self._added + self._removed + self._changed
@@ -171,7 +179,7 @@ class Build:
     def _write(self, begin: int, end: int) -> None:
         keys, values = self._open_keys[begin:end], self._open_values[begin:end]
         table = self._named(keys, values, RANGES)
-        if self._reader.is_remote:
+        if self._pool is not None:
             if len(self._puts) > _UPLOADS:
                 self._puts.popleft().result()
             self._puts.append(self._pool.submit(put_table, self._reader, table))

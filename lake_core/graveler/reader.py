@@ -18,6 +18,8 @@ from lake_core.store import ObjectStore
 _MEMORY = 512 << 20
 _RECORD_OVERHEAD = 200
 """Bytes that a decoded record takes besides its key and its value, with its place in the look-up table."""
+_LARGEST = 1 << 30
+"""Bytes of a file that is read: far beyond any metarange."""
 _PROMOTE_AFTER = 3
 _T = TypeVar("_T")
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -128,7 +130,9 @@ class RangeReader:
             data = self.cache.get(name, self._space)
             if data is not None:
                 return data
-        data = bytes(self.store.get(self.key(name)))
+        data = bytes(self.store.get(self.key(name), 0, _LARGEST + 1))
+        if len(data) > _LARGEST:
+            raise CorruptTable(f"{self.key(name)}: a file of more than {_LARGEST} bytes is no range")
         self.put(name, data)
         return data
 

@@ -13,6 +13,7 @@ from lake_core.graveler import Commit, CorruptTable, Entry, Graveler, RangeInfo,
 from lake_core.graveler.crc32c import masked_crc32c
 from lake_core.graveler.metarange import Metarange
 from lake_core.graveler.record import join_value
+from lake_core.graveler.table_writer import write_table
 from lake_core.store import MemoryStore
 from tests.graveler.golden import LAKEFS_FILES, PEBBLE_FILES, golden
 from tests.graveler.records import record
@@ -111,8 +112,6 @@ def test_ranges_cannot_be_named_outside_their_folder() -> None:
     store = MemoryStore()
     value = RangeInfo("../../secret", b"a", b"z", 1, 1).value()
     name = "ab" * 32
-    from lake_core.graveler.table_writer import write_table
-
     store.put(f"_lakefs/{name}", write_table([b"z"], [value], {"type": "metaranges"}).data)
     graveler = Graveler(store)
     for read in (lambda: graveler.get(name, b"b"), lambda: list(graveler.scan(name)), lambda: graveler.names(name)):
@@ -121,6 +120,26 @@ def test_ranges_cannot_be_named_outside_their_folder() -> None:
     for tree in ("../x", "AB" * 32, "ab" * 31, "ab" * 32 + "\n"):
         with pytest.raises(CorruptTable, match="64 hexadecimal"):
             graveler.get(tree, b"b")
+
+
+@pytest.mark.parametrize("bounds", [(b"k010", b"k099"), (b"k000", b"k120")])
+def test_a_metarange_that_promises_other_keys_is_not_built_upon(bounds: tuple[bytes, bytes]) -> None:
+    store = MemoryStore()
+    graveler = Graveler(store)
+    tree = graveler.build("", [(b"k%03d" % at, record(b"k%03d" % at, at)) for at in range(100)]).tree
+    (info,) = graveler.ranges(tree)
+    lying = RangeInfo(info.id, *bounds, info.count, info.estimated_size)
+    store.put(f"_lakefs/{'ab' * 32}", write_table([lying.max_key], [lying.value()], {"type": "metaranges"}).data)
+    with pytest.raises(CorruptTable, match="does not hold the keys"):
+        graveler.build("ab" * 32, [(b"k050", None)])
+
+
+def test_a_file_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lake_core.graveler.reader._LARGEST", 1000)
+    store = MemoryStore()
+    store.put(f"_lakefs/{'ab' * 32}", bytes(1001))
+    with pytest.raises(CorruptTable, match="more than 1000 bytes"):
+        Graveler(store).ranges("ab" * 32)
 
 
 def test_a_small_file_cannot_ask_for_much_memory() -> None:
