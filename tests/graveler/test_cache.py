@@ -15,7 +15,7 @@ from lake_core.graveler import Graveler, RangeCache
 from lake_core.graveler.cache import default_folder
 from lake_core.graveler.reader import RangeReader
 from lake_core.graveler.table import MAGIC
-from lake_core.store import MemoryStore, ObjectBytes
+from lake_core.store import MemoryStore, ObjectBytes, open_store
 from tests.graveler.records import TINY, record
 
 
@@ -203,3 +203,18 @@ def test_many_threads_read_and_build() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_over_s3_each_file_is_fetched_once_on_this_machine(
+    s3_url: str, s3_options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks for it: the default folder serves the second handle, and the store may lose what it no longer needs to give."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    store = open_store(s3_url, storage_options=s3_options)
+    keys = [b"%04d" % at for at in range(400)]
+    built = Graveler(store, profile=TINY).build("", [(key, record(key, 1)) for key in keys])
+    assert len(built.written) > 20
+    assert {meta.key for meta in store.list()} == {f"_lakefs/{name}" for name in built.written}
+    store.delete([f"_lakefs/{name}" for name in built.written])
+    assert [found.key for found in Graveler(store).scan(built.tree)] == keys
+    assert len(files(tmp_path / "lake-orch")) == len(built.written)
