@@ -30,7 +30,7 @@ from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
-from lake_core.delta.errors import ConcurrentModification, MixedRearrangement, VersionNotFound
+from lake_core.delta.errors import ConcurrentModification, MixedRearrangement
 from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, commit_key, list_log, log_exists
 from lake_core.delta.marker import NEVER
@@ -174,8 +174,8 @@ class DeltaResolver:
         for version in range(first.version, latest.version + 1):
             try:
                 files = change_files(version, state.get(commit_key(version)), keys)
-            except VersionNotFound:
-                continue
+            except NotFound:
+                continue  # cleaned up before the table came into the lake
             yield from data_keys(files["path"], state).to_pylist()
 
     def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:

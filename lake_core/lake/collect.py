@@ -31,6 +31,7 @@ LISTS = "_lake/gc"
 
 MIN_AGE = timedelta(days=8)
 """Unpublished objects live at least as long: longer than any session."""
+_UNDER_WAY = timedelta(seconds=10)
 _DELETE_AT_ONCE = 1000
 _MOST_SECONDS = 86_400.0
 """A collector that took longer stops: what it has listed may be used again by then."""
@@ -72,12 +73,12 @@ def collect(
     dead = {commit.id for commit in refs.commits()} - live_commits(refs, cutoff)
     size = sum(meta.size for meta in found)
     if dry_run or not (found or dead):
-        return Collected([*finished, *(meta.key for meta in found)], size, len(dead), dry_run)
+        return Collected((*finished, *(meta.key for meta in found)), size, len(dead), dry_run)
     id = _condemn(repository, [meta.key for meta in found], dead, cutoff)
     tell("condemned", len(found))
     deleted = _finish(repository, id, history, tell, marks)
     sizes = {meta.key: meta.size for meta in found}
-    return Collected([*finished, *deleted], sum(sizes.get(key, 0) for key in deleted), len(dead), False)
+    return Collected((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dead), False)
 
 
 def _marked(repository: Repository, refs: RefsState, cutoff: datetime, marks: Marks, now: datetime) -> Marks:
@@ -91,14 +92,15 @@ def _marked(repository: Repository, refs: RefsState, cutoff: datetime, marks: Ma
 
 
 def _age_limit(repository: Repository) -> datetime:
-    """What was written after this may still be published. By the store's own clock, unless the lake was given one."""
-    if repository.given_clock:
-        return repository.clock() - MIN_AGE
+    """What was written after this may still be published. By the store's own clock; a lake that was given another one goes by that, but
+    spares what is under way just now.
+    """
     key = f"{LISTS}/clock-{uuid.uuid4().hex}"
     repository.root.put(key, b"", unique=True)
     now = repository.root.head(key).last_modified
     repository.root.delete([key])
-    return min(now, repository.clock()) - MIN_AGE
+    told = repository.clock() - MIN_AGE
+    return min(told, now - _UNDER_WAY if repository.given_clock else now - MIN_AGE)
 
 
 def _candidates(repository: Repository) -> Iterator[ObjectMeta]:

@@ -196,7 +196,7 @@ class Lake:
         retention = {path: before.isoformat() for path, before in session.ended_retention.items()}
         change = Change(
             session.branch,
-            self._repository.commit_state(self._repository.refs(refresh=False).commit(session.commit)),
+            session.base,
             session,
             session.message,
             session.metadata,

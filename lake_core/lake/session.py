@@ -57,6 +57,11 @@ class WriteSession(WritableState):
         self.ended_retention: dict[str, datetime] = {}
 
     @property
+    def base(self) -> StateStore:
+        """The commit that it began with."""
+        return self._base
+
+    @property
     def state(self) -> str:
         """open, published, failed or abandoned."""
         return self._state
