@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -168,15 +169,15 @@ class DeltaResolver:
         first = latest if since is None or since >= latest.version else self.snapshot(state, since)
         roots = latest.roots[0]
         yield from _keys_of(first.files(["path", "deletionVector"]), state)
-        for run in latest.since(first):
-            yield from _keys_of(run.adds, roots)
         keys = list(latest.metadata.partition_keys.values())
-        for version in range(first.version, latest.version + 1):
-            try:
-                files = change_files(version, state.get(commit_key(version)), keys)
-            except NotFound:
-                continue  # cleaned up before the table came into the lake
-            yield from data_keys(files["path"], state).to_pylist()
+        runs = latest.since(first)
+        commits = [commit for run in runs for commit in zip(run.versions, run.sources, strict=True)]
+        with suppress(NotFound):  # cleaned up before the table came into the lake
+            commits.append((first.version, bytes(state.get(commit_key(first.version)))))
+        for run in runs:
+            yield from _keys_of(run.adds, roots)
+        for version, data in commits:
+            yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:
         snapshot = self.snapshot(store)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from lake_core.graveler import Commit, Entry, read_sstable
-from lake_core.lake.content import digest_of
+from lake_core.graveler import Commit, Entry
+from lake_core.graveler.record import split_value
 from lake_core.lake.errors import RefNotFound
 from lake_core.lake.history import merge_base
 from lake_core.lake.refs import FAILED, OPEN, RefsState
@@ -38,8 +38,7 @@ def live_commits(refs: RefsState, cutoff: datetime) -> set[str]:
         if commit.creation_date >= cutoff:
             kept.add(commit.id)
             kept.update(commit.parents[:1])  # what stood at the cutoff
-    heads = sorted({*refs.branches().values(), *(record.base for record in refs.sessions() if record.state in (OPEN, FAILED))})
-    commits = [refs.commit(id) for id in heads]
+    commits = [refs.commit(id) for id in sorted({*refs.branches().values()})]
     for number, left in enumerate(commits):
         for right in commits[number + 1 :]:
             try:
@@ -66,12 +65,15 @@ def _age(commit: Commit) -> tuple[int, datetime]:
 
 
 @dataclass(slots=True)
-class _Log:
+class LiveLog:
     """The longest log of a dataset among the live states, of which others are beginnings."""
 
     view: DatasetView
     version: int
     since: int
+    """The oldest version of it that is live."""
+    marked: int | None = None
+    """The version from which on its objects are marked."""
 
 
 @dataclass(slots=True)
@@ -82,27 +84,40 @@ class Marks:
     keys: set[str] = field(default_factory=set)
     _trees: set[str] = field(default_factory=set)
     _ranges: set[str] = field(default_factory=set)
-    _logs: dict[str, list[_Log]] = field(default_factory=dict)
+    _values: set[bytes] = field(default_factory=set)
+    _logs: dict[str, list[LiveLog]] = field(default_factory=dict)
 
     def add(self, states: Iterable[LiveState], refs: RefsState, now: datetime) -> None:
         """Mark what states reach. Raises what a dataset that cannot be read raises: nothing may be collected then."""
-        ended = {path: datetime.fromisoformat(value["before"]) for path, value in refs.under("retention/").items()}
-        head = refs.commit(refs.branch(self.repository.format.branch)).metarange_id
         for live in states:
-            state = self.repository.state(live.tree, live.name)
-            if live.tree not in self._trees:
-                self._trees.add(live.tree)
-                self._add_tree(live.tree)
-            for path, record in state.registered().items():
-                before = ended.get(path)
-                if before is None or live.since is None or live.since >= before:
-                    self._add_log(state, record)
-            if live.tree == head:
-                self._add_readers(state, now)
-        for logs in self._logs.values():
-            for log in logs:
-                prefix = log.view.record.path
-                self.keys.update(f"{prefix}/{key}" for key in log.view.resolver.reachable(log.view, log.since))
+            self.add_state(live, refs, now)
+        for log in self.logs():
+            self.add_log(log)
+
+    def add_state(self, live: LiveState, refs: RefsState, now: datetime) -> None:
+        """Mark a state's tree, and take note of its datasets' logs."""
+        ended = {path: datetime.fromisoformat(value["before"]) for path, value in refs.under("retention/").items()}
+        state = self.repository.state(live.tree, live.name)
+        if live.tree not in self._trees:
+            self._trees.add(live.tree)
+            self._add_tree(live.tree)
+        for path, record in state.registered().items():
+            before = ended.get(path)
+            if before is None or live.since is None or live.since >= before:
+                self._note_log(state, record)
+        if live.tree == refs.commit(refs.branch(self.repository.format.branch)).metarange_id:
+            self._note_readers(state, now)
+
+    def logs(self) -> list[LiveLog]:
+        """The logs that were found so far."""
+        return [log for logs in self._logs.values() for log in logs]
+
+    def add_log(self, log: LiveLog) -> None:
+        """Mark what a log's live versions reach."""
+        if log.marked is None or log.since < log.marked:
+            prefix = log.view.record.path
+            self.keys.update(f"{prefix}/{key}" for key in log.view.resolver.reachable(log.view, log.since))
+            log.marked = log.since
 
     def _add_tree(self, tree: str) -> None:
         graveler = self.repository.graveler
@@ -110,10 +125,12 @@ class Marks:
         for found in graveler.ranges(tree):
             if found.id not in self._ranges:
                 self._ranges.add(found.id)
-                records = read_sstable(graveler.reader.data(found.id)).records
-                self.keys.update(Entry.decode(record.value).address for record in records)
+                # Most records of a range stand in its earlier versions too.
+                new = set(graveler.reader.columns(found.id).values).difference(self._values)
+                self._values |= new
+                self.keys.update(Entry.decode(split_value(value)[1]).address for value in new)
 
-    def _add_log(self, state: StateStore, record: DatasetRecord) -> None:
+    def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
         view = state.folder_of(record)
         logs = self._logs.setdefault(record.path, [])
         version = log_head(view, max((log.version for log in logs), default=None))
@@ -123,9 +140,9 @@ class Marks:
             if version <= log.version and _entry(view, version) == _entry(log.view, version):
                 log.since = min(log.since, version)
                 return
-        logs.append(_Log(view, version, version))
+        logs.append(LiveLog(view, version, version))
 
-    def _add_readers(self, state: StateStore, now: datetime) -> None:
+    def _note_readers(self, state: StateStore, now: datetime) -> None:
         """Those who opened a dataset in place lately may still read older versions."""
         for path, record in state.registered().items():
             view = state.folder_of(record)
@@ -153,21 +170,12 @@ def log_head(view: DatasetView, hint: int | None) -> int | None:
         while stands(hint + 1):
             hint += 1
         return hint
-    step, low = 1, hint
-    while low >= 0 and not stands(low):
-        low, step = low - step, step * 2
-    if low < 0:
-        return view.resolver.version(view)
-    high = min(hint, low + step)
+    step, low, high = 1, hint, hint
+    while not stands(low):
+        if low == 0:
+            return view.resolver.version(view)  # a log whose beginning was cleaned up
+        low, high, step = max(0, low - step), low, step * 2
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if stands(middle) else (low, middle)
     return low
-
-
-def content_of(keys: Mapping[str, object] | set[str]) -> Iterator[tuple[str, str]]:
-    """The content-addressed objects among keys, with the SHA-256 that each must have."""
-    for key in keys:
-        digest = digest_of(key)
-        if digest is not None:
-            yield key, digest

@@ -12,7 +12,7 @@ from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.lake.content import digest_of
-from lake_core.lake.live import LiveState, Marks, live_states
+from lake_core.lake.live import Marks, live_states
 from lake_core.lake.place import in_place
 from lake_core.lake.repository import Repository
 
@@ -35,7 +35,15 @@ def verify(
     now = repository.clock()
     marks = Marks(repository)
     for live in live_states(refs, now - history):
-        yield from _unreadable(repository, live, marks, refs, now)
+        try:
+            marks.add_state(live, refs, now)
+        except LakeError as error:
+            yield Problem("unreadable", live.name, str(error))
+    for log in marks.logs():
+        try:
+            marks.add_log(log)
+        except LakeError as error:
+            yield Problem("unreadable", log.view.record.path, str(error))
     tell("marked", len(marks.keys))
     present = {meta.key for meta in repository.root.list("")} if len(marks.keys) > 1000 else None
     for number, key in enumerate(sorted(marks.keys - {""})):
@@ -45,13 +53,6 @@ def verify(
     head = refs.commit(refs.branch(repository.format.branch))
     if not in_place(repository, head):
         yield Problem("not in place", head.id, "main's last commit is published, and not yet in place: `lake materialise` completes it")
-
-
-def _unreadable(repository: Repository, live: LiveState, marks: Marks, refs: object, now: object) -> Iterator[Problem]:
-    try:
-        marks.add([live], refs, now)  # type: ignore[arg-type]
-    except LakeError as error:
-        yield Problem("unreadable", live.name, str(error))
 
 
 def _check(repository: Repository, key: str, present: set[str] | None, hashes: bool) -> Iterator[Problem]:
