@@ -309,6 +309,10 @@ class Part(WriteSession):
         self.id = uuid.uuid4().hex
         self._flush = flush
 
+    def show(self, tree: str) -> None:
+        """Begin with another tree; for one that has nothing on top of it yet."""
+        self._view = replace(self._view, tree=tree)
+
     def flush(self) -> None:
         """Bring what this part changed since its last flush into the session, as one batch, and see what others brought in.
 

@@ -129,11 +129,11 @@ def checked(repository: Repository, refs: RefsState, id: str, epoch: int | None)
 
 
 def join(repository: Repository, id: str, epoch: int | None, output: str | None, attempt: int) -> Part:
-    """A part of a shared session for this process. Raises SessionNotFound, SessionClosed, StaleEpoch."""
+    """A part of a shared session for this process. Raises SessionNotFound, SessionClosed, StaleEpoch, StaleAttempt, Conflict."""
     refs = repository.refs()
     record = checked(repository, refs, id, epoch)
     base = repository.commit_state(refs.commit(record.base), f"the base of session {id}")
-    return Part(
+    part = Part(
         repository.root,
         View(repository.graveler, record.tree, Overlay()),
         repository.clock,
@@ -145,6 +145,10 @@ def join(repository: Repository, id: str, epoch: int | None, output: str | None,
         attempt=attempt,
         flush=lambda part: flush(repository, part),
     )
+    # A later attempt begins where the earlier one did: it sees nothing of what it is going to replace.
+    earlier, _ = _earlier_attempts(record, part)
+    part.show(_without(repository, record, earlier, Condemned.of(repository.root, refs)))
+    return part
 
 
 def flush(repository: Repository, part: Part) -> View:
@@ -165,9 +169,7 @@ def _flush(repository: Repository, refs: RefsState, record: SessionRecord, part:
         return record.tree
     now = repository.clock()
     condemned = Condemned.of(repository.root, refs)
-    tree = record.tree
-    for batch in reversed(earlier):
-        tree = _reverted(repository, refs, record, batch, tree, condemned)
+    tree = _without(repository, record, earlier, condemned)
     state = repository.state(tree, f"session {record.id}")
     before = repository.state(part.view.tree, f"session {record.id}")
     applied = apply(before, part, state, now=now, session=record.id, commit=record.base)
@@ -209,7 +211,15 @@ def _earlier_attempts(record: SessionRecord, part: Part) -> tuple[list[Batch], b
     return [batch for batch in others if batch.attempt < part.attempt], newest == part.attempt
 
 
-def _reverted(repository: Repository, refs: RefsState, record: SessionRecord, batch: Batch, tree: str, condemned: Condemned) -> str:
+def _without(repository: Repository, record: SessionRecord, batches: Sequence[Batch], condemned: Condemned) -> str:
+    """A session's tree without what some batches brought."""
+    tree = record.tree
+    for batch in reversed(batches):
+        tree = _reverted(repository, record, batch, tree, condemned)
+    return tree
+
+
+def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree: str, condemned: Condemned) -> str:
     """A session's tree without what a batch brought. Raises Conflict where others have built on it."""
     name = f"session {record.id}"
     try:

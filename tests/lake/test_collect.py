@@ -193,7 +193,8 @@ def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store
     tree = twin.session()
     tree.put("a", b"1")
     applied = lake.repository.graveler.build(
-        lake.at().view.tree, iter([(b"a", tree.view.get("a").record("a"))])  # type: ignore[union-attr]
+        lake.at().view.tree,
+        iter([(b"a", tree.view.get("a").record("a"))]),  # type: ignore[union-attr]
     )
     id = _condemn(lake, [f"_lakefs/{name}" for name in lake.repository.graveler.names(applied.tree)])
     session.publish()
@@ -320,7 +321,9 @@ def _race(folder: Path, workers: int, count: int, garbage: int) -> tuple[int, in
     for worker in range(workers):
         assert ids(lake.delta(f"t/{worker}")) == ids(plain(lake.repository.root, f"t/{worker}")) == [count - 1]
         at = lake.at()
-        assert [bytes(at.get(f"{worker}/junk-{file}")) for file in range(6)] == [b"%d %d %d" % (worker, count - 1, file) for file in range(6)]
+        assert [bytes(at.get(f"{worker}/junk-{file}")) for file in range(6)] == [
+            b"%d %d %d" % (worker, count - 1, file) for file in range(6)
+        ]
         if (count - 1) % 3:
             assert [bytes(at.get(f"{worker}/common-{file}")) for file in range(6)] == [COMMON[(count - 1 + file) % 8] for file in range(6)]
     again = sum("-" in meta.key.rsplit("/", 1)[-1] for meta in lake.repository.root.list(f"{OBJECTS}/"))

@@ -1,0 +1,385 @@
+"""Sessions: private ones, shared ones with epochs, batches and attempts, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import time as wall
+from pathlib import Path
+
+import pytest
+
+from lake_core import Lake
+from lake_core.delta.errors import ManagedTable, MixedRearrangement
+from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed
+from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, ReadOnly, SessionClosed, StaleAttempt, StaleEpoch
+from lake_core.store import MemoryStore
+from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows, values
+from tests.processes import SPAWN
+
+
+def test_a_private_session_is_seen_whole_or_not_at_all(lake: Lake, store: MemoryStore) -> None:
+    pinned = lake.at("main")
+    with lake.session(message="two things") as s:
+        s.delta("t/orders").append(rows([50]))
+        s.delta("t/orders").append(rows([51]))
+        s.put("notes.txt", b"two")
+        assert ids(s.delta("t/orders")) == [*range(10), 50, 51] and bytes(s.get("notes.txt")) == b"two"
+        assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == list(range(10))
+    assert s.result is not None and s.result.versions == {"t/orders": 1}
+    assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [*range(10), 50, 51]
+    assert plain(store, "t/orders").version == 1, "one publish, one version"
+    assert ids(pinned.delta("t/orders")) == list(range(10)) and bytes(pinned.get("notes.txt")) == b"one"
+    assert lake.log()[0].message == "two things" and s.publish() == s.result
+
+
+def test_an_error_abandons_it(lake: Lake, store: MemoryStore) -> None:
+    before = lake.branches()
+    with pytest.raises(ZeroDivisionError), lake.session() as s:
+        s.delta("t/orders").append(rows([50]))
+        s.put("x", b"1")
+        raise ZeroDivisionError
+    assert lake.branches() == before and ids(plain(store, "t/orders")) == list(range(10))
+    with pytest.raises(SessionClosed):
+        s.put("y", b"1")
+    with pytest.raises(SessionClosed):
+        s.publish()
+
+
+def test_a_session_is_an_object_store(lake: Lake) -> None:
+    with lake.session() as s:
+        first = s.put("a/x", b"1", if_absent=True)
+        with pytest.raises(AlreadyExists):
+            s.put("a/x", b"2", if_absent=True)
+        with pytest.raises(PreconditionFailed):
+            s.put("a/x", b"2", if_match="other")
+        s.put("a/x", b"2", if_match=first.etag)
+        s.put("a/y/z", b"3")
+        assert [meta.key for meta in s.list("a/")] == ["a/x", "a/y/z"] and s.list_folders("a/") == ["y"]
+        assert s.list_folders() == ["a", "t"]
+        s.delete(["a/y/z", "never-there"])
+        with pytest.raises(NotFound):
+            s.get("a/y/z")
+        with pytest.raises(InvalidKey):
+            s.put("_lake/x", b"")
+        with pytest.raises(InvalidKey):
+            s.put("t/orders", b"")
+    assert bytes(lake.at().get("a/x", 0, 1)) == b"2"
+    with pytest.raises(ReadOnly, match="session"):
+        lake.at("main").put("x", b"1")
+    with pytest.raises(ReadOnly):
+        lake.at("main").delete(["a/x"])
+
+
+def test_tables_do_not_nest_and_do_not_take_the_place_of_files(lake: Lake, store: MemoryStore) -> None:
+    store.put("landing/somebody.csv", b"1")
+    with lake.session() as s:
+        s.put("files/a", b"1")
+        for path in ("t/orders", "t/orders/inner", "t", "files", "landing"):
+            with pytest.raises(DatasetExists):
+                s.create_delta(path, SCHEMA)
+        for path in ("_lake/x", ".hidden", ""):
+            with pytest.raises(InvalidKey):
+                s.create_delta(path, SCHEMA)
+        with pytest.raises(DatasetNotFound, match="t/orders"):
+            s.delta("t/other")
+        assert sorted(s.datasets()) == ["t/orders"]
+
+
+def test_dropping_and_creating_again_goes_on_with_the_log(lake: Lake, store: MemoryStore) -> None:
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([50]), txn=("job", 3))
+    with lake.session() as s:
+        s.drop("t/orders")
+        with pytest.raises(DatasetNotFound):
+            s.delta("t/orders")
+    assert lake.datasets() == [] and ids(plain(store, "t/orders")) == []
+    assert ids(lake.delta("t/orders", ref="main~1")) == [*range(10), 50]
+    with lake.session() as s:
+        done = s.create_delta("t/orders", SCHEMA).append(rows([1]), txn=("job", 3))
+        assert not done.skipped, "the marker belongs to the dropped table"
+    assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
+    assert plain(store, "t/orders").version == 3
+    with lake.session() as s:
+        s.drop("t/orders")
+        s.create_delta("t/orders", SCHEMA, partition_by=["p"]).append(rows([2]))
+    assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [2]
+    assert plain(store, "t/orders").version == 4
+
+
+def test_markers_make_a_repeated_batch_a_no_op(lake: Lake) -> None:
+    for expected in (False, True):
+        with lake.session() as s:
+            assert s.delta("t/orders").append(rows([70]), txn=("orders", 7)).skipped is expected
+    assert ids(lake.delta("t/orders")) == [*range(10), 70]
+    # Two at once: the later one finds it when it publishes.
+    first, second = lake.session(), lake.session()
+    for session in (first, second):
+        session.delta("t/orders").append(rows([80]), txn=("orders", 8))
+    second.put("also", b"1")
+    first.publish()
+    result = second.publish()
+    assert result.skipped == ["t/orders"] and bytes(lake.at().get("also")) == b"1"
+    assert ids(lake.delta("t/orders")) == [*range(10), 70, 80]
+
+
+def test_reverting_lowers_the_marker_again(lake: Lake, store: MemoryStore) -> None:
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([70]), txn=("orders", 7))
+    lake.revert("main")
+    assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == list(range(10))
+    with lake.session() as s:
+        assert not s.delta("t/orders").append(rows([70]), txn=("orders", 7)).skipped
+    assert ids(lake.delta("t/orders")) == [*range(10), 70]
+
+
+def test_a_session_rearranges_a_table_or_changes_it(lake: Lake) -> None:
+    with lake.session() as s:
+        for id in range(20, 24):
+            s.delta("t/orders").append(rows([id]))
+    with lake.session() as s:
+        s.delta("t/orders").optimize()
+        with pytest.raises(MixedRearrangement):
+            s.delta("t/orders").append(rows([90]))
+        s.put("x", b"1")
+    history = lake.delta("t/orders").history()
+    assert history[0]["operation"] == "OPTIMIZE" and ids(lake.delta("t/orders")) == [*range(10), 20, 21, 22, 23]
+    # A rearrangement gives way to nobody's appends.
+    first, second = lake.session(), lake.session()
+    first.delta("t/orders").append(rows([30]))
+    first.delta("t/orders").append(rows([31]))
+    first.publish()
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([32]))
+    second.delta("t/orders").optimize()
+    second.publish()
+    assert ids(lake.delta("t/orders")) == [*range(10), 20, 21, 22, 23, 30, 31, 32]
+
+
+def test_others_cannot_write_past_the_lake(lake: Lake, store: MemoryStore) -> None:
+    table = plain(store, "t/orders")
+    for write in (lambda: table.append(rows([1])), lambda: table.delete(), table.vacuum, table.checkpoint, table.optimize):
+        with pytest.raises(ManagedTable, match=r"Lake\.open"):
+            write()
+    assert ids(table) == list(range(10))
+
+
+def test_a_shared_session_is_written_by_parts_and_published_once(lake: Lake, store: MemoryStore) -> None:
+    opened = lake.open_session("main", message="shared")
+    with pytest.raises(ReadOnly):
+        opened.put("x", b"1")
+    one, two = lake.join(opened.id), lake.join(opened.id)
+    one.delta("t/orders").append(rows([50]))
+    one.put("a", b"1")
+    assert ids(two.delta("t/orders")) == list(range(10)), "not flushed yet"
+    one.flush()
+    two.delta("t/orders").append(rows([51]))
+    two.flush()
+    assert ids(two.delta("t/orders")) == [*range(10), 50, 51] and bytes(two.get("a")) == b"1"
+    assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50, 51]
+    assert ids(lake.delta("t/orders")) == list(range(10))
+    result = lake.publish(opened.id)
+    assert result.versions == {"t/orders": 1} and lake.publish(opened.id).commit == result.commit
+    assert ids(plain(store, "t/orders")) == [*range(10), 50, 51] and lake.log()[0].message == "shared"
+    one.put("late", b"1")
+    with pytest.raises(SessionClosed, match="published"):
+        one.flush()
+    with pytest.raises(SessionClosed):
+        lake.abandon(opened.id)
+
+
+def test_parts_that_change_the_same_conflict(lake: Lake) -> None:
+    opened = lake.open_session()
+    one, two = lake.join(opened.id), lake.join(opened.id)
+    one.put("same", b"1")
+    two.put("same", b"2")
+    one.delta("t/orders").delete("id = 1")
+    two.delta("t/orders").update({"v": "5"}, "id = 1")
+    one.flush()
+    with pytest.raises(Conflict) as caught:
+        two.flush()
+    assert caught.value.keys == ("same",) and caught.value.datasets == ("t/orders",)
+    assert lake.publish(opened.id).versions == {"t/orders": 1}
+
+
+def test_resuming_fences_what_came_before(lake: Lake) -> None:
+    opened = lake.open_session(id="run-1")
+    stale = lake.join("run-1", epoch=opened.epoch)
+    stale.put("stale", b"1")
+    resumed = lake.open_session(id="run-1")
+    assert (opened.epoch, resumed.epoch) == (1, 2)
+    with pytest.raises(StaleEpoch):
+        stale.flush()
+    with pytest.raises(StaleEpoch):
+        lake.join("run-1", epoch=opened.epoch)
+    with lake.join("run-1", epoch=resumed.epoch) as part:
+        part.put("fresh", b"1")
+    lake.publish("run-1")
+    assert lake.at().exists("fresh") and not lake.at().exists("stale")
+
+
+def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
+    opened = lake.open_session()
+
+    def attempt(number: int, ids_: list[int]) -> None:
+        with lake.join(opened.id, output="orders", attempt=number) as part:
+            part.delta("t/orders").append(rows(ids_), txn=("job", 1))
+            part.put("report", b"%d" % number)
+
+    attempt(0, [50])
+    with lake.join(opened.id, output="other") as part:
+        part.put("other", b"1")
+    attempt(0, [51])  # the same attempt is there already
+    assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50]
+    attempt(2, [52])
+    with pytest.raises(StaleAttempt):
+        attempt(1, [53])
+    result = lake.publish(opened.id)
+    assert ids(lake.delta("t/orders")) == [*range(10), 52] and bytes(lake.at().get("report")) == b"2" and lake.at().exists("other")
+    assert result.versions == {"t/orders": 1}
+
+
+def test_an_attempt_that_others_have_built_on_cannot_be_replaced(lake: Lake) -> None:
+    opened = lake.open_session()
+    with lake.join(opened.id, output="orders", attempt=0) as part:
+        part.delta("t/orders").append(rows([50]))
+    with lake.join(opened.id) as part:
+        part.delta("t/orders").update({"v": "9"}, "id = 50")
+    with pytest.raises(Conflict, match="start a new run"), lake.join(opened.id, output="orders", attempt=1) as part:
+        part.delta("t/orders").append(rows([51]))
+
+
+def test_a_conflict_keeps_the_session_and_the_rest_can_go_on(lake: Lake, store: MemoryStore) -> None:
+    create_tables(lake, "t/lines")
+    session = lake.session()
+    session.delta("t/orders").overwrite(rows([1]))
+    session.delta("t/lines").append(rows([60]))
+    session.put("report", b"1")
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([50]))
+    with pytest.raises(Conflict) as caught:
+        session.publish()
+    error = caught.value
+    assert error.datasets == ("t/orders",) and error.kinds == {"t/orders": "ConcurrentAppend"} and error.commit == lake.log()[0].id
+    assert error.session == session.id and [found.state for found in lake.sessions()] == ["failed"]
+    assert ids(lake.delta("t/orders", ref=session.id)) == [1]
+    with pytest.raises(SessionClosed):
+        lake.join(session.id)
+    fork = lake.fork(session.id, without=["t/orders"])
+    assert fork.lineage == session.id
+    lake.publish(fork.id)
+    assert ids(lake.delta("t/lines")) == [*range(10), 60] and ids(lake.delta("t/orders")) == [*range(10), 50]
+    assert bytes(lake.at().get("report")) == b"1" and ids(plain(store, "t/lines")) == [*range(10), 60]
+    # The failed one can be resumed too, and conflicts again as long as nothing changed.
+    lake.open_session(id=session.id)
+    with pytest.raises(Conflict):
+        lake.publish(session.id)
+
+
+def test_sessions_expire_by_an_entry(lake: Lake, time: Time) -> None:
+    opened = lake.open_session(expires_in=dt.timedelta(hours=1))
+    part = lake.join(opened.id)
+    part.put("x", b"1")
+    time.pass_days(0.03)
+    part.flush()  # renews
+    time.pass_days(0.03)
+    assert lake.join(opened.id).exists("x")
+    time.pass_days(0.1)
+    part.put("y", b"1")
+    with pytest.raises(SessionClosed, match="expired"):
+        part.flush()
+    assert lake.repository.refs().session(opened.id).state == "expired" and lake.sessions() == []
+    with pytest.raises(SessionClosed, match="expired"):
+        lake.publish(opened.id)
+    for wrong in (dt.timedelta(0), dt.timedelta(days=8)):
+        with pytest.raises(ValueError, match="7 days"):
+            lake.open_session(expires_in=wrong)
+
+
+def test_abandoned_sessions_leave_nothing(lake: Lake) -> None:
+    opened = lake.open_session()
+    with lake.join(opened.id) as part:
+        part.put("x", b"1")
+    lake.abandon(opened.id)
+    lake.abandon(opened.id)
+    assert not lake.at().exists("x") and lake.sessions() == [] and [found.state for found in lake.sessions(all=True)] == ["abandoned"]
+    with pytest.raises(SessionClosed):
+        lake.publish(opened.id)
+
+
+def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
+    """The foo and bar of two arrays: what is written to bar depends on what was read of foo."""
+    with lake.session() as s:
+        s.put("foo", b"1")
+        s.put("bar", b"1")
+    for isolation, refused in (("snapshot", False), ("serializable", True)):
+        session = lake.session(isolation=isolation)  # type: ignore[arg-type]
+        session.put("bar", bytes(session.get("foo")) + b"!")
+        with lake.session() as s:
+            s.put("foo", isolation.encode())
+        if not refused:
+            session.publish()
+            continue
+        with pytest.raises(Conflict) as caught:
+            session.publish()
+        assert caught.value.kinds == {"foo": "ReadChanged"}
+    lake.configure(isolation="serializable")
+    shared = lake.open_session()
+    with lake.join(shared.id) as part:
+        assert part.exists("foo") and ids(part.delta("t/orders")) == list(range(10))
+        part.put("bar", b"2")
+    with lake.session(isolation="snapshot") as s:
+        s.delta("t/orders").append(rows([50]))
+    with pytest.raises(Conflict, match="ReadChanged"):
+        lake.publish(shared.id)
+
+
+def test_change_data_is_told_once_and_whole(lake: Lake, store: MemoryStore) -> None:
+    with lake.session() as s:
+        s.create_delta("t/cdf", SCHEMA, properties={"delta.enableChangeDataFeed": "true"}).append(rows(range(4)))
+    with lake.session() as s:
+        s.delta("t/cdf").append(rows([10]))
+        s.delta("t/cdf").update({"v": "7"}, "id = 1")
+        s.delta("t/cdf").delete("id = 2")
+    told = plain(store, "t/cdf").changes(1).read_all()
+    rows_ = sorted(zip(told["_change_type"].to_pylist(), told["id"].to_pylist(), told["v"].to_pylist(), strict=True))
+    assert rows_ == [("delete", 2, 0), ("insert", 10, 0), ("update_postimage", 1, 7), ("update_preimage", 1, 0)]
+    assert values(lake.delta("t/cdf")) == {0: 0, 1: 7, 3: 0, 10: 0}
+
+
+def _orphan(root: str, session: str, epoch: int) -> None:
+    lake = Lake.open(root)
+    part = lake.join(session, epoch=epoch)
+    part.delta("t/orders").append(rows([666]))
+    part.put("orphan", b"1")
+    Path(f"{root}.ready").touch()
+    while not Path(f"{root}.go").exists():
+        wall.sleep(0.02)
+    try:
+        part.flush()
+    except (SessionClosed, StaleEpoch) as error:
+        Path(f"{root}.refused").write_text(type(error).__name__)
+
+
+def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    lake = Lake.create(root)
+    create_tables(lake, "t/orders")
+    opened = lake.open_session(id="run")
+    orphan = SPAWN.Process(target=_orphan, args=(root, "run", opened.epoch))
+    orphan.start()
+    assert orphan.pid is not None
+    while not Path(f"{root}.ready").exists():
+        wall.sleep(0.02)
+    os.kill(orphan.pid, signal.SIGSTOP)
+    resumed = lake.open_session(id="run")
+    with lake.join("run", epoch=resumed.epoch) as part:
+        part.delta("t/orders").append(rows([50]))
+    lake.publish("run")
+    Path(f"{root}.go").touch()
+    os.kill(orphan.pid, signal.SIGCONT)
+    orphan.join(30)
+    assert Path(f"{root}.refused").exists()
+    assert ids(lake.delta("t/orders")) == ids(plain(lake.repository.root, "t/orders")) == [*range(10), 50]
+    assert not lake.at().exists("orphan") and lake.verify() == []
