@@ -65,7 +65,7 @@ def apply(
     """
     taken = base.view.tree == target.view.tree != theirs.view.tree and not _datasets_differ(base, theirs)
     changed = dict(_overlaid(theirs.view, theirs.view.tree)) if taken else dict(_changes(base, theirs))
-    registered = {**target.registered(), **base.registered(), **theirs.registered()}
+    registered = {**base.registered(), **theirs.registered()}
     paths = sorted({path for key in changed if (path := _path_of(key, registered)) is not None})
     plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
     found = _Findings(commit, target.name)

@@ -1,0 +1,214 @@
+"""Delta tables on branches and in sessions: what merges, what conflicts, and under which name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.lake.errors import Conflict
+from lake_core.store import MemoryStore
+from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
+
+PATH = "t/matrix"
+
+
+OPERATIONS: dict[str, Callable[[DeltaTable], object]] = {
+    "append": lambda table: table.append(rows([100])),
+    "append in p0": lambda table: table.append(rows([102])),
+    "overwrite": lambda table: table.overwrite(rows([300])),
+    "replace p0": lambda table: table.overwrite(rows([400]), where="p = 'p0'"),
+    "replace p1": lambda table: table.overwrite(rows([401]), where="p = 'p1'"),
+    "delete p0": lambda table: table.delete("p = 'p0'"),
+    "delete id 1": lambda table: table.delete("id = 1"),
+    "update p1": lambda table: table.update({"v": "1"}, "p = 'p1'"),
+    "merge p1": lambda table: (
+        table.merge(rows([1, 501], v=5), "t.id = s.id AND t.p = 'p1'").when_matched_update("*").when_not_matched_insert("*").execute()
+    ),
+    "optimize": lambda table: table.optimize(),
+    "add column": lambda table: table.add_columns(pa.schema([("extra", pa.int64())])),
+    "property": lambda table: table.set_properties({"delta.appendOnly": "false"}),
+    "delete nothing": lambda table: table.delete("id = 999"),
+}
+
+
+def _rows(table: DeltaTable) -> list[tuple[int, int]]:
+    found = table.to_arrow()
+    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def _start(lake: Lake) -> None:
+    with lake.session() as s:
+        table = s.create_delta(PATH, SCHEMA, partition_by=["p"])
+        table.append(rows(range(6)))
+    with lake.session() as s:
+        s.delta(PATH).append(rows(range(6, 10)))
+
+
+def _conflict(lake: Lake, run: Callable[[], object]) -> str:
+    try:
+        run()
+    except Conflict as error:
+        assert error.datasets == (PATH,) and PATH in str(error)
+        return error.kinds[PATH]
+    return ""
+
+
+@pytest.mark.parametrize("earlier", OPERATIONS)
+@pytest.mark.parametrize("later", OPERATIONS)
+def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
+    later: str, earlier: str, empty: Lake, store: MemoryStore
+) -> None:
+    """Through the lake a pair conflicts exactly where it conflicts on a plain table, and by the same name."""
+    _start(empty)
+    first, second = empty.session(), empty.session()
+    OPERATIONS[earlier](first.delta(PATH))
+    OPERATIONS[later](second.delta(PATH))
+    first.publish()
+    kind = _conflict(empty, second.publish)
+
+    plain_store = MemoryStore()
+    table = DeltaTable.create(plain_store, SCHEMA, partition_by=["p"])
+    table.append(rows(range(6)))
+    table.append(rows(range(6, 10)))
+    stale = DeltaTable.open(plain_store)
+    OPERATIONS[earlier](table)
+    expected = ""
+    try:
+        OPERATIONS[later](stale)
+    except Exception as error:
+        expected = type(error).__name__
+    assert kind == expected, f"{later} behind {earlier}"
+    if not kind:
+        table.refresh()
+    assert _rows(empty.delta(PATH)) == _rows(plain(store, PATH)) == _rows(table)
+    assert empty.verify() == []
+
+
+def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store: MemoryStore) -> None:
+    lake.branch("dev")
+    for round_ in range(3):
+        with lake.session("dev") as s:
+            s.delta("t/orders").append(rows([100 + round_]), txn=("dev", round_))
+        with lake.session() as s:
+            s.delta("t/orders").append(rows([200 + round_]), txn=("main", round_))
+        lake.merge("dev")
+        expected = sorted([*range(10), *(100 + n for n in range(round_ + 1)), *(200 + n for n in range(round_ + 1))])
+        assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == expected
+        lake.merge("main", into="dev")
+        assert ids(lake.delta("t/orders", ref="dev")) == expected
+    assert plain(store, "t/orders").version == 6, "each publish and each merge is one version"
+    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2 and lake.verify() == []
+
+
+def test_update_against_delete_conflicts(lake: Lake) -> None:
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/orders").update({"v": "1"}, "id = 3")
+    with lake.session() as s:
+        s.delta("t/orders").delete("id = 3")
+    with pytest.raises(Conflict) as caught:
+        lake.merge("dev")
+    assert caught.value.datasets == ("t/orders",) and ids(lake.delta("t/orders")) == [0, 1, 2, *range(4, 10)]
+
+
+def test_a_stale_full_overwrite_against_an_append_conflicts(lake: Lake) -> None:
+    """A log alone cannot tell that an overwrite of an empty table read it."""
+    with lake.session() as s:
+        s.create_delta("t/new", SCHEMA)
+    session = lake.session()
+    session.delta("t/new").overwrite(rows([1]))
+    with lake.session() as s:
+        s.delta("t/new").append(rows([2]))
+    with pytest.raises(Conflict, match="added 1 files"):
+        session.publish()
+    lake.branch("dev", at="main~1")
+    with lake.session("dev") as s:
+        s.delta("t/new").overwrite(rows([3]))
+    with pytest.raises(Conflict):
+        lake.merge("dev")
+
+
+def test_a_rename_of_equal_content_against_a_deletion_keeps_the_file(lake: Lake) -> None:
+    with lake.session() as s:
+        s.put("a", b"other")
+        s.put("z", b"same")
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.put("y", s.get("z"))
+        s.delete(["z"])
+    with lake.session() as s:
+        s.delete(["z"])
+    lake.merge("dev")
+    assert {meta.key for meta in lake.at().list() if "/" not in meta.key} == {"a", "y", "notes.txt"}
+
+
+def test_both_sides_adding_a_key_with_different_content_conflict(lake: Lake) -> None:
+    with lake.session() as s:
+        s.put("n", b"one")
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.put("m", b"one")
+    with lake.session() as s:
+        s.put("m", b"two")
+    with pytest.raises(Conflict) as caught:
+        lake.merge("dev")
+    assert caught.value.kinds == {"m": "BothCreated"}
+
+
+def test_sessions_that_create_the_same_table(lake: Lake, store: MemoryStore) -> None:
+    first, second, third = lake.session(), lake.session(), lake.session()
+    first.create_delta("t/new", SCHEMA, partition_by=["p"]).append(rows([1]))
+    second.create_delta("t/new", SCHEMA, partition_by=["p"]).append(rows([2]))
+    third.create_delta("t/new", SCHEMA).append(rows([3]))
+    first.publish()
+    assert second.publish().versions == {"t/new": 1}
+    with pytest.raises(Conflict, match="another schema or partitioning"):
+        third.publish()
+    assert ids(lake.delta("t/new")) == ids(plain(store, "t/new")) == [1, 2]
+
+
+def test_a_dataset_where_another_session_put_files(lake: Lake) -> None:
+    first, second = lake.session(), lake.session()
+    first.create_delta("x/table", SCHEMA)
+    second.put("x/table/file", b"1")
+    second.put("x/other", b"1")
+    first.publish()
+    with pytest.raises(Conflict) as caught:
+        second.publish()
+    assert caught.value.kinds == {"x/table/file": "InsideDataset"}
+    first, second = lake.session(), lake.session()
+    first.put("y/table/file", b"1")
+    second.create_delta("y/table", SCHEMA)
+    first.publish()
+    with pytest.raises(Conflict) as caught:
+        second.publish()
+    assert caught.value.kinds == {"y/table": "InsideDataset"}
+
+
+def test_dropped_here_changed_there(lake: Lake) -> None:
+    create_tables(lake, "t/a", "t/b")
+    first, second = lake.session(), lake.session()
+    first.drop("t/a")
+    first.delta("t/b").append(rows([50]))
+    second.delta("t/a").append(rows([51]))
+    second.drop("t/b")
+    first.publish()
+    with pytest.raises(Conflict) as caught:
+        second.publish()
+    assert caught.value.kinds == {"t/a": "Dropped", "t/b": "Dropped"}
+
+
+def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: Time) -> None:
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/orders").add_columns(pa.schema([("extra", pa.int64())]))
+        s.delta("t/orders").add_constraint("positive", "id >= 0")
+    lake.merge("dev")
+    table = plain(store, "t/orders")
+    assert table.schema.names == ["id", "p", "v", "extra"] and table.constraints == {"positive": "id >= 0"}
+    lake.revert("main", parent=1)
+    assert plain(store, "t/orders").schema.names == ["id", "p", "v"] and plain(store, "t/orders").constraints == {}

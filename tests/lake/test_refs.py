@@ -1,0 +1,189 @@
+"""Branches, tags, ref expressions, the log, protected branches."""
+
+from __future__ import annotations
+
+import pytest
+
+from lake_core import Lake
+from lake_core.errors import LakeError
+from lake_core.graveler import Commit
+from lake_core.lake.errors import (
+    InvalidRef,
+    LakeAlreadyExists,
+    LakeNotFound,
+    NothingToApply,
+    ProtectedBranch,
+    RefExists,
+    RefNotFound,
+    UnsupportedLake,
+)
+from lake_core.store import MemoryStore
+from tests.lake.lakes import Time, ids, rows
+
+
+def _put(lake: Lake, branch: str, key: str) -> str:
+    with lake.session(branch) as s:
+        s.put(key, key.encode())
+    assert s.result is not None
+    return s.result.commit
+
+
+def test_create_and_open(store: MemoryStore, time: Time) -> None:
+    with pytest.raises(LakeNotFound, match=r"Lake\.create"):
+        Lake.open(store)
+    assert not Lake.exists(store)
+    lake = Lake.create(store, clock=time)
+    assert Lake.exists(store) and lake.branches().keys() == {"main"}
+    with pytest.raises(LakeAlreadyExists):
+        Lake.create(store)
+    assert Lake.create(store, exist_ok=True).id == lake.id == Lake.open(store).id
+    body = bytes(store.get("_lake/format.json"))
+    store.put("_lake/format.json", body.replace(b'"version": 1', b'"version": 2'))
+    with pytest.raises(UnsupportedLake, match="version 2"):
+        Lake.open(store)
+    store.put("_lake/format.json", b"{")
+    with pytest.raises(UnsupportedLake, match="damaged"):
+        Lake.open(store)
+
+
+def test_expressions(empty: Lake, time: Time) -> None:
+    lake = empty
+    one = _put(lake, "main", "one")
+    time.pass_days(1)
+    between = time.now.isoformat()
+    time.pass_days(1)
+    two = _put(lake, "main", "two")
+    lake.branch("dev", at="main~1")
+    _put(lake, "dev", "three")
+    merged = lake.merge("dev").commit
+    lake.tag("v1", at="main^2")
+
+    def at(ref: str) -> set[str]:
+        return {meta.key for meta in lake.at(ref).list()}
+
+    assert at("main") == at("main@") == at(merged) == at(merged[:12]) == {"one", "two", "three"}
+    assert at("main~1") == at("main^1") == at("main^") == at(two) == {"one", "two"}
+    assert at("main^2") == at("dev") == at("v1") == {"one", "three"}
+    assert at("main~2") == at(one) == at("v1~1") == at("main^2~") == at(f"main@{{{between}}}") == {"one"}
+    assert at("main~3") == set() and at("main^0") == at("main")
+    for wrong in (
+        "",
+        "main~x",
+        "main~~~~~~",
+        "main^3",
+        "no-such",
+        "main@{yesterday}",
+        "main@{2026-01-01T00:00:00}",
+        "v1@",
+        "a/b",
+        "main@{1999-01-01T00:00:00Z}",
+    ):
+        with pytest.raises((InvalidRef, RefNotFound)):
+            lake.at(wrong)
+
+
+def test_branches_and_tags(lake: Lake) -> None:
+    lake.branch("dev")
+    with pytest.raises(RefExists):
+        lake.branch("dev")
+    assert lake.branch("dev", exist_ok=True) == lake.branches()["main"]
+    lake.tag("v1")
+    for taken in ("dev", "main", "v1"):
+        with pytest.raises(RefExists):
+            lake.tag(taken)
+    lake.delete_tag("v1")
+    with pytest.raises(RefNotFound):
+        lake.at("v1")
+    with pytest.raises(RefExists, match="was"):
+        lake.tag("v1")
+    for bad in ("", "-x", "a b", "a/b", "é", "x" * 101, "f" * 64, "a."):
+        with pytest.raises(InvalidRef):
+            lake.branch(bad)
+    lake.delete_branch("dev")
+    with pytest.raises(RefNotFound):
+        lake.session("dev")
+    with pytest.raises(InvalidRef):
+        lake.delete_branch("main")
+    with pytest.raises(RefNotFound):
+        lake.branch("late", at="0" * 64)
+
+
+def test_log_and_diff(lake: Lake) -> None:
+    with lake.session(message="append", metadata={"run": "17"}) as s:
+        s.delta("t/orders").append(rows([50]))
+    commits = lake.log()
+    assert [commit.message for commit in commits] == ["append", "notes", "begin", "Repository created"]
+    assert commits[0].metadata["run"] == "17" and all(commit.is_named_right for commit in commits)
+    assert [commit.generation for commit in commits] == [4, 3, 2, 1]
+    assert [commit.message for commit in lake.log(dataset="t/orders")] == ["append", "begin"] and len(lake.log(limit=2)) == 2
+    found = list(lake.diff("main~3", "main"))
+    assert [(each.key, each.kind, each.dataset) for each in found] == [
+        ("notes.txt", "added", None),
+        ("t/orders/_delta_log/00000000000000000000.json", "added", "t/orders"),
+        ("t/orders/_delta_log/00000000000000000001.json", "added", "t/orders"),
+    ]
+    assert [each.kind for each in lake.diff("main", "main~2")] == ["removed", "removed"]
+    assert list(lake.diff("main", "main")) == [] and [each.key for each in lake.diff("main~3", "main", prefix="notes")] == ["notes.txt"]
+
+
+def test_a_commit_is_what_its_id_says(lake: Lake) -> None:
+    first: Commit = lake.log()[-1]
+    assert first.parents == () and first.metarange_id == "" and first.generation == 1
+
+
+def test_protected_branches_take_merges_only(lake: Lake) -> None:
+    lake.protect("ma*")
+    lake.branch("dev")
+    with pytest.raises(ProtectedBranch, match=r"ma\*"):
+        _put(lake, "main", "x")
+    with pytest.raises(ProtectedBranch):
+        lake.revert("main")
+    _put(lake, "dev", "x")
+    lake.merge("dev")
+    assert lake.at().exists("x")
+    lake.unprotect("ma*")
+    _put(lake, "main", "y")
+    with pytest.raises(RefNotFound):
+        lake.unprotect("ma*")
+
+
+def test_merge_revert_and_cherry_pick(lake: Lake) -> None:
+    lake.branch("dev")
+    first, second = _put(lake, "dev", "first"), _put(lake, "dev", "second")
+    lake.cherry_pick(second, onto="main")
+    assert lake.at().exists("second") and not lake.at().exists("first")
+    assert lake.log()[0].metadata["cherry-pick-origin"] == second
+    with pytest.raises(NothingToApply):
+        lake.cherry_pick(second, onto="main")
+    lake.merge("dev", message="both")
+    assert lake.at().exists("first") and lake.log()[0].message == "both" and len(lake.log()[0].parents) == 2
+    with pytest.raises(NothingToApply):
+        lake.merge("dev")
+    lake.revert(first)
+    assert lake.at().exists("second") and not lake.at().exists("first")
+    with pytest.raises(NothingToApply):
+        lake.revert(first)
+    lake.merge("main", into="dev")
+    assert lake.branches()["dev"] != lake.branches()["main"]
+    assert not list(lake.diff("dev", "main"))
+    with pytest.raises(NothingToApply):
+        lake.revert(lake.log()[-1].id)
+
+
+def test_main_only_moves_forward(lake: Lake) -> None:
+    """Every move of main is a commit whose first parent is the head before: the log of a table in place never rewinds."""
+    heads = []
+    for number in range(3):
+        with lake.session() as s:
+            s.delta("t/orders").append(rows([50 + number]))
+        heads.append(lake.branches()["main"])
+    lake.revert("main~1")
+    log = lake.log(first_parent=True)
+    assert [commit.id for commit in log[1:4]] == heads[::-1]
+    assert ids(lake.delta("t/orders")) == [*range(10), 50, 52]
+
+
+def test_errors_are_ours(lake: Lake) -> None:
+    for wrong in (lambda: lake.at("nope"), lambda: lake.merge("nope"), lambda: lake.delta("nope"), lambda: lake.publish("s-nope")):
+        with pytest.raises(LakeError):
+            wrong()
