@@ -150,8 +150,8 @@ class Resolver(Protocol):
         """The log key at whose version a derived object stands, by which one that stands in place is known to belong to a state."""
         ...
 
-    def derive(self, state: ObjectStore, place: ObjectStore, now: datetime) -> None:
-        """Write the derived objects that are due for a state whose log stands in place. Failing costs time only."""
+    def derive(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
+        """Write the derived objects that are due (or with `due`, all) for a state whose log stands in place. Failing costs time only."""
         ...
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:

@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
     "lake_core.icechunk": _FOUNDATION,
     "lake_core.pool": (*_FOUNDATION, "lake_core.journal"),
+    "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.spark": (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
     "lake_orch": _ALL_OF_CORE,
     "example_pipelines": (*_ALL_OF_CORE, "lake_orch"),

@@ -158,9 +158,9 @@ class DeltaResolver:
         match = _DERIVED.fullmatch(key)
         return None if match is None or match[1] is None else commit_key(int(match[1]))
 
-    def derive(self, state: ObjectStore, place: ObjectStore, now: dt.datetime) -> None:
+    def derive(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
         snapshot = self.snapshot(state)
-        if snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0:
+        if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(replace(snapshot, store=place), now_ms(lambda: now))
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:

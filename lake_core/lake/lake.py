@@ -456,6 +456,12 @@ class Lake:
         """Make a dataset a plain one, which other clients may write and of which the lake knows no more. Raises DatasetNotFound."""
         return adopting.release(self._repository, self.session(self._repository.format.branch, message=f"Release {dataset}"), dataset)
 
+    def checkpoint(self, dataset: str) -> None:
+        """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not. Raises DatasetNotFound."""
+        state = self.at(self._repository.format.branch)
+        view = state.dataset(dataset)
+        view.resolver.derive(view, view.place, self._repository.clock(), due=True)
+
     # Configuration
 
     @property

@@ -1,0 +1,161 @@
+"""The command `lake`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lake_core import Lake
+from lake_core.cli import main
+from lake_core.cli.doctor import examine
+from lake_core.store import MemoryStore, ObjectMeta
+from lake_core.store.object_store import Bytes
+from tests.lake.lakes import create_tables, ids, rows
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    root = str(tmp_path / "lake")
+    lake = Lake.create(root)
+    create_tables(lake, "t/orders")
+    return root
+
+
+def run(root: str, *words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["--lake", root, *words], catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def told(root: str, *words: str, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, ["--lake", root, *words, "--json"], catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_as_an_installed_command(tmp_path: Path) -> None:
+    lake = Path(sys.executable).parent / "lake"
+
+    def shell(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([lake, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert shell("status").returncode == 1 and "lake init" not in shell("--version").stderr
+    assert shell("init").returncode == 0 and Lake.exists(tmp_path)
+    again = shell("init")
+    assert again.returncode == 1 and "a lake stands at" in again.stderr and "Traceback" not in again.stderr
+    assert shell("init", "--exist-ok").returncode == 0
+    assert shell("no-such").returncode == 2
+    assert "branch     main" in shell("status").stdout
+    assert json.loads(shell("--json", "status").stdout)["status"]["sessions"] == 0
+
+
+def test_looking(root: str) -> None:
+    assert "t/orders" in run(root, "status") and "begin" in run(root, "log")
+    commits = told(root, "log")
+    assert [commit["message"] for commit in commits] == ["begin", "Repository created"]
+    assert commits[0]["datasets"]["t/orders"]["version"] == 0 and len(told(root, "log", "-n", "1")) == 1
+    assert told(root, "log", "--dataset", "t/other") == []
+    assert [found["key"] for found in told(root, "diff", "main~1", "main")] == ["t/orders/_delta_log/00000000000000000000.json"]
+    assert "error: no branch" in run(root, "diff", "nope", code=1)
+    assert told(root, "log", "nope", code=1)["kind"] == "RefNotFound"
+
+
+def test_branches_tags_and_merges(root: str) -> None:
+    run(root, "branch", "create", "dev")
+    run(root, "tag", "create", "v1", "--at", "main~1")
+    assert {found["branch"] for found in told(root, "branch", "list")} == {"dev", "main"}
+    lake = Lake.open(root)
+    with lake.session("dev") as s:
+        s.put("x", b"1")
+    run(root, "branch", "protect", "main")
+    assert told(root, "merge", "dev", "-m", "in")["commit"] == lake.branches()["main"]
+    assert "reverted" not in run(root, "revert", "main", code=1)
+    run(root, "branch", "protect", "main", "--off")
+    run(root, "revert", "main")
+    assert not lake.at().exists("x")
+    run(root, "cherry-pick", "dev", "--onto", "main")
+    assert lake.at().exists("x")
+    run(root, "tag", "delete", "v1")
+    run(root, "branch", "delete", "dev")
+    assert told(root, "tag", "list") == [] and len(told(root, "branch", "list")) == 1
+
+
+def test_sessions_and_conflicts(root: str) -> None:
+    lake = Lake.open(root)
+    first, second = run(root, "session", "open", "--expires-in", "2h").strip(), told(root, "session", "open", "--id", "mine")["session"]
+    for session in (first, second):
+        with lake.join(session) as part:
+            part.put("same", session.encode())
+            part.delta("t/orders").append(rows([len(session)]))
+    assert told(root, "publish", first)["versions"] == {"t/orders": 1}
+    assert told(root, "publish", second, code=3)["kinds"] == {"same": "BothCreated"}
+    listed = told(root, "session", "list")
+    assert [(found["session"], found["state"]) for found in listed] == [("mine", "failed")]
+    forked = run(root, "session", "fork", "mine", "--without", "same").strip()
+    run(root, "publish", forked)
+    assert len(ids(lake.delta("t/orders"))) == 12
+    run(root, "session", "abandon", "mine")
+    assert told(root, "session", "list") == [] and len(told(root, "session", "list", "--all")) == 3
+    run(root, "session", "open", "--expires-in", "soon", code=2)
+
+
+def test_upkeep(root: str) -> None:
+    lake = Lake.open(root)
+    for id in range(20, 24):
+        with lake.session() as s:
+            s.delta("t/orders").append(rows([id]))
+    assert told(root, "table", "optimize", "t/orders")["published"]["versions"] == {"t/orders": 5}
+    assert [row["operation"] for row in told(root, "table", "history", "t/orders", "-n", "2")] == ["OPTIMIZE", "WRITE"]
+    assert told(root, "table", "detail", "t/orders")["num_files"] >= 1 and "num_files" in run(root, "table", "detail", "t/orders")
+    run(root, "table", "vacuum", "t/orders")
+    run(root, "table", "checkpoint", "t/orders")
+    assert list(Path(root, "t/orders/_delta_log").glob("*.checkpoint.parquet"))
+    assert told(root, "gc", "--dry-run")["keys"] == [] and told(root, "gc", "--history", "1h")["keys"] == []
+    assert told(root, "materialise")["objects"] == 0
+    assert told(root, "verify") == [] and "all is there" in run(root, "verify", "--quick")
+    Path(root, "t/orders/_delta_log/00000000000000000005.json").unlink()
+    assert told(root, "materialise")["objects"] == 1
+    entry = lake.at().view.get("t/orders/_delta_log/00000000000000000000.json")
+    assert entry is not None
+    Path(root, entry.entry.address).write_bytes(b"other bytes")
+    found = told(root, "verify", code=4)
+    assert ("corrupt", entry.entry.address) in [(problem["kind"], problem["key"]) for problem in found]
+
+
+def test_release_and_adopt(root: str) -> None:
+    import deltalake
+
+    run(root, "release", "t/orders")
+    deltalake.write_deltalake(f"{root}/t/orders", rows([77]), mode="append")
+    lake = Lake.open(root)
+    with lake.session() as s:
+        s.import_delta("t/orders")
+    deltalake.write_deltalake(f"{root}/t/orders", rows([78]), mode="append")
+    assert told(root, "adopt", "t/orders")["versions"] == {"t/orders": lake.delta("t/orders").version}
+    assert ids(lake.delta("t/orders")) == [*range(10), 77, 78]
+    assert "nothing to adopt" in run(root, "adopt", "t/orders", code=1)
+
+
+def test_doctor(root: str) -> None:
+    findings = told(root, "doctor")
+    assert len(findings) == 7 and all(found["ok"] for found in findings)
+    assert not Path(root, "_lake/doctor").exists() or not any(Path(root, "_lake/doctor").rglob("*.*"))
+
+
+class Careless(MemoryStore):
+    """A store that ignores conditions, as some S3 servers do."""
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        return super()._put(key, data, False, None, unique)
+
+
+def test_doctor_finds_a_store_that_ignores_conditions() -> None:
+    failed: Sequence[str] = [found.check for found in examine(Careless()) if not found.ok]
+    assert failed == ["put if absent", "put if absent, raced", "put if match", "put if match, raced"]
