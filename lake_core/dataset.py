@@ -147,7 +147,10 @@ class Resolver(Protocol):
         ...
 
     def derived_from(self, key: str) -> str | None:
-        """The log key at whose version a derived object stands, by which one that stands in place is known to belong to a state."""
+        """The log key at whose version a derived object stands, by which one that stands in place is known to belong to a state.
+
+        "" for one that is only reached through another derived object, None for one that no state is sure to own.
+        """
         ...
 
     def derive(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:

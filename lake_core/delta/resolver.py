@@ -127,7 +127,7 @@ class DeltaResolver:
     def accept(self, store: DatasetStore, key: str, data: bytes) -> None:
         """A session either rearranges a table or changes it: else nobody could tell which of the rows are new."""
         match = _COMMIT.fullmatch(key)
-        if match is not None and store.provisional and b'"dataChange":' in data:
+        if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
             after = self.snapshot(store)
             line = self._line(None if before is None else self.snapshot(before), after)
@@ -155,6 +155,8 @@ class DeltaResolver:
         return [commit_key(version)]
 
     def derived_from(self, key: str) -> str | None:
+        if key.startswith(f"{SIDECARS_FOLDER}/"):
+            return ""
         match = _DERIVED.fullmatch(key)
         return None if match is None or match[1] is None else commit_key(int(match[1]))
 

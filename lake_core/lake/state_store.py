@@ -89,6 +89,12 @@ class StateStore(ObjectStore):
         """A Delta table of this state, as a `lake_core.delta.DeltaTable`. `options` are those of its `open`."""
         return self.open(path, "delta", **options)
 
+    def filesystem(self) -> Any:
+        """The state for libraries that take an fsspec file system: a `LakeFileSystem` whose paths are this store's keys."""
+        from lake_core.lake.filesystem import LakeFileSystem  # which looks at all of a lake
+
+        return LakeFileSystem(state=self)
+
     def url(self, key: str = "") -> str:
         return self._root.url(key)
 
@@ -268,8 +274,8 @@ class DatasetView(DatasetStore):
     def _is_own(self, key: str) -> bool:
         """Whether a derived object in place is derived from this state's log: its log entry in place is the very one of this state."""
         source = self._resolver.derived_from(key)
-        if source is None:
-            return False
+        if not source:
+            return source is not None
         own = self._state.view.get(f"{self._prefix}{source}")
         if own is None:
             return False
@@ -307,7 +313,7 @@ class DatasetView(DatasetStore):
         for meta in self._place.list(max(inner, folder, key=len)):
             if self._resolver.key_class(meta.key) is KeyClass.DERIVED:
                 source = self._resolver.derived_from(meta.key)
-                if source is not None:
+                if source:
                     groups.setdefault(source, []).append(meta)
         for source in sorted(groups, reverse=True):
             if self._is_own(groups[source][0].key):
