@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, Literal, Self
+from urllib.parse import quote
 
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Action, Add, Delete, Journal, State, Update
@@ -153,6 +154,10 @@ class Lake:
     def url(self) -> str:
         """Where the lake lies."""
         return self._repository.root.url()
+
+    def uri(self, ref: str = "main", path: str = "") -> str:
+        """Where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
+        return f"lake://{quote(self.url, safe='')}/{ref}/{path.lstrip('/')}".rstrip("/")
 
     @property
     def id(self) -> str:

@@ -1,0 +1,196 @@
+"""What files of `lake://` are made of: open files, the states that they are in, and writes that belong together."""
+
+from __future__ import annotations
+
+import errno
+import io
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fsspec.spec import AbstractBufferedFile
+from fsspec.transaction import Transaction
+
+from lake_core.errors import AlreadyExists, NotFound
+from lake_core.lake.errors import LakeNotFound, ReadOnly, RefNotFound
+from lake_core.lake.session import Part
+from lake_core.lake.state_store import StateStore
+from lake_core.lake.view import Overlay
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_ABSENT = object()
+
+
+class FileMissing(NotFound, FileNotFoundError):
+    """Nothing stands at a path: `NotFound`, as users of fsspec expect it."""
+
+    def __init__(self, message: str, *, key: str | None = None) -> None:
+        super().__init__(message, key=key)
+        self.errno = errno.ENOENT
+
+
+class LakeMissing(LakeNotFound, FileNotFoundError):
+    """A path names no lake."""
+
+
+class RefMissing(RefNotFound, FileNotFoundError):
+    """A path names nothing that the lake has."""
+
+
+class FilePresent(AlreadyExists, FileExistsError):
+    """A file that was to be made stands already; a dataset's files are never replaced."""
+
+
+class WriteRefused(ReadOnly, PermissionError):
+    """What was to be written is a commit or a branch, or part of a dataset that only its format changes."""
+
+
+class FileChanged(ReadOnly, OSError):
+    """An open file was written meanwhile, in the session that it is read in: what was read of it is of no one state. Open it again."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """What stands behind `<lake>/<ref>`: a state that stays the same until it is looked at again."""
+
+    state: StateStore
+    pin: str | int | None = None
+    """The commit's id, or the epoch of a shared session."""
+    join: Callable[[], Part] | None = None
+    """For a shared session: begins to write into it."""
+    live: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """The data files of datasets, by path and tree."""
+    written: int = 0
+    flushed: int = 0
+    counting: threading.Lock = field(default_factory=threading.Lock)
+    flushing: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self) -> None:
+        """Something was written."""
+        with self.counting:
+            self.written += 1
+
+    def flush(self) -> None:
+        """Bring what was written into its shared session; what many threads wrote meanwhile goes along, as one entry."""
+        if self.join is None or not isinstance(self.state, Part):
+            return
+        mine = self.written
+        with self.flushing:
+            if self.flushed < mine:
+                upto = self.written
+                self.state.flush()
+                self.flushed = upto
+
+
+@dataclass(slots=True)
+class Batch:
+    """Writes that belong together: in the end their session has all of them, or is as it was before."""
+
+    places: dict[Place, None] = field(default_factory=dict)
+    undo: list[tuple[Overlay, str, Any]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def remember(self, place: Place, key: str) -> None:
+        """Take note of what stands at a key that is about to be written."""
+        overlay = place.state.view.overlay
+        with self.lock, overlay.lock:
+            self.places[place] = None
+            self.undo.append((overlay, key, overlay.items.get(key, _ABSENT)))
+
+    def end(self, keep: bool) -> None:
+        """Flush what was written, or take it back; also where flushing raises. What another thread has flushed by then stays."""
+        done = False
+        try:
+            for place in self.places if keep else ():
+                place.flush()
+            done = keep
+        finally:
+            if not done:
+                for overlay, key, item in reversed(self.undo):
+                    if item is _ABSENT:
+                        overlay.forget(key)
+                    else:
+                        overlay.set(key, item)
+            self.undo.clear()
+
+
+class LakeTransaction(Transaction):  # type: ignore[misc]
+    """`with fs.transaction:` what is written in it goes into the session at its end; where it raises, nothing does."""
+
+    def start(self) -> None:
+        """Begin to gather writes."""
+        super().start()
+        self.fs.begin_batch()
+
+    def complete(self, commit: bool = True) -> None:
+        """End it: all that was written, or nothing."""
+        fs, done = self.fs, False
+        try:
+            super().complete(commit)
+            done = commit
+        finally:
+            fs.end_batch(done)
+
+
+class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
+    """A file that is read, of one state from its opening on."""
+
+    def __init__(self, fs: Any, path: str, place: Place, key: str, **options: Any) -> None:
+        self._state, self._key = place.state, key
+        super().__init__(fs, path, "rb", **options)
+        if self.details["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, f"{key!r} is a folder of {self._state.name}", path)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        data = self._state.get(self._key, start, end)
+        if data.etag != self.details["ETag"]:
+            raise FileChanged(f"{self._key!r} was written in {self._state.name} while it was read: open it again")
+        return bytes(data)
+
+
+class LakeWriter(io.BytesIO):
+    """A file that is written: it is stored whole when it is closed. Left unclosed, or left by an exception, it never was."""
+
+    def __init__(self, path: str, store: Callable[[bytes], None], *, autocommit: bool, data: bytes = b"") -> None:
+        super().__init__(data)
+        self.seek(0, io.SEEK_END)
+        self.path, self._store, self._autocommit = path, store, autocommit
+        self._body: bytes | None = None
+        self._discarded = False
+
+    def close(self) -> None:
+        """Store it, unless that is deferred to `commit`."""
+        if self.closed:
+            return
+        self._body = self.getvalue()
+        super().close()
+        if self._autocommit:
+            self.commit()
+
+    def commit(self) -> None:
+        """Store what was deferred."""
+        if not self.closed:
+            self._autocommit = False
+            self.close()
+        body, self._body = self._body, None
+        if body is not None and not self._discarded:
+            self._store(body)
+
+    def discard(self) -> None:
+        """Forget what was written."""
+        self._discarded, self._body = True, None
+        super().close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.discard()
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            warnings.warn(f"{self.path} was not closed: it is not written", ResourceWarning, stacklevel=2)
+            self.discard()

@@ -1,0 +1,135 @@
+"""What stands where: plain files and logs from a state's tree, and the data files of its datasets, which the tree does not repeat."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any
+
+from lake_core.errors import InvalidKey, NotFound
+from lake_core.lake.errors import ContentMissing
+from lake_core.lake.filesystem.files import Place
+from lake_core.lake.state_store import DatasetView
+from lake_core.lake.view import dataset_above
+from lake_core.store import ObjectMeta
+
+_HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
+"""Change files and the like: they are for those who know the format."""
+_PASSED = 100
+"""Keys of one folder that are passed over before the listing is asked for what comes behind it."""
+_HEADS = 16
+"""Data files that are looked at one by one; more are looked up in a listing of their folder."""
+
+
+def file_info(front: str, meta: ObjectMeta) -> dict[str, Any]:
+    """A file as fsspec describes it."""
+    time = meta.last_modified
+    return {
+        "name": front + meta.key,
+        "size": meta.size,
+        "type": "file",
+        "created": time,
+        "modified": time,
+        "mtime": time.timestamp(),
+        "ETag": meta.etag,
+    }
+
+
+def folder_info(name: str) -> dict[str, Any]:
+    """A folder as fsspec describes it."""
+    return {"name": name, "size": 0, "type": "directory"}
+
+
+def children(place: Place, prefix: str, front: str) -> Iterator[dict[str, Any]]:
+    """What stands directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
+    at: str | None = ""
+    last = ""
+    while at is not None:
+        begun, at, passed = at, None, 0
+        for meta in below(place, prefix, begun, deep=False):
+            name, slash, _ = meta.key[len(prefix) :].partition("/")
+            if not slash:
+                yield file_info(front, meta)
+            elif name != last:
+                yield folder_info(f"{front}{prefix}{name}")
+                last, passed = name, 0
+            else:
+                passed += 1
+                if passed > _PASSED:
+                    at = f"{prefix}{name}/\U0010ffff"
+                    break
+
+
+def is_folder(place: Place, prefix: str) -> bool:
+    """Whether anything stands in a folder (ending in "/")."""
+    try:
+        if next(iter(place.state.list(prefix)), None) is not None:
+            return True
+        record = dataset_above(f"{prefix}x", place.state.datasets())
+    except InvalidKey:
+        return False
+    if record is None:
+        return False
+    inner = prefix[len(record.path) + 1 :]
+    files = _files(place, place.state.folder_of(record))
+    at = bisect_left(files, inner)
+    return at < len(files) and files[at].startswith(inner)
+
+
+def below(place: Place, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
+    """What a state has under a folder, with the live files of the dataset that it is part of, in order.
+
+    `deep`: also, behind the first key of each, those of the datasets further down. Raises ContentMissing.
+    """
+    state = place.state
+    try:
+        stored = state.list(prefix, start_after)
+    except InvalidKey:
+        return
+    datasets = state.datasets()
+    inside = dataset_above(f"{prefix}x", datasets)
+    if inside is not None:
+        yield from heapq.merge(stored, _live(place, state.folder_of(inside), prefix, start_after), key=lambda meta: meta.key)
+        return
+    pending = sorted((f"{path}/", path) for path in datasets if deep and path.startswith(prefix))
+    pending.reverse()
+    for meta in stored:
+        yield meta
+        while pending and pending[-1][0] <= meta.key:
+            folder, path = pending.pop()
+            yield from _live(place, state.folder_of(datasets[path]), folder, start_after)
+
+
+def _live(place: Place, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+    """The live data files of a dataset under a prefix, from the listing of the folder where all states' files lie."""
+    folder = f"{view.record.path}/"
+    inner = prefix[len(folder) :]
+    files = _files(place, view)
+    keys = files[bisect_left(files, inner) : bisect_left(files, f"{inner}\U0010ffff")]
+    if start_after:
+        keys = [key for key in keys if folder + key > start_after]
+    metas: dict[str, ObjectMeta] = {}
+    if len(keys) > _HEADS:
+        wanted = set(keys)
+        metas = {meta.key: meta for meta in view.place.list(inner) if meta.key in wanted}
+    for key in keys:
+        try:
+            meta = metas.get(key) or view.place.head(key)
+        except NotFound:
+            raise ContentMissing(
+                f"{folder}{key} is gone, though {place.state.name} refers to it: `lake verify` tells what else is missing"
+            ) from None
+        yield ObjectMeta(folder + key, meta.size, meta.etag, meta.last_modified)
+
+
+def _files(place: Place, view: DatasetView) -> list[str]:
+    """The data files of a dataset, in order."""
+    at = (view.record.path, place.state.view.tree)
+    known = place.live.get(at)
+    if known is None or len(place.state.view.overlay):
+        known = sorted({key for key in view.resolver.reachable(view, None) if not _HIDDEN.search(key)})
+        if not len(place.state.view.overlay):
+            place.live[at] = known
+    return known

@@ -1,0 +1,132 @@
+"""Where a path of `lake://` leads: to a lake, a state of it, and a key there."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from lake_core.errors import AccessDenied, InvalidKey, InvalidUrl, NotFound
+from lake_core.lake import shared
+from lake_core.lake.errors import InvalidRef, LakeNotFound, RefNotFound
+from lake_core.lake.filesystem.files import LakeMissing, Place, RefMissing
+from lake_core.lake.lake import Lake
+from lake_core.lake.refs import OPEN, SessionRecord
+from lake_core.lake.revision import resolve
+from lake_core.store import open_store
+
+_LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)?(.*)", re.DOTALL)
+_NOT_IN_NAMES = re.compile("[^A-Za-z0-9]")
+
+Pins = dict[tuple[str, str], str | int]
+"""By lake and ref: the commit's id, or the epoch of a shared session."""
+
+
+class Paths:
+    """The lakes that a file system has opened, and the states that it looks at."""
+
+    def __init__(self, lakes: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
+        self._known, self._options = dict(lakes), options
+        self._opened: dict[str, Lake] = {}
+        self._places: dict[tuple[str, str], Place] = {}
+        self._pins: Pins = {}
+        self._lock = threading.RLock()
+
+    def pins(self) -> Pins:
+        """What is looked at, for another process."""
+        with self._lock:
+            return self._pins | {at: place.pin for at, place in self._places.items() if place.pin is not None}
+
+    def pin(self, pins: Pins) -> None:
+        """Look at the same as another process does."""
+        self._pins.update(pins)
+
+    def forget(self) -> None:
+        """Look again."""
+        with self._lock:
+            self._places.clear()
+            self._pins.clear()
+
+    def find(self, path: str) -> tuple[Place | None, str, str]:
+        """What a path is in (None: above refs), the key there, and how all paths that lead there begin. Raises LakeMissing, RefMissing."""
+        if not path:
+            return None, "", ""
+        lake = self._lake_of(path)
+        rest = path[len(lake) :].lstrip("/")
+        if not rest:
+            return None, "", lake
+        ref, _, key = rest.partition("/")
+        front = path[: len(path) - len(rest) + len(ref)] + "/"
+        return self._place(lake, unquote(ref)), key.lstrip("/"), front
+
+    def names(self, lake: str) -> list[str]:
+        """The branches, tags and open sessions of a lake; of none, the names of lakes."""
+        if not lake:
+            return sorted(self._known)
+        opened = self._opened[lake]
+        return sorted({*opened.branches(), *opened.tags(), *(record.id for record in opened.sessions() if record.state == OPEN)})
+
+    def _lake_of(self, path: str) -> str:
+        """The beginning of a path that names its lake, which is open from then on."""
+        with self._lock:
+            for known in self._opened:
+                if path == known or path.startswith(f"{known}/"):
+                    return known
+            name = path.split("/", 1)[0]
+            url = self._url(name)
+            if url is not None:
+                self._open(name, url)
+                return name
+            found = _LOCATION.fullmatch(path)
+            assert found is not None
+            scheme, rest = found[1] or "", found[2]
+            for end in (place for place, char in enumerate(f"{rest}/") if char == "/" and place):
+                if self._is_lake(scheme + rest[:end]):
+                    self._open(scheme + rest[:end], scheme + rest[:end])
+                    return scheme + rest[:end]
+        raise LakeMissing(
+            f"{path!r} is in no lake: a path is <lake>/<ref>/<path>, and the lake a name of the option lakes= "
+            f"({', '.join(sorted(self._known)) or 'none'} given) or of LAKE_URL_<NAME> in the environment, or a location"
+        )
+
+    def _url(self, name: str) -> str | None:
+        """The location that the first part of a path stands for, if it does."""
+        if not name:
+            return None
+        url = self._known.get(name) or os.environ.get(f"LAKE_URL_{_NOT_IN_NAMES.sub('_', name).upper()}")
+        return url or (unquote(name) if "/" in unquote(name) else None)
+
+    def _is_lake(self, url: str) -> bool:
+        try:
+            return Lake.exists(url, storage_options=self._options)
+        except (NotFound, AccessDenied, InvalidUrl, InvalidKey):
+            return False  # a beginning only: what follows may be one
+
+    def _open(self, text: str, url: str) -> None:
+        try:
+            # Read only: whether the store is fit for writing is asked when something is written.
+            self._opened[text] = Lake.open(open_store(url, storage_options=self._options, read_only=True))
+        except LakeNotFound as error:
+            raise LakeMissing(str(error)) from None
+
+    def _place(self, name: str, ref: str) -> Place:
+        with self._lock:
+            found = self._places.get((name, ref))
+            if found is None:
+                found = self._places[name, ref] = _look(self._opened[name], ref, self._pins.get((name, ref)))
+            return found
+
+
+def _look(lake: Lake, ref: str, pin: str | int | None) -> Place:
+    repository = lake.repository
+    try:
+        found = resolve(repository.refs(), repository.journal, pin if isinstance(pin, str) else ref)
+    except (RefNotFound, InvalidRef) as error:
+        raise RefMissing(str(error)) from None
+    if not isinstance(found, SessionRecord):
+        return Place(repository.commit_state(found, ref), found.id)
+    epoch = pin if isinstance(pin, int) else found.epoch
+    return Place(shared.handle(repository, found), epoch, lambda: lake.join(found.id, epoch=epoch))

@@ -1,0 +1,358 @@
+"""`LakeFileSystem` itself."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from fsspec.spec import AbstractFileSystem
+
+from lake_core.errors import AlreadyExists, InvalidKey, NotFound
+from lake_core.lake.errors import ReadOnly
+from lake_core.lake.filesystem.files import Batch, FileMissing, FilePresent, LakeReader, LakeTransaction, LakeWriter, Place, WriteRefused
+from lake_core.lake.filesystem.listing import below, children, file_info, folder_info, is_folder
+from lake_core.lake.filesystem.paths import Paths, Pins
+from lake_core.lake.session import WriteSession
+from lake_core.lake.state_store import StateStore
+from lake_core.lake.view import dataset_above
+
+
+class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """Lakes as a file system.
+
+    - `lakes`: the locations of lakes by name; `target_options`: the `storage_options` with which they are opened.
+    - `state`: look at this state only; paths are its keys then. `StateStore.filesystem()` makes such a one.
+
+    A branch is pinned at its first use, so that whatever is read through one instance is of one commit; so is a copy of the instance in
+    another process. A shared session is as it was then, plus what is written here. `invalidate_cache()` looks again.
+
+    Sessions take writes. Written into a private `Session` or a `Part` they are part of it at once. On `lake://<lake>/<session>/` the file
+    system joins the shared session; each closed file, or whole `put`, `pipe`, `rm` or `cp`, is flushed: one entry of the lake's journal.
+    `with fs.transaction:` makes that one for any number of files, which is how to write Zarr arrays. A file is held in memory until it is
+    closed. Folders need not be made. Errors are the lake's, and `FileNotFoundError`, `FileExistsError` and `PermissionError` as well.
+    """
+
+    protocol = "lake"
+    root_marker = ""
+    cachable = False
+    transaction_type = LakeTransaction
+
+    def __init__(
+        self,
+        lakes: Mapping[str, str] | None = None,
+        target_options: Mapping[str, Any] | None = None,
+        state: StateStore | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._bound = None if state is None else Place(state)
+        self._paths = Paths(lakes or {}, target_options)
+        self._joining = threading.Lock()
+        self._local = threading.local()
+        self._gathered: Batch | None = None
+
+    @property
+    def fsid(self) -> str:
+        """What file systems of this kind have in common."""
+        return "lake"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LakeFileSystem) or self._bound is not None or other._bound is not None:
+            return self is other
+        return bool(self._fs_token == other._fs_token) and self._paths.pins() == other._paths.pins()
+
+    def __hash__(self) -> int:
+        return hash(self._fs_token)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._bound is not None:
+            raise TypeError(f"{self._bound.state.name} stays in its process: hand on the URL that Lake.uri(ref) gives, and open that")
+        return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Look again at what branches and sessions are by now: at all of them, whatever the path. Not within a transaction."""
+        super().invalidate_cache(path)
+        if not self._intrans:
+            self._paths.forget()
+
+    def _at(self, path: str) -> tuple[Place | None, str, str]:
+        """What a path is in (None: above refs), the key there, and how all paths that lead there begin."""
+        path = self._strip_protocol(path)
+        if self._bound is None:
+            return self._paths.find(path)
+        key = path.lstrip("/")
+        return self._bound, key, path[: len(path) - len(key)]
+
+    # Reading
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        """What is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
+        place, key, front = self._at(path)
+        if place is None or not key:
+            return folder_info(self._strip_protocol(path) if place is None else f"{front}{key}".rstrip("/"))
+        key = key.rstrip("/")
+        try:
+            return file_info(front, place.state.head(key))
+        except (NotFound, InvalidKey):
+            if is_folder(place, f"{key}/"):
+                return folder_info(front + key)
+        raise FileMissing(f"nothing stands at {key!r} in {place.state.name}", key=path)
+
+    def exists(self, path: str, **options: Any) -> bool:
+        """Whether a file or folder stands there. Errors other than its absence are raised."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        """What stands directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
+        place, key, front = self._at(path)
+        if place is None:
+            found = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
+        else:
+            prefix = f"{key.rstrip('/')}/" if key else ""
+            found = list(children(place, prefix, front))
+            if not found and key:
+                found = [self.info(path)]  # a file, or nothing
+        return found if detail else [each["name"] for each in found]
+
+    def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any) -> Any:
+        """All files below a path, with their folders if asked for; one listing, however deep."""
+        place, key, front = self._at(path)
+        if place is None or maxdepth is not None:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
+        key = key.rstrip("/")
+        prefix = f"{key}/" if key else ""
+        found: dict[str, dict[str, Any]] = {}
+        for meta in below(place, prefix):
+            found[front + meta.key] = file_info(front, meta)
+            if withdirs:
+                parts = meta.key.split("/")
+                for length in range(prefix.count("/") + (not prefix), len(parts)):
+                    name = front + "/".join(parts[:length])
+                    if name.rstrip("/") and name not in found:
+                        found[name] = folder_info(name)
+        if not found and key and self.isfile(path):
+            found[front + key] = self.info(path)
+        return {name: found[name] for name in sorted(found)} if detail else sorted(found)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        """A file's bytes, or a slice of them. Raises FileMissing."""
+        place, key, _ = self._at(path)
+        if place is None:
+            raise FileMissing(f"{path!r} is a folder", key=path)
+        if (end is not None and end < 0) or (start is not None and start < 0 and end is not None):
+            start, end, _ = slice(start, end).indices(self.info(path)["size"])
+        if end is not None and end < (start or 0):
+            end = start
+        try:
+            return bytes(place.state.get(key, start, end))
+        except (NotFound, InvalidKey):
+            raise FileMissing(f"no file stands at {key!r} in {place.state.name}", key=path) from None
+
+    def cat_ranges(
+        self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **options: Any
+    ) -> list[Any]:
+        """Ranges of files, side by side where the store gains from it. Those that fail come as exceptions, or with `raise` fail it all."""
+        starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
+        wanted: dict[Place, list[tuple[int, str]]] = {}
+        plain = len(starts) == len(ends) == len(paths) and all(
+            (start or 0) >= 0 and (end is None or end >= (start or 0)) for start, end in zip(starts, ends, strict=True)
+        )
+        try:
+            for number, path in enumerate(paths if plain else ()):
+                place, key, _ = self._at(path)
+                if place is None:
+                    raise NotFound(path)
+                wanted.setdefault(place, []).append((number, key))
+            found: dict[int, bytes] = {}
+            for place, asked in wanted.items():
+                got = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
+                found |= {number: bytes(data) for (number, _), data in zip(asked, got, strict=True)}
+        except (NotFound, InvalidKey, FileNotFoundError):
+            plain = False  # one by one: the others are there
+        if plain:
+            return [found[number] for number in range(len(paths))]
+        return list(super().cat_ranges(paths, starts, ends, on_error=on_error))
+
+    def created(self, path: str) -> datetime:
+        """When a file was written. Raises FileMissing; ValueError for a folder."""
+        return self.modified(path)
+
+    def modified(self, path: str) -> datetime:
+        """When a file was written. Raises FileMissing; ValueError for a folder."""
+        info = self.info(path)
+        if info["type"] != "file":
+            raise ValueError(f"{path!r} is a folder: it has no time")
+        modified: datetime = info["modified"]
+        return modified
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | str | None = None,
+        autocommit: bool = True,
+        cache_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        place, key, _ = self._at(path)
+        if mode == "rb":
+            if place is None or not key:
+                raise IsADirectoryError(errno.EISDIR, "a folder cannot be read", path)
+            return LakeReader(self, path, place, key, block_size=block_size, cache_options=cache_options, **options)
+        if mode not in ("wb", "ab", "xb"):
+            raise ValueError(f"mode {mode!r} is not offered: files are read (rb), or written whole (wb, ab, xb)")
+        self._target(place, key, path)
+        if mode == "xb" and self.exists(path):
+            raise FilePresent(f"a file stands at {path!r}", key=path)
+        before = self.cat_file(path) if mode == "ab" and self.exists(path) else b""
+        # Within a transaction what is closed is seen at once, and taken back where it fails.
+        store = autocommit or self._gathered is not None
+        return LakeWriter(path, lambda data: self._store(path, data, mode == "xb"), autocommit=store, data=before)
+
+    # Writing
+
+    def begin_batch(self) -> None:
+        """Gather what is written from now on; `fs.transaction` does."""
+        self._gathered = Batch()
+
+    def end_batch(self, keep: bool) -> None:
+        """Let go of what was gathered: flush it, or take it back."""
+        batch, self._gathered = self._gathered, None
+        if batch is not None:
+            batch.end(keep)
+
+    @contextmanager
+    def _batch(self) -> Iterator[Batch]:
+        """Writes that are flushed together, once, as part of a larger batch where one is under way."""
+        running: Batch | None = self._gathered or getattr(self._local, "batch", None)
+        if running is not None:
+            yield running
+            return
+        batch, done = Batch(), False
+        self._local.batch = batch
+        try:
+            yield batch
+            done = True
+        finally:
+            self._local.batch = None
+            batch.end(done)
+
+    def _target(self, place: Place | None, key: str, path: str) -> WriteSession:
+        """The session that a path lies in, ready for writing. Raises WriteRefused, and what joining a session raises."""
+        if place is not None and place.join is not None and not isinstance(place.state, WriteSession):
+            with self._joining:
+                if not isinstance(place.state, WriteSession):
+                    place.state = place.join()
+        if place is None or not key or not isinstance(place.state, WriteSession):
+            where = path if place is None else place.state.name
+            raise WriteRefused(
+                f"{where} is only read: write {key or path!r} in a session, `with lake.session(branch) as s: s.filesystem()…`, or on "
+                f"`lake://<lake>/<id>/…` of a shared one that `lake.open_session(branch)` opens"
+            )
+        return place.state
+
+    def _store(self, path: str, data: bytes, if_absent: bool = False) -> None:
+        place, key, _ = self._at(path)
+        target = self._target(place, key, path)
+        assert place is not None
+        owned = dataset_above(key, target.datasets()) is not None
+        with self._batch() as batch:
+            batch.remember(place, key)
+            try:
+                # A dataset's files are immutable, and stand in place for all states: none is ever replaced.
+                target.put(key, data, if_absent=if_absent or owned)
+            except AlreadyExists as error:
+                raise FilePresent(str(error), key=path) from None
+            except ReadOnly as error:
+                raise WriteRefused(str(error)) from None
+            place.count()
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Write a file; with mode `create`, only where none stands. Raises WriteRefused, FilePresent, and what the session raises."""
+        self._store(path, value, mode == "create")
+
+    def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        """Copy a file; within a lake its content is stored once."""
+        if not self.isdir(path1):
+            self._store(path2, self.cat_file(path1))
+
+    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Take files away, or folders. Raises FileMissing, IsADirectoryError, WriteRefused for what a dataset holds."""
+        files: dict[str, None] = {}
+        for each in self.expand_path(path):
+            info = self.info(each)
+            if info["type"] == "file":
+                files[each] = None
+            elif recursive:
+                files |= dict.fromkeys(self.find(each, maxdepth=maxdepth))
+            else:
+                raise IsADirectoryError(errno.EISDIR, "this is a folder: pass recursive=True", each)
+        with self._batch() as batch:
+            for target, place, keys in self._targets(files):
+                for key in keys:
+                    batch.remember(place, key)
+                target.delete(keys)
+                place.count()
+
+    def _targets(self, files: Iterable[str]) -> list[tuple[WriteSession, Place, list[str]]]:
+        """Files to take away, by what they are in; all are looked at before one is gone."""
+        found: dict[Place, tuple[WriteSession, Place, list[str]]] = {}
+        for path in files:
+            place, key, _ = self._at(path)
+            target = self._target(place, key, path)
+            assert place is not None
+            owner = dataset_above(key, target.datasets())
+            if owner is not None:
+                raise WriteRefused(f"{key!r} is of the dataset {owner.path!r}: take rows out of it as its format does, or drop it whole")
+            found.setdefault(place, (target, place, []))[2].append(key)
+        return list(found.values())
+
+    def rm_file(self, path: str) -> None:
+        """Take a file away. Raises FileMissing, WriteRefused."""
+        self.rm(path)
+
+    def _rm(self, path: str) -> None:
+        self.rm(path)
+
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        """Nothing: a folder is there as long as files are in it."""
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Nothing: a folder is there as long as files are in it."""
+
+    def rmdir(self, path: str) -> None:
+        """Nothing: a folder is there as long as files are in it."""
+
+    def put(self, *args: Any, **options: Any) -> Any:
+        """See fsspec. All files, or none."""
+        with self._batch():
+            return super().put(*args, **options)
+
+    def pipe(self, *args: Any, **options: Any) -> Any:
+        """See fsspec. All files, or none."""
+        with self._batch():
+            return super().pipe(*args, **options)
+
+    def copy(self, *args: Any, **options: Any) -> Any:
+        """See fsspec. All files, or none."""
+        with self._batch():
+            return super().copy(*args, **options)
+
+    def mv(self, *args: Any, **options: Any) -> Any:
+        """See fsspec. All files, or none."""
+        with self._batch():
+            return super().mv(*args, **options)
+
+
+def _rebuilt(kind: type[LakeFileSystem], args: Sequence[Any], options: Mapping[str, Any], pins: Pins) -> LakeFileSystem:
+    made = kind(*args, **options)
+    made._paths.pin(pins)
+    return made

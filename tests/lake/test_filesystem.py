@@ -1,0 +1,287 @@
+"""`lake://`: commits, branches and sessions as an fsspec file system, through the libraries that read and write by one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import duckdb
+import fsspec
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from lake_core import Lake
+from lake_core.errors import LakeError, NotFound
+from lake_core.lake.errors import ContentMissing, ReadOnly
+from lake_core.lake.filesystem import FileChanged, LakeFileSystem, RefMissing, WriteRefused
+from tests.lake.lakes import ids, rows
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Lake:
+    """A lake on disk: ids 0 to 9 in the partitioned table `t/orders`, `notes.txt` twice written, and a tag on the first."""
+    lake = Lake.create(tmp_path / "data" / "lake")
+    with lake.session(message="first") as s:
+        table = s.create_delta("t/orders", rows([]).schema, partition_by=["p"])
+        table.append(rows(range(5)))
+        table.append(rows(range(5, 10)))
+        s.put("notes.txt", b"one")
+        s.put("d/e/deep.txt", b"deep")
+    lake.tag("v1")
+    with lake.session(message="second") as s:
+        s.put("notes.txt", b"second")
+        s.delta("t/orders").delete("id >= 8")
+    return lake
+
+
+def opened(lake: Lake, **options: Any) -> LakeFileSystem:
+    return LakeFileSystem(lakes={"prod": lake.url}, **options)
+
+
+# Where a path leads
+
+
+def test_every_way_to_name_a_lake(disk: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_URL_MY_LAKE", disk.url)
+    path = str(tmp_path / "data" / "lake")
+    for name in ("prod", "my-lake", quote(path, safe=""), quote(disk.url, safe=""), path, disk.url):
+        with fsspec.open(f"lake://{name}/main/notes.txt", lakes={"prod": disk.url}) as file:
+            assert file.read() == b"second", name
+    assert disk.uri("main", "/notes.txt") == f"lake://{quote(disk.url, safe='')}/main/notes.txt"
+    with fsspec.open(disk.uri("v1", "notes.txt"), "rt") as file:
+        assert file.read() == "one"
+    relative = LakeFileSystem()
+    monkeypatch.chdir(tmp_path)
+    assert relative.cat_file("lake://data/lake/main/notes.txt") == b"second"
+
+
+def test_every_kind_of_ref(disk: Lake) -> None:
+    fs = opened(disk)
+    commit = disk.branches()["main"]
+    disk.branch("dev", at="v1")
+    session = disk.open_session("dev")
+    found = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
+    assert found.pop("main") == found.pop(commit) == found.pop(commit[:12]) == b"second"
+    assert set(found.values()) == {b"one"}
+    now = dt.datetime.now(dt.UTC).isoformat()
+    assert fs.cat_file(f"prod/main@{{{now}}}/notes.txt") == b"second"
+    assert fs.ls("prod", detail=False) == sorted(f"prod/{name}" for name in ("main", "dev", "v1", session.id))
+    assert fs.ls("", detail=False) == ["prod"]
+    assert fs.isdir("prod") and fs.isdir("prod/main") and not fs.exists("prod/nothing")
+
+
+def test_what_is_not_there_is_a_missing_file_to_everyone(disk: Lake, tmp_path: Path) -> None:
+    fs = opened(disk)
+    for path in ("prod/main/nothing", "prod/nothing/x", "nowhere/main/x", str(tmp_path / "x"), "prod/a b/x", "prod/main/_lake/format.json"):
+        assert not fs.exists(path)
+        with pytest.raises(FileNotFoundError) as caught:
+            fs.cat_file(path)
+        assert isinstance(caught.value, LakeError)
+    with pytest.raises(NotFound, match="nothing"):
+        fs.open("prod/main/nothing")
+    with pytest.raises(RefMissing, match="branches are main"):
+        fs.ls("prod/nothing")
+    with pytest.raises(IsADirectoryError):
+        fs.open("prod/main/d")
+
+
+def test_a_branch_is_pinned_at_its_first_use(disk: Lake) -> None:
+    fs = opened(disk)
+    assert fs.cat_file("prod/main/notes.txt") == b"second"
+    with disk.session() as s:
+        s.put("notes.txt", b"third")
+        s.put("new.txt", b"")
+    assert fs.cat_file("prod/main/notes.txt") == b"second" and not fs.exists("prod/main/new.txt")
+    copy = pickle.loads(pickle.dumps(fs))
+    assert copy.cat_file("prod/main/notes.txt") == b"second" and copy == fs
+    assert opened(disk).cat_file("prod/main/notes.txt") == b"third"
+    fs.invalidate_cache()
+    assert fs.cat_file("prod/main/notes.txt") == b"third" and fs.exists("prod/main/new.txt")
+    assert copy.cat_file("prod/main/notes.txt") == b"second"
+
+
+# Reading
+
+
+def test_listing(disk: Lake) -> None:
+    fs = opened(disk)
+    assert fs.ls("prod/main", detail=False) == ["prod/main/d", "prod/main/notes.txt", "prod/main/t"]
+    assert fs.ls("prod/main/d/", detail=False) == ["prod/main/d/e"]
+    assert fs.find("prod/main/d") == ["prod/main/d/e/deep.txt"]
+    assert fs.find("prod/main", maxdepth=1) == ["prod/main/notes.txt"]
+    assert list(fs.find("prod/main/d", withdirs=True)) == ["prod/main/d", "prod/main/d/e", "prod/main/d/e/deep.txt"]
+    assert fs.find("prod/main/notes.txt") == fs.ls("prod/main/notes.txt", detail=False) == ["prod/main/notes.txt"]
+    assert fs.glob("prod/main/**/*.txt") == ["prod/main/d/e/deep.txt", "prod/main/notes.txt"]
+    assert fs.glob("prod/main/*.txt") == ["prod/main/notes.txt"]
+    walked = [(folder, sorted(folders), sorted(files)) for folder, folders, files in fs.walk("prod/main/d")]
+    assert walked == [("prod/main/d", ["e"], []), ("prod/main/d/e", [], ["deep.txt"])]
+    info = fs.info("prod/main/notes.txt")
+    assert (info["size"], info["type"]) == (6, "file")
+    assert fs.modified("prod/main/notes.txt") == fs.created("prod/main/notes.txt") == info["modified"] and info["modified"].tzinfo
+    assert fs.info("prod/main/d")["type"] == "directory"
+
+
+def test_a_state_has_its_keys_as_paths(disk: Lake) -> None:
+    fs = disk.at("v1").filesystem()
+    assert fs.cat_file("notes.txt") == fs.cat_file("/notes.txt") == fs.cat_file("lake://notes.txt") == b"one"
+    assert fs.ls("", detail=False) == ["d", "notes.txt", "t"] and fs.ls("/d", detail=False) == ["/d/e"]
+    assert fs.find("/d") == ["/d/e/deep.txt"]
+    with pytest.raises(TypeError, match=r"Lake\.uri"):
+        pickle.dumps(fs)
+    assert fs != disk.at("v1").filesystem()
+
+
+def test_large_folders_are_passed_over(disk: Lake) -> None:
+    with disk.session() as s:
+        for number in range(250):
+            s.put(f"x/many/{number:03}", b"")
+        s.put("x/zero", b"")
+    fs = disk.at("main").filesystem()
+    assert fs.ls("x", detail=False) == ["x/many", "x/zero"]
+    assert len(fs.ls("x/many")) == 250
+
+
+@pytest.mark.parametrize("start", [None, 0, 2, -2, 9])
+@pytest.mark.parametrize("end", [None, 0, 1, 3, -1, 9])
+def test_ranges_are_slices(disk: Lake, start: int | None, end: int | None) -> None:
+    fs = opened(disk)
+    assert fs.cat_file("prod/main/notes.txt", start, end) == b"second"[start:end]
+    assert fs.cat_ranges(["prod/main/notes.txt"], [start], [end]) == [b"second"[start:end]]
+
+
+def test_many_ranges_with_some_missing(disk: Lake) -> None:
+    fs = opened(disk)
+    paths = ["prod/main/notes.txt", "prod/main/nothing", "prod/v1/notes.txt"]
+    found = fs.cat_ranges(paths, 0, 2)
+    assert (found[0], found[2]) == (b"se", b"on") and isinstance(found[1], FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(paths, 0, 2, on_error="raise")
+
+
+def test_an_open_file_seeks_and_stays_of_its_commit(disk: Lake) -> None:
+    fs = opened(disk)
+    with fs.open("prod/main/notes.txt", block_size=2) as file:
+        assert file.read(1) == b"s"
+        with disk.session() as s:
+            s.put("notes.txt", b"THIRD!")
+        fs.invalidate_cache()
+        file.seek(-2, 2)
+        assert file.read() == b"nd"
+        file.seek(1)
+        assert file.read(3) == b"eco"
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(disk: Lake) -> None:
+    with disk.session() as s:
+        fs = s.filesystem()
+        with fs.open("notes.txt", block_size=1, cache_type="none") as file:
+            assert file.read(1) == b"s"
+            s.put("notes.txt", b"other!")
+            with pytest.raises(FileChanged, match="open it again"):
+                file.read(1)
+
+
+# The live files of datasets
+
+
+def test_libraries_find_exactly_the_live_rows(disk: Lake) -> None:
+    options = {"lakes": {"prod": disk.url}}
+    for ref, expected in (("main", list(range(8))), ("v1", list(range(10)))):
+        fs = opened(disk)
+        folder = f"prod/{ref}/t/orders"
+        partitioning = ds.partitioning(pa.schema([("p", pa.string())]), flavor="hive")
+        table = ds.dataset(folder, filesystem=fs, format="parquet", partitioning=partitioning).to_table()
+        assert ids(table) == expected and set(table["p"].to_pylist()) == {"p0", "p1"}
+        found = ds.dataset(folder, filesystem=fs, partitioning=partitioning).to_table(filter=ds.field("p") == "p1")
+        assert ids(found) == [id for id in expected if id % 2]
+        assert sorted(pd.read_parquet(f"lake://{folder}", storage_options=options)["id"]) == expected
+        files = fs.glob(f"{folder}/**/*.parquet")
+        assert sorted(pl.read_parquet([fs.open(file) for file in files])["id"].to_list()) == expected
+        lazy = pl.scan_pyarrow_dataset(ds.dataset(folder, filesystem=fs, partitioning=partitioning))
+        assert sorted(lazy.filter(pl.col("id") < 3).collect()["id"].to_list()) == [0, 1, 2]
+        connection = duckdb.connect()
+        connection.register_filesystem(fs)
+        query = f"SELECT id FROM read_parquet('lake://{folder}/**/*.parquet', hive_partitioning = true) WHERE p IN ('p0', 'p1') ORDER BY id"
+        assert [id for (id,) in connection.execute(query).fetchall()] == expected
+
+
+def test_a_folder_of_a_dataset(disk: Lake) -> None:
+    fs = opened(disk)
+    assert fs.ls("prod/main/t/orders", detail=False) == [f"prod/main/t/orders/{name}" for name in ("_delta_log", "p=p0", "p=p1")]
+    assert fs.isdir("prod/main/t/orders/p=p0") and not fs.exists("prod/main/t/orders/p=p2")
+    [file] = fs.glob("prod/v1/t/orders/p=p0/*.parquet")[:1]
+    assert fs.info(file)["size"] == len(fs.cat_file(file)) > 0
+    assert set(fs.find("prod/main/t")) == set(fs.find("prod/main/t/orders")) < set(fs.find("prod/main"))
+    assert fs.cat_file("prod/main/t/orders/_delta_log/00000000000000000000.json").startswith(b"{")
+
+
+def test_files_of_other_states_are_not_listed(disk: Lake) -> None:
+    with disk.session("main") as s:
+        s.delta("t/orders").append(rows(range(100, 120)))
+        in_session = s.filesystem().glob("t/orders/**/*.parquet")
+        fs = opened(disk)
+        before = fs.glob("prod/main/t/orders/**/*.parquet")
+        assert len(in_session) > len(before)
+        s.abandon()
+    assert opened(disk).glob("prod/main/t/orders/**/*.parquet") == before
+
+
+def test_a_live_file_that_is_gone_is_not_passed_over(disk: Lake) -> None:
+    fs = opened(disk)
+    lost = fs.glob("prod/main/t/orders/**/*.parquet")[0]
+    disk.repository.root.delete([lost.removeprefix("prod/main/")])
+    with pytest.raises(ContentMissing, match="lake verify"):
+        ds.dataset("prod/main/t/orders", filesystem=opened(disk), partitioning="hive")
+
+
+def test_many_files_are_looked_up_in_one_listing(disk: Lake) -> None:
+    with disk.session() as s:
+        table = s.create_delta("t/many", rows([]).schema)
+        for number in range(20):
+            table.append(rows([number]))
+    fs = disk.at("main").filesystem()
+    found = fs.find("t/many", detail=True)
+    files = [info for name, info in found.items() if name.endswith(".parquet")]
+    assert len(files) == 20 and all(info["size"] > 0 for info in files)
+    assert ids(ds.dataset("t/many", filesystem=fs).to_table()) == list(range(20))
+
+
+# Writing
+
+
+def test_what_is_not_a_session_is_only_read(disk: Lake) -> None:
+    fs = opened(disk)
+    for path in ("prod/main/x", "prod/v1/x", f"prod/{disk.branches()['main']}/x"):
+        for write in (lambda path=path: fs.pipe_file(path, b""), lambda path=path: fs.open(path, "wb"), lambda path=path: fs.touch(path)):
+            with pytest.raises(PermissionError, match="session") as caught:
+                write()
+            assert isinstance(caught.value, ReadOnly)
+    with pytest.raises(WriteRefused):
+        fs.rm("prod/main/notes.txt")
+    with pytest.raises(WriteRefused):
+        disk.at("main").filesystem().pipe_file("x", b"")
+
+
+def test_a_parquet_dataset_is_written_into_a_session_and_published(disk: Lake) -> None:
+    frame = pd.DataFrame({"id": range(6), "day": ["a", "b", "c"] * 2})
+    with disk.session(message="exports") as s:
+        fs = s.filesystem()
+        frame.to_parquet("exports/pandas", partition_cols=["day"], filesystem=fs)
+        ds.write_dataset(pa.table(frame), "exports/arrow", format="parquet", filesystem=fs, partitioning=["day"])
+        pq.write_table(pa.table(frame), "exports/one.parquet", filesystem=fs)
+        with fs.open("exports/polars.parquet", "wb") as file:
+            pl.from_pandas(frame).write_parquet(file)
+        assert not opened(disk).exists("prod/main/exports")
+        assert sorted(pd.read_parquet("exports/pandas", filesystem=fs)["id"]) == list(range(6))
+    fs = opened(disk)
+    assert sorted(pd.read_parquet("prod/main/exports/pandas", filesystem=fs)["id"]) == list(range(6))
+    assert sorted(ds.dataset("prod/main/exports/arrow", filesystem=fs).to_table()["id"].to_pylist()) == list(range(6))
+    assert pq.read_table("prod/main/exports/one.parquet", filesystem=fs).num_rows == 6
+    assert pl.read_parquet(fs.open("prod/main/exports/polars.parquet")).height == 6
