@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,12 +18,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from fsspec.tests.abstract import AbstractCopyTests, AbstractGetTests, AbstractOpenTests, AbstractPipeTests, AbstractPutTests
+from fsspec.tests.abstract import AbstractFixtures as Fixtures
 
 from lake_core import Lake
 from lake_core.errors import LakeError, NotFound
-from lake_core.lake.errors import ContentMissing, ReadOnly
+from lake_core.lake.errors import Conflict, ContentMissing, ReadOnly, StaleEpoch
 from lake_core.lake.filesystem import FileChanged, LakeFileSystem, RefMissing, WriteRefused
 from tests.lake.lakes import ids, rows
+from tests.processes import run_together
 
 
 @pytest.fixture
@@ -285,3 +290,239 @@ def test_a_parquet_dataset_is_written_into_a_session_and_published(disk: Lake) -
     assert sorted(ds.dataset("prod/main/exports/arrow", filesystem=fs).to_table()["id"].to_pylist()) == list(range(6))
     assert pq.read_table("prod/main/exports/one.parquet", filesystem=fs).num_rows == 6
     assert pl.read_parquet(fs.open("prod/main/exports/polars.parquet")).height == 6
+
+
+def test_modes_of_writing(disk: Lake) -> None:
+    with disk.session() as s:
+        fs = s.filesystem()
+        with fs.open("notes.txt", "ab") as file:
+            file.write(b"+")
+        assert fs.cat_file("notes.txt") == b"second+"
+        with fs.open("text.txt", "wt", newline="") as text:
+            text.write("ä\n")
+        assert fs.read_text("text.txt") == "ä\n"
+        with pytest.raises(FileExistsError):
+            fs.open("notes.txt", "xb")
+        with pytest.raises(FileExistsError):
+            fs.pipe_file("notes.txt", b"", mode="create")
+        with fs.open("made.txt", "xb") as file:
+            file.write(b"x")
+        with pytest.raises(ValueError, match="written whole"):
+            fs.open("notes.txt", "r+b")
+        fs.cp_file("made.txt", "copied.txt")
+        fs.mv("made.txt", "moved.txt")
+        fs.rm("d", recursive=True)
+        with pytest.raises(IsADirectoryError):
+            fs.rm("t")
+        with pytest.raises(FileNotFoundError):
+            fs.rm("nothing")
+    fs = opened(disk)
+    assert fs.find("prod/main", maxdepth=1) == [f"prod/main/{name}.txt" for name in ("copied", "moved", "notes", "text")]
+    assert not fs.exists("prod/main/d")
+
+
+def test_a_file_that_is_not_closed_was_never_written(disk: Lake) -> None:
+    with disk.session() as s:
+        fs = s.filesystem()
+        with pytest.raises(RuntimeError), fs.open("half.txt", "wb") as file:
+            file.write(b"half")
+            raise RuntimeError
+        file = fs.open("left.txt", "wb")
+        with pytest.warns(ResourceWarning, match="not closed"):
+            del file
+            gc.collect()
+        deferred = fs.open("deferred.txt", "wb", autocommit=False)
+        deferred.close()
+        assert not any(fs.exists(name) for name in ("half.txt", "left.txt", "deferred.txt"))
+        deferred.commit()
+        assert fs.exists("deferred.txt")
+
+
+def test_a_dataset_is_changed_by_its_format_only(disk: Lake) -> None:
+    with disk.session() as s:
+        fs = s.filesystem()
+        file = fs.glob("t/orders/**/*.parquet")[0]
+        content = fs.cat_file(file)
+        with pytest.raises(FileExistsError):
+            fs.pipe_file(file, b"other")
+        for path, recursive in ((file, False), ("t/orders", True), ("t/orders/_delta_log/00000000000000000000.json", False)):
+            with pytest.raises(PermissionError, match=r"dataset 't/orders'"):
+                fs.rm(path, recursive=recursive)
+        with pytest.raises(PermissionError):
+            fs.pipe_file("t/orders/_delta_log/00000000000000000000.crc", b"")
+        assert fs.cat_file(file) == content
+        fs.pipe_file("t/orders/part-new.parquet", b"not of the table until its log says so")
+        assert "t/orders/part-new.parquet" not in fs.find("t/orders")
+    assert ids(disk.delta("t/orders")) == list(range(8))
+
+
+def flushed(lake: Lake, session: str) -> int:
+    return len(next(record for record in lake.sessions() if record.id == session).batches)
+
+
+def test_a_shared_session_takes_each_closed_file(disk: Lake) -> None:
+    session = disk.open_session("main")
+    fs = opened(disk)
+    folder = f"prod/{session.id}"
+    with fs.open(f"{folder}/one", "wb") as file:
+        file.write(b"1")
+        assert not disk.at(session.id).exists("one")
+    assert disk.at(session.id).get("one") == b"1" and flushed(disk, session.id) == 1
+    fs.pipe({f"{folder}/many/{number}": b"%d" % number for number in range(5)})
+    assert flushed(disk, session.id) == 2
+    fs.cp(f"{folder}/many/", f"{folder}/copy/", recursive=True)
+    fs.rm([f"{folder}/many/1", f"{folder}/many/2"])
+    assert flushed(disk, session.id) == 4
+    assert fs.find(f"{folder}/many") == [f"{folder}/many/{number}" for number in (0, 3, 4)]
+    assert not opened(disk).exists("prod/main/one")
+    disk.publish(session.id)
+    assert opened(disk).cat_file("prod/main/copy/4") == b"4"
+    with pytest.raises(LakeError, match="published"):
+        fs.pipe_file(f"{folder}/late", b"")
+    assert not fs.exists(f"{folder}/late")
+
+
+def test_a_transaction_is_one_batch(disk: Lake) -> None:
+    session = disk.open_session("main")
+    fs = opened(disk)
+    folder = f"prod/{session.id}"
+    with fs.transaction:
+        for number in range(5):
+            fs.pipe_file(f"{folder}/{number}", b"")
+        with fs.open(f"{folder}/open", "wb") as file:
+            file.write(b"x")
+        fs.rm(f"{folder}/0")
+        assert fs.cat_file(f"{folder}/open") == b"x", "what is written is seen within"
+        assert flushed(disk, session.id) == 0
+    assert flushed(disk, session.id) == 1
+    assert fs.find(folder, maxdepth=1) == [f"{folder}/{name}" for name in (*"1234", "notes.txt", "open")]
+    with pytest.raises(RuntimeError), fs.transaction:
+        fs.pipe_file(f"{folder}/1", b"changed")
+        fs.pipe_file(f"{folder}/6", b"")
+        fs.rm(f"{folder}/2")
+        raise RuntimeError
+    assert fs.find(folder, maxdepth=1) == [f"{folder}/{name}" for name in (*"1234", "notes.txt", "open")]
+    assert fs.cat_file(f"{folder}/1") == b"" and flushed(disk, session.id) == 1
+    fs.pipe_file(f"{folder}/7", b"")
+    assert disk.at(session.id).get("1") == b"" and not disk.at(session.id).exists("6")
+
+
+def test_a_failed_transaction_leaves_a_private_session_as_it_was(disk: Lake) -> None:
+    with disk.session() as s:
+        fs = s.filesystem()
+        fs.pipe_file("before", b"1")
+        with pytest.raises(RuntimeError), fs.transaction:
+            fs.pipe_file("before", b"2")
+            fs.rm("notes.txt")
+            fs.open("open", "wb").write(b"never closed")
+            raise RuntimeError
+        with fs.transaction:
+            fs.pipe_file("within", b"")
+    at = disk.at("main")
+    assert (at.get("before"), at.get("notes.txt"), at.exists("within"), at.exists("open")) == (b"1", b"second", True, False)
+
+
+def test_a_bulk_write_that_fails_leaves_nothing(disk: Lake) -> None:
+    session = disk.open_session("main")
+    fs = opened(disk)
+    with pytest.raises(LakeError):
+        fs.pipe({f"prod/{session.id}/good": b"", f"prod/{session.id}/_lake/bad": b""})
+    fs.pipe_file(f"prod/{session.id}/after", b"")
+    assert not disk.at(session.id).exists("good") and disk.at(session.id).exists("after")
+
+
+def test_writers_of_one_file_in_a_shared_session_conflict(disk: Lake) -> None:
+    session = disk.open_session("main")
+    one, other = opened(disk), opened(disk)
+    for fs in (one, other):
+        fs.pipe_file(f"prod/{session.id}/{id(fs)}", b"")
+    one.pipe_file(f"prod/{session.id}/same", b"one")
+    with pytest.raises(Conflict) as caught:
+        other.pipe_file(f"prod/{session.id}/same", b"other")
+    assert caught.value.keys == ("same",)
+    other.pipe_file(f"prod/{session.id}/elsewhere", b"")  # what was refused is not tried again
+    assert other.cat_file(f"prod/{session.id}/same") == b"one"
+
+
+def test_threads_share_their_flushes(disk: Lake) -> None:
+    session = disk.open_session("main")
+    fs = opened(disk)
+    barrier = threading.Barrier(8)
+
+    def write(worker: int) -> None:
+        barrier.wait()
+        for number in range(5):
+            fs.pipe_file(f"prod/{session.id}/x/{worker}-{number}", b"%d" % worker)
+
+    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(1 for _ in disk.at(session.id).list("x/")) == 40
+    assert flushed(disk, session.id) <= 40
+
+
+def test_a_copy_of_a_stale_process_is_refused(disk: Lake) -> None:
+    session = disk.open_session("main")
+    fs = opened(disk)
+    assert fs.exists(f"prod/{session.id}/notes.txt")
+    copy = pickle.loads(pickle.dumps(fs))
+    disk.open_session(id=session.id)
+    with pytest.raises(StaleEpoch):
+        copy.pipe_file(f"prod/{session.id}/x", b"")
+    opened(disk).pipe_file(f"prod/{session.id}/x", b"")
+
+
+def _exporter(uri: str, day: str) -> None:
+    pd.DataFrame({"id": [1, 2], "day": [day, day]}).to_parquet(f"{uri}/exports/{day}.parquet")
+
+
+def test_processes_write_into_a_shared_session_by_its_url(disk: Lake) -> None:
+    session = disk.open_session("main", message="exports")
+    run_together(_exporter, [(disk.uri(session.id), day) for day in "abc"])
+    assert not opened(disk).exists("prod/main/exports")
+    done = disk.publish(session.id)
+    frame = pd.read_parquet(disk.uri(done.commit, "exports"))
+    assert sorted(zip(frame["id"], frame["day"], strict=True)) == sorted((id, day) for id in (1, 2) for day in "abc")
+
+
+# What fsspec asks of every file system
+
+
+class LakeFixtures(Fixtures):
+    @pytest.fixture
+    def fs(self, lake: Lake) -> LakeFileSystem:
+        return lake.session().filesystem()
+
+    @pytest.fixture
+    def fs_path(self) -> str:
+        return "work"
+
+    @pytest.fixture
+    def fs_join(self) -> Any:
+        return lambda *parts: "/".join(parts)
+
+    @pytest.fixture
+    def supports_empty_directories(self) -> bool:
+        return False
+
+
+class TestCopy(AbstractCopyTests, LakeFixtures):
+    pass
+
+
+class TestGet(AbstractGetTests, LakeFixtures):
+    pass
+
+
+class TestPut(AbstractPutTests, LakeFixtures):
+    pass
+
+
+class TestOpen(AbstractOpenTests, LakeFixtures):
+    pass
+
+
+class TestPipe(AbstractPipeTests, LakeFixtures):
+    pass
