@@ -68,6 +68,10 @@ class DatasetStore(ObjectStore, ABC):
         """The dataset as the session found it, for one that is written in a session; None where it was not there."""
 
     @abstractmethod
+    def note_read(self) -> None:
+        """Rows were read for the caller's own use: a serializable session may then rely on the dataset staying as it is."""
+
+    @abstractmethod
     def end_retention(self, before: datetime) -> None:
         """From now on nothing keeps the files that only states of before this time reach, except branches, tags and sessions."""
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake_core.dataset import DatasetStore
 from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
@@ -42,6 +43,13 @@ class Scan:
     """path, partitionValues, size, and where present stats and deletionVector of the files to read."""
     read_schema: pa.Schema
     """Columns to read, those of the predicate included."""
+
+
+def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
+    """`plan_scan` for rows that the caller is handed: inside a lake, the session takes note that they were read."""
+    if isinstance(snapshot.store, DatasetStore):
+        snapshot.store.note_read()
+    return plan_scan(snapshot, columns_, where)
 
 
 def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:

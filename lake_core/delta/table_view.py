@@ -148,11 +148,11 @@ class TableView:
 
         Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
         """
-        return scan.read_rows(scan.plan_scan(self._snapshot, columns, where))
+        return scan.read_rows(scan.plan_read(self._snapshot, columns, where))
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
         """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
-        return scan.stream_rows(scan.plan_scan(self._snapshot, columns, where))
+        return scan.stream_rows(scan.plan_read(self._snapshot, columns, where))
 
     def changes(
         self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None

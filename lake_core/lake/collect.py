@@ -68,6 +68,8 @@ def collect(
     cutoff = now - history
     marks = _marked(repository, refs, cutoff, Marks(repository), now)
     tell("marked", len(marks.keys))
+    if not dry_run:
+        repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
     found = [meta for meta in _candidates(repository) if meta.key not in marks.keys and meta.last_modified < old]
     dead = {commit.id for commit in refs.commits()} - live_commits(refs, cutoff)

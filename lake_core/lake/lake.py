@@ -7,24 +7,26 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from os import PathLike
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from lake_core.graveler import Commit, Graveler
+from lake_core.graveler.export import Exported
 from lake_core.journal import Action, Add, Delete, Journal, State, Update
 from lake_core.lake import adopting, merging, shared
 from lake_core.lake.advance import Change, advance
 from lake_core.lake.collect import Collected, collect
 from lake_core.lake.content import item_of
 from lake_core.lake.errors import Conflict, InvalidRef, LakeAlreadyExists, RefExists, RefNotFound
+from lake_core.lake.exporting import export
 from lake_core.lake.format import create_format, read_format
 from lake_core.lake.history import log
 from lake_core.lake.live import HISTORY
 from lake_core.lake.place import Placed, in_place, materialise, not_in_place, place_dataset
 from lake_core.lake.refs import OPEN, RefsState, SessionRecord, check_name, commit_value
-from lake_core.lake.repository import CONFIG, REFS, Repository, system_clock
+from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
 from lake_core.lake.revision import commit_of, resolve
 from lake_core.lake.session import Part, Published, Session, SessionHandle
 from lake_core.lake.state_store import StateStore
@@ -83,7 +85,7 @@ class Lake:
         url: str | PathLike[str] | ObjectStore,
         *,
         storage_options: Mapping[str, Any] | None = None,
-        clock: Callable[[], datetime] | None = None,
+        clock: Clock | None = None,
         profile: Literal["small", "lakefs"] = "small",
         exist_ok: bool = False,
     ) -> Self:
@@ -93,7 +95,7 @@ class Lake:
         """
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
         try:
-            create_format(root, profile, (clock or system_clock)())
+            create_format(root, profile, aware(clock)())
         except LakeAlreadyExists:
             if not exist_ok:
                 raise
@@ -107,7 +109,7 @@ class Lake:
         url: str | PathLike[str] | ObjectStore,
         *,
         storage_options: Mapping[str, Any] | None = None,
-        clock: Callable[[], datetime] | None = None,
+        clock: Clock | None = None,
     ) -> Self:
         """The lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
@@ -120,9 +122,9 @@ class Lake:
         return root.exists("_lake/format.json")
 
     @classmethod
-    def _open(cls, root: ObjectStore, clock: Callable[[], datetime] | None) -> Self:
+    def _open(cls, root: ObjectStore, clock: Clock | None) -> Self:
         found = read_format(root)
-        time = clock or system_clock
+        time = aware(clock)
         graveler = Graveler(root, profile=found.ranges)
         journal = Journal(root, REFS, clock=time)
         return cls(Repository(root, found, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
@@ -180,6 +182,7 @@ class Lake:
         session read may have changed). Raises RefNotFound.
         """
         repository = self._repository
+        _check_metadata(message, metadata)
         refs = repository.refs()
         commit = refs.commit(refs.branch(branch))
         return Session(
@@ -231,6 +234,7 @@ class Lake:
         The handle only reads; `join` writes. It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound,
         SessionClosed for one that has ended.
         """
+        _check_metadata(message, metadata)
         return shared.open_session(
             self._repository,
             branch,
@@ -467,6 +471,19 @@ class Lake:
         view = state.dataset(dataset)
         view.resolver.derive(view, view.place, self._repository.clock(), due=True)
 
+    def export(
+        self, target: str | PathLike[str] | ObjectStore, *, history: bool = True, storage_options: Mapping[str, Any] | None = None
+    ) -> Exported:
+        """Copy branches and tags, with their data files, into an empty folder or bucket as a lakeFS repository, with the dumps that
+        `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies what is missing.
+        """
+        store = target if isinstance(target, ObjectStore) else open_store(target, storage_options=storage_options)
+        refs = self._repository.refs()
+        branches, tags = refs.branches(), refs.tags()
+        named = [refs.commit(id) for id in {*branches.values(), *tags.values()}]
+        commits = {commit.id: commit for start in named for commit in (log(refs, start) if history else [start])}
+        return export(self._repository, list(commits.values()), store, branches, tags)
+
     # Configuration
 
     @property
@@ -496,6 +513,11 @@ class Lake:
 
     def __repr__(self) -> str:
         return f"Lake({self.url!r})"
+
+
+def _check_metadata(message: str, metadata: Mapping[str, str] | None) -> None:
+    if not isinstance(message, str) or not all(isinstance(text, str) for pair in (metadata or {}).items() for text in pair):
+        raise ValueError("a commit's message is text, and its metadata text by name")
 
 
 def _committer() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Journal
@@ -20,8 +21,28 @@ REFS = "_lake/refs"
 CONFIG = "_lake/config"
 
 
-def system_clock() -> datetime:
-    """Now, in UTC."""
+Clock: TypeAlias = Callable[[], "datetime | float"]
+"""Tells the time: an aware datetime, or seconds since the epoch as `time.time` does."""
+
+
+def aware(clock: Clock | None) -> Callable[[], datetime]:
+    """A clock that tells aware datetimes; the system's for None."""
+    if clock is None:
+        return _now
+    given = clock
+
+    def told() -> datetime:
+        now = given()
+        if not isinstance(now, datetime):
+            return datetime.fromtimestamp(now, UTC)
+        if now.tzinfo is None:
+            raise ValueError("the clock returned a datetime without a time zone")
+        return now
+
+    return told
+
+
+def _now() -> datetime:
     return datetime.now(UTC)
 
 

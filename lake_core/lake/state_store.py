@@ -119,6 +119,7 @@ class StateStore(ObjectStore):
         for place, (key, start, end) in enumerate(requests):
             owner = self._owner(key)
             if owner is None:
+                self._read(key)
                 plain.append(place)
             else:
                 _, places, wanted = inside.setdefault(owner[0].record.path, (owner[0], [], []))
@@ -135,7 +136,6 @@ class StateStore(ObjectStore):
         """Objects of the tree, by their keys in the lake. Raises NotFound, ContentMissing."""
         items = []
         for (key, _, _), item in zip(requests, self._view.get_many([key for key, _, _ in requests]), strict=True):
-            self._read(key)
             if item is None:
                 raise NotFound(f"no object stands at {key!r} in {self._name}", key=key)
             items.append(item)
@@ -144,7 +144,6 @@ class StateStore(ObjectStore):
 
     def head_tree(self, key: str) -> ObjectMeta:
         """The metadata of an object of the tree. Raises NotFound."""
-        self._read(key)
         item = self._view.get(key)
         if item is None:
             raise NotFound(f"no object stands at {key!r} in {self._name}", key=key)
@@ -153,15 +152,17 @@ class StateStore(ObjectStore):
     def _head(self, key: str) -> ObjectMeta:
         owner = self._owner(key)
         if owner is None:
+            self._read(key)
             return self.head_tree(key)
         meta = owner[0].head(owner[1])
         return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-        self._read(f"{prefix}*")
         datasets = self.datasets()
         inside = dataset_above(f"{prefix}x", datasets)
-        if inside is not None:
+        if inside is None:
+            self._read(f"{prefix}*")
+        else:
             yield from self.folder_of(inside).listed(prefix, start_after)
             return
         folders = sorted(f"{path}/" for path in datasets if f"{path}/".startswith(prefix))
@@ -245,6 +246,9 @@ class DatasetView(DatasetStore):
     def base(self) -> ObjectStore | None:
         return self._state.base_of(self._record.path) if isinstance(self._state, WritableState) else self
 
+    def note_read(self) -> None:
+        self._state.note_read(f"{self._prefix}*")
+
     def end_retention(self, before: datetime) -> None:
         if not isinstance(self._state, WritableState):
             raise self._state._refusal(self._record.path)
@@ -289,7 +293,6 @@ class DatasetView(DatasetStore):
 
         Unique objects are not listed: other states' lie among them.
         """
-        self._state.note_read(f"{prefix}*")
         stored = ((key, item.meta(key)) for key, item in self._state.view.list(prefix, start_after))
         # They are of use to whoever reads the log from its start.
         derived = {} if start_after > prefix else {meta.key: meta for meta in self._derived(prefix)}

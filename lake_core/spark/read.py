@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 from lake_core.delta import DeltaTable
 from lake_core.delta.commit_time import Instant
 from lake_core.delta.path import locate_all
-from lake_core.delta.scan import Scan, data_file_missing, plan_scan
+from lake_core.delta.scan import Scan, data_file_missing, plan_read
 from lake_core.delta.schema import schema_to_json
 from lake_core.delta.skipping import partition_table
 from lake_core.delta.table_view import Location
@@ -73,7 +73,7 @@ def read_delta(
         opened = DeltaTable.open(table.store, version=at, timestamp=timestamp, allowed_roots=roots, storage_options=storage_options)
     else:
         opened = table
-    scan = plan_scan(opened.snapshot, columns, where)
+    scan = plan_read(opened.snapshot, columns, where)
     frame = _read_files(spark, scan)
     if scan.predicate is not None:
         frame = filtered(frame, scan.predicate)

@@ -325,9 +325,16 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
             session.publish()
         assert caught.value.kinds == {"foo": "ReadChanged"}
     lake.configure(isolation="serializable")
+    # Two that only write do not rely on anything.
+    first, second = lake.session(), lake.session()
+    for number, session in enumerate((first, second)):
+        session.delta("t/orders").append(rows([40 + number]))
+        session.put(f"own-{number}", b"1")
+    first.publish()
+    second.publish()
     shared = lake.open_session()
     with lake.join(shared.id) as part:
-        assert part.exists("foo") and ids(part.delta("t/orders")) == list(range(10))
+        assert part.exists("foo") and ids(part.delta("t/orders")) == [*range(10), 40, 41]
         part.put("bar", b"2")
     with lake.session(isolation="snapshot") as s:
         s.delta("t/orders").append(rows([50]))
