@@ -24,10 +24,10 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 
 test: java ## run all tests but the long ones
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest $(ARGS)
+	@exec $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
 test-unit: .venv ## run the tests that need neither Java nor a browser, on several cores
-	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not stress and not interop and not last" $(ARGS)
+	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not stress and not interop" $(ARGS)
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv

@@ -1,8 +1,19 @@
-"""How the tests of this run ended, for those that hold documents against them."""
+"""What the documents say of tests, held against how these ended: in a whole run each one named ran, and none was skipped.
+
+Judged once all is over, where all reports come together, however many processes ran the tests.
+"""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+_ROW = re.compile(r"^\| (?P<section>[^|]+) \| (?P<done>[^|]+) \| (?P<tests>[^|]+) \|$")
+
+_unproved: list[str] = []
 
 _passed: set[str] = set()
 _others: set[str] = set()
@@ -13,6 +24,36 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _passed.add(report.nodeid)
     elif not report.passed:
         _others.add(report.nodeid)
+
+
+def documented() -> dict[str, list[str]]:
+    """The tests that each row of a document's tables names: rows of three columns, of which the last one names tests."""
+    sections: dict[str, list[str]] = {}
+    for document in sorted(DOCS.glob("*.md")):
+        for line in document.read_text().splitlines():
+            match = _ROW.match(line)
+            if match and re.findall(r"`(tests/[^`]+)`", match["tests"]):
+                sections[f"{document.name}: {match['section']}"] = re.findall(r"`(tests/[^`]+)`", match["tests"])
+    return sections
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return
+    for section, tests in documented().items():
+        for test in tests:
+            _unproved.extend(f"{section}: {node} did not pass" for node in failed_or_skipped(test))
+            if is_whole(session.config) and not passed(test):
+                _unproved.append(f"{section}: nothing of {test} ran")
+    if _unproved and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _unproved:
+        terminalreporter.section("what the documents promise and no test of this run proved", red=True)
+        for line in _unproved:
+            terminalreporter.write_line(line)
 
 
 def passed(test: str) -> bool:
@@ -26,9 +67,7 @@ def failed_or_skipped(test: str) -> list[str]:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether the run is that of all tests but the long ones, in one process."""
-    if hasattr(config, "workerinput"):
-        return False
+    """Whether the run is that of all tests but the long ones."""
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword and "spark" not in config.option.markexpr
 
 

@@ -36,8 +36,19 @@ def _judge(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # one process of several: what it could not even collect is known here alone
+        output["forbidden"] = _forbidden
+        return
     if IN_CI and _forbidden and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    for line in getattr(node, "workeroutput", {}).get("forbidden", ()):
+        if line not in _forbidden:
+            _forbidden.append(line)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
