@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from lake_core.errors import StoreError
 from lake_core.store.key import check_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
 
 
 class FolderStore(ObjectStore):
-    """The objects of `inner` under `folder`, by their keys within it. Conditions, atomicity and times are those of `inner`."""
+    """The objects of `inner` under `folder`, by their keys within it. Conditions, atomicity and times are those of `inner`.
+
+    The messages of errors name the whole keys: they tell where an object lies.
+    """
 
     def __init__(self, inner: ObjectStore, folder: str) -> None:
         self._inner = inner
@@ -32,27 +37,45 @@ class FolderStore(ObjectStore):
         data.meta = self._named(data.meta)
         return data
 
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Errors carry the key as the caller gave it."""
+        try:
+            yield
+        except StoreError as error:
+            if error.key is not None and error.key.startswith(self._prefix):
+                error.key = error.key[len(self._prefix) :]
+            raise
+
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
-        return self._own(self._inner.get(self._prefix + key, start, end))
+        with self._failures():
+            return self._own(self._inner.get(self._prefix + key, start, end))
 
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
-        return [self._own(data) for data in self._inner.get_many([(self._prefix + key, start, end) for key, start, end in requests])]
+        with self._failures():
+            return [self._own(data) for data in self._inner.get_many([(self._prefix + key, start, end) for key, start, end in requests])]
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
-        return self._named(self._inner.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique))
+        with self._failures():
+            return self._named(self._inner.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique))
 
     def _head(self, key: str) -> ObjectMeta:
-        return self._named(self._inner.head(self._prefix + key))
+        with self._failures():
+            return self._named(self._inner.head(self._prefix + key))
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         after = self._prefix + start_after if start_after else ""
-        return (self._named(meta) for meta in self._inner.list(self._prefix + prefix, after))
+        with self._failures():
+            for meta in self._inner.list(self._prefix + prefix, after):
+                yield self._named(meta)
 
     def _list_folders(self, prefix: str) -> list[str]:
-        return self._inner.list_folders(self._prefix + prefix)
+        with self._failures():
+            return self._inner.list_folders(self._prefix + prefix)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self._inner.delete([self._prefix + key for key in keys])
+        with self._failures():
+            self._inner.delete([self._prefix + key for key in keys])
 
     def __repr__(self) -> str:
         return f"FolderStore({self._inner!r}, {self._prefix[:-1]!r})"
