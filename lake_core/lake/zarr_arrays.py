@@ -1,7 +1,8 @@
 """Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
 
 Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of these meanwhile
-(resized the array, say), the chunk would be lost or misread, though no key was written twice; and the other way round.
+(made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and the other way round. An array that
+has only grown keeps its chunks: appending goes along with writing what was there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 from lake_core.lake.state_store import StateStore
 
 METADATA = "zarr.json"
-_GRID = ("zarr_format", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "storage_transformers")
+_GRID = ("zarr_format", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "storage_transformers")
+"""What chunks mean depends on these; on the fill value, because chunks that hold nothing else are not stored."""
 
 
 def reshaped_arrays(changed: Collection[str], base: StateStore, theirs: StateStore, target: StateStore) -> Iterator[str]:
@@ -21,10 +23,13 @@ def reshaped_arrays(changed: Collection[str], base: StateStore, theirs: StateSto
     above: dict[str, str | None] = {}
     arrays = {found for key in changed if not _is_metadata(key) and (found := _array_above(key, base, above)) is not None}
     for array in sorted(arrays.difference(changed)):
-        if _grid(base, array) != _grid(target, array):
+        if not _keeps_chunks(_grid(base, array), _grid(target, array)):
             yield array
     for array in sorted(key for key in changed if _is_metadata(key)):
-        if base.view.tree == target.view.tree or _grid(base, array) in (None, _grid(theirs, array)):
+        if base.view.tree == target.view.tree:
+            continue
+        before = _grid(base, array)
+        if before is None or _keeps_chunks(before, _grid(theirs, array)):
             continue
         chunks = f"{array.removesuffix(METADATA)}".encode()
         others = target.view.graveler.diff(base.view.tree, target.view.tree, chunks)
@@ -45,6 +50,21 @@ def _array_above(key: str, state: StateStore, known: dict[str, str | None]) -> s
         metadata = f"{folder}/{METADATA}"
         known[folder] = metadata if state.view.get(metadata) is not None else _array_above(folder, state, known)
     return known[folder]
+
+
+def _keeps_chunks(before: Any, after: Any) -> bool:
+    """Whether every chunk of an array stays one, and means the same: nothing but the shape differs, and that has not shrunk."""
+    if before == after:
+        return True
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    old, new = before["shape"], after["shape"]
+    if before | {"shape": None} != after | {"shape": None} or not (isinstance(old, list) and isinstance(new, list)):
+        return False
+    try:
+        return len(old) == len(new) and all(length <= longer for length, longer in zip(old, new, strict=True))
+    except TypeError:
+        return False  # no lengths at all: somebody else's idea of a shape
 
 
 def _grid(state: StateStore, key: str) -> Any:

@@ -35,6 +35,16 @@ class Paths:
         self._pins: Pins = {}
         self._lock = threading.RLock()
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Paths):
+            return NotImplemented
+        return (self._known, self._options, self.pins()) == (other._known, other._options, other.pins())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"lakes={self._known!r}, pinned {self.pins()!r}"  # not the options: they hold secrets
+
     def pins(self) -> Pins:
         """What is looked at, for another process."""
         with self._lock:

@@ -60,13 +60,17 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """What file systems of this kind have in common."""
         return "lake"
 
+    def __repr__(self) -> str:
+        # Libraries that tell file systems apart by their text wrap this one.
+        return f"LakeFileSystem({self._bound.state!r} at {id(self):#x})" if self._bound is not None else f"LakeFileSystem({self._paths!r})"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LakeFileSystem) or self._bound is not None or other._bound is not None:
             return self is other
-        return bool(self._fs_token == other._fs_token) and self._paths.pins() == other._paths.pins()
+        return self._paths == other._paths
 
     def __hash__(self) -> int:
-        return hash(self._fs_token)
+        return hash(LakeFileSystem) if self._bound is None else id(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._bound is not None:
