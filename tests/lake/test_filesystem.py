@@ -283,6 +283,9 @@ def test_a_parquet_dataset_is_written_into_a_session_and_published(disk: Lake) -
         pq.write_table(pa.table(frame), "exports/one.parquet", filesystem=fs)
         with fs.open("exports/polars.parquet", "wb") as file:
             pl.from_pandas(frame).write_parquet(file)
+        connection = duckdb.connect()
+        connection.register_filesystem(fs)
+        connection.execute("COPY (SELECT * FROM frame) TO 'lake://exports/duck' (FORMAT parquet, PARTITION_BY (day), OVERWRITE_OR_IGNORE)")
         assert not opened(disk).exists("prod/main/exports")
         assert sorted(pd.read_parquet("exports/pandas", filesystem=fs)["id"]) == list(range(6))
     fs = opened(disk)
@@ -290,6 +293,7 @@ def test_a_parquet_dataset_is_written_into_a_session_and_published(disk: Lake) -
     assert sorted(ds.dataset("prod/main/exports/arrow", filesystem=fs).to_table()["id"].to_pylist()) == list(range(6))
     assert pq.read_table("prod/main/exports/one.parquet", filesystem=fs).num_rows == 6
     assert pl.read_parquet(fs.open("prod/main/exports/polars.parquet")).height == 6
+    assert sorted(pd.read_parquet("prod/main/exports/duck", filesystem=fs)["id"]) == list(range(6))
 
 
 def test_modes_of_writing(disk: Lake) -> None:
@@ -328,7 +332,7 @@ def test_a_file_that_is_not_closed_was_never_written(disk: Lake) -> None:
             file.write(b"half")
             raise RuntimeError
         file = fs.open("left.txt", "wb")
-        with pytest.warns(ResourceWarning, match="not closed"):
+        with pytest.warns(RuntimeWarning, match="not closed"):
             del file
             gc.collect()
         deferred = fs.open("deferred.txt", "wb", autocommit=False)
@@ -485,6 +489,33 @@ def test_processes_write_into_a_shared_session_by_its_url(disk: Lake) -> None:
     done = disk.publish(session.id)
     frame = pd.read_parquet(disk.uri(done.commit, "exports"))
     assert sorted(zip(frame["id"], frame["day"], strict=True)) == sorted((id, day) for id in (1, 2) for day in "abc")
+
+
+def test_names_that_look_like_patterns(disk: Lake) -> None:
+    with disk.session() as s:
+        fs = s.filesystem()
+        for name in ("a[1].txt", "a1.txt", "50%.txt", "ä ö.txt"):
+            fs.pipe_file(name, name.encode())
+        assert fs.cat_file("a[1].txt") == b"a[1].txt"
+        fs.rm_file("a[1].txt")
+    fs = opened(disk)
+    assert [fs.exists(f"prod/main/{name}") for name in ("a[1].txt", "a1.txt", "50%.txt", "ä ö.txt")] == [False, True, True, True]
+    assert fs.cat_file("prod/main/50%.txt") == b"50%.txt"
+
+
+def test_a_lake_on_s3(s3_url: str, s3_options: dict[str, Any]) -> None:
+    lake = Lake.create(s3_url, storage_options=s3_options)
+    with lake.session() as s:
+        s.create_delta("t/orders", rows([]).schema, partition_by=["p"]).append(rows(range(10)))
+    session = lake.open_session("main")
+    pd.DataFrame({"id": [1, 2]}).to_parquet(f"lake://{s3_url}/{session.id}/x.parquet", storage_options={"target_options": s3_options})
+    lake.publish(session.id)
+    options = {"lakes": {"prod": s3_url}, "target_options": s3_options}
+    for url in (f"lake://{s3_url}/main", lake.uri("main"), "lake://prod/main"):
+        assert list(pd.read_parquet(f"{url}/x.parquet", storage_options=options)["id"]) == [1, 2]
+        assert sorted(pd.read_parquet(f"{url}/t/orders", storage_options=options)["id"]) == list(range(10))
+    copy = pickle.loads(pickle.dumps(LakeFileSystem(**options)))
+    assert copy.find("prod/main/t") and "secret" not in repr(copy).lower()
 
 
 # What fsspec asks of every file system

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec.spec import AbstractBufferedFile
 from fsspec.transaction import Transaction
 
-from lake_core.errors import AlreadyExists, NotFound
+from lake_core.errors import AlreadyExists, LakeError, NotFound
 from lake_core.lake.errors import LakeNotFound, ReadOnly, RefNotFound
 from lake_core.lake.session import Part
 from lake_core.lake.state_store import StateStore
@@ -49,7 +49,7 @@ class WriteRefused(ReadOnly, PermissionError):
     """What was to be written is a commit or a branch, or part of a dataset that only its format changes."""
 
 
-class FileChanged(ReadOnly, OSError):
+class FileChanged(LakeError, OSError):
     """An open file was written meanwhile, in the session that it is read in: what was read of it is of no one state. Open it again."""
 
 
@@ -153,7 +153,10 @@ class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
 
 
 class LakeWriter(io.BytesIO):
-    """A file that is written: it is stored whole when it is closed. Left unclosed, or left by an exception, it never was."""
+    """A file that is written: it is stored whole when it is closed. Left unclosed, or by an exception in its `with` block, it never was.
+
+    Text and compressed files are closed by what wraps them, which does not tell of exceptions: `fs.transaction` takes these back too.
+    """
 
     def __init__(self, path: str, store: Callable[[bytes], None], *, autocommit: bool, data: bytes = b"") -> None:
         super().__init__(data)
@@ -192,5 +195,5 @@ class LakeWriter(io.BytesIO):
 
     def __del__(self) -> None:
         if not self.closed:
-            warnings.warn(f"{self.path} was not closed: it is not written", ResourceWarning, stacklevel=2)
+            warnings.warn(f"{self.path} was not closed: it is not written", RuntimeWarning, stacklevel=2)
             self.discard()

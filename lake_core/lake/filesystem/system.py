@@ -299,6 +299,9 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 files |= dict.fromkeys(self.find(each, maxdepth=maxdepth))
             else:
                 raise IsADirectoryError(errno.EISDIR, "this is a folder: pass recursive=True", each)
+        self._take_away(files)
+
+    def _take_away(self, files: Iterable[str]) -> None:
         with self._batch() as batch:
             for target, place, keys in self._targets(files):
                 for key in keys:
@@ -320,11 +323,13 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return list(found.values())
 
     def rm_file(self, path: str) -> None:
-        """Take a file away. Raises FileMissing, WriteRefused."""
-        self.rm(path)
+        """Take a file away, its name taken literally. Raises FileMissing, WriteRefused."""
+        if self.info(path)["type"] != "file":
+            raise IsADirectoryError(errno.EISDIR, "this is a folder", path)
+        self._take_away([path])
 
     def _rm(self, path: str) -> None:
-        self.rm(path)
+        self.rm_file(path)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         """Nothing: a folder is there as long as files are in it."""
