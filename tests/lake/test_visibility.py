@@ -1,0 +1,82 @@
+"""One session over three tables and some files, written by four processes, published at once, while readers look on all the time."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import deltalake
+
+from lake_core import Lake
+from tests.lake.lakes import create_tables, ids, rows
+from tests.processes import SPAWN
+
+TABLES = ("t/a", "t/b", "t/c")
+OLD = list(range(10))
+NEW = sorted([*OLD, *(1000 * worker + row for worker in range(1, 5) for row in range(3))])
+
+
+def _writer(root: str, session: str, worker: int) -> None:
+    with Lake.open(root).join(session, output=f"worker-{worker}") as part:
+        for path in TABLES:
+            part.delta(path).append(rows([1000 * worker + row for row in range(3)]), txn=(f"worker-{worker}", 1))
+        for number in range(3):
+            part.put(f"files/{worker}-{number}", b"%d" % worker)
+
+
+def _reader(root: str, told: str) -> None:
+    """Looks at main through `lake://` and as a reader who knows no lake, until it is told to stop."""
+    import fsspec
+
+    seen: list[tuple[list[str], int]] = []
+    plain: list[list[str]] = []
+    Path(f"{told}.ready").touch()
+    last = False
+    while True:
+        stop = Path(f"{told}.stop").exists()
+        at = Lake.open(root).at("main")
+        tables = [_state(ids(at.delta(path))) for path in TABLES]
+        files = len(fsspec.filesystem("lake").glob(f"lake://{root}/main/files/*"))
+        pinned = sum(1 for _ in at.list("files/"))
+        assert files in (0, 12)
+        seen.append((tables, pinned))
+        plain.append([_state(ids(deltalake.DeltaTable(f"{root}/{path}").to_pyarrow_table())) for path in TABLES])
+        if last:
+            break
+        last = stop
+    Path(told).write_text(json.dumps({"seen": seen, "plain": plain}))
+
+
+def _state(found: list[int]) -> str:
+    return "old" if found == OLD else "new" if found == NEW else f"torn: {found}"
+
+
+def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
+    root, told = str(tmp_path / "lake"), str(tmp_path / "told")
+    lake = Lake.create(root)
+    create_tables(lake, *TABLES, partition_by=["p"])
+    reader = SPAWN.Process(target=_reader, args=(root, told))
+    reader.start()
+    opened = lake.open_session("main", message="four processes")
+    writers = [SPAWN.Process(target=_writer, args=(root, opened.id, worker)) for worker in range(1, 5)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    while not Path(f"{told}.ready").exists():
+        time.sleep(0.02)
+    time.sleep(0.5)  # the reader has a look at what was flushed, and not published
+    result = lake.publish(opened.id)
+    assert result.versions == dict.fromkeys(TABLES, 1)
+    Path(f"{told}.stop").touch()
+    reader.join(60)
+    assert reader.exitcode == 0
+    found = json.loads(Path(told).read_text())
+    looks = [(set(tables), files) for tables, files in found["seen"]]
+    assert all(look in (({"old"}, 0), ({"new"}, 12)) for look in looks), looks
+    assert looks[0] == ({"old"}, 0) and looks[-1] == ({"new"}, 12)
+    assert all(state in ("old", "new") for states in found["plain"] for state in states), found["plain"]
+    assert found["plain"][-1] == ["new"] * 3
+    assert lake.verify() == []
