@@ -24,6 +24,7 @@ from lake_core.lake.refs import MOST_EXPIRY
 from lake_core.lake.state_store import Clock, DatasetView, StateStore, WritableState
 from lake_core.lake.view import DatasetRecord, View, dataset_above
 from lake_core.store import ObjectMeta, ObjectStore
+from lake_core.store.folder import renamed
 from lake_core.store.object_store import Bytes
 
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ class WriteSession(WritableState):
     ) -> ObjectMeta:
         kind = view.resolver.key_class(inner)
         if kind is KeyClass.UNIQUE:
-            meta = view.place.put(inner, data, if_absent=if_absent, if_match=if_match, unique=unique)
+            with renamed("", key[: -len(inner)]):
+                meta = view.place.put(inner, data, if_absent=if_absent, if_match=if_match, unique=unique)
             return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
         if kind is KeyClass.DERIVED:
             raise ReadOnly(f"{key!r} is derived from what the session does: it is written once that is published")
@@ -223,6 +225,12 @@ class WriteSession(WritableState):
             with self._guard:
                 if self._view.get(key) is not None:
                     self._view.overlay.set(key, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"{self.name} lives in the process that writes it, and cannot be pickled: open a shared session with Lake.open_session, "
+            f"pass its id and epoch on, and Lake.join it there"
+        )
 
     def _read(self, what: str) -> None:
         if self._records_reads:

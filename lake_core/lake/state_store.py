@@ -13,10 +13,13 @@ from lake_core.lake.content import ContentStore, Item, as_object, new_item
 from lake_core.lake.errors import DatasetNotFound, ReadOnly
 from lake_core.lake.view import RESERVED, DatasetRecord, View, dataset_above, read_datasets
 from lake_core.store import FolderStore, ObjectBytes, ObjectMeta, ObjectStore
+from lake_core.store.folder import renamed
 from lake_core.store.object_store import Bytes
 
 Clock = Callable[[], datetime]
 """Tells the time, with a zone."""
+_LAST = "\U0010ffff" * 256
+"""Sorts behind all that can follow a slash in a key."""
 
 
 class StateStore(ObjectStore):
@@ -125,8 +128,10 @@ class StateStore(ObjectStore):
                 _, places, wanted = inside.setdefault(owner[0].record.path, (owner[0], [], []))
                 places.append(place)
                 wanted.append((owner[1], start, end))
-        for view, places, wanted in inside.values():
-            for place, data in zip(places, view.get_many(wanted), strict=True):
+        for path, (view, places, wanted) in inside.items():
+            with renamed("", f"{path}/"):
+                got = view.get_many(wanted)
+            for place, data in zip(places, got, strict=True):
                 meta = data.meta
                 found[place] = ObjectBytes(data, ObjectMeta(requests[place][0], meta.size, meta.etag, meta.last_modified))
         found |= zip(plain, self.read_tree([requests[place] for place in plain]), strict=True)
@@ -154,7 +159,8 @@ class StateStore(ObjectStore):
         if owner is None:
             self._read(key)
             return self.head_tree(key)
-        meta = owner[0].head(owner[1])
+        with renamed("", key[: -len(owner[1])]):
+            meta = owner[0].head(owner[1])
         return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
@@ -170,7 +176,7 @@ class StateStore(ObjectStore):
         for folder in folders:
             yield from self._plain(prefix, at, folder)
             yield from self.folder_of(datasets[folder[:-1]]).listed(folder, max(at, start_after))
-            at = max(at, f"{folder}\U0010ffff")
+            at = max(at, f"{folder}{_LAST}")
         yield from self._plain(prefix, at, None)
 
     def _plain(self, prefix: str, start_after: str, until: str | None) -> Iterator[ObjectMeta]:
@@ -195,7 +201,7 @@ class StateStore(ObjectStore):
             name, slash, _ = found.key[len(prefix) :].partition("/")
             if slash:
                 names.add(name)
-            at = f"{prefix}{name}/\U0010ffff" if slash else found.key
+            at = f"{prefix}{name}/{_LAST}" if slash else found.key
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         raise self._refusal(key)
@@ -212,6 +218,14 @@ class StateStore(ObjectStore):
 
     def _read(self, what: str) -> None:
         """Called with each key that is read, and with each listed prefix and a `*`."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._view.overlay:
+            raise TypeError(f"{self._name} has changes that are nowhere but in this process: it cannot be pickled")
+        return self.__dict__ | {"_view": (self._view.graveler, self._view.tree), "_guard": None, "_datasets": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _view=View(*state["_view"]), _guard=threading.RLock())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r} of {self._root.url()!r})"
@@ -262,7 +276,7 @@ class DatasetView(DatasetStore):
         """Whether a key's object stands at its natural place for all states, not in the tree."""
         match self._resolver.key_class(key):
             case None:
-                raise InvalidKey(f"a {self._record.format} dataset has no place for {key!r}", key=f"{self._prefix}{key}")
+                raise InvalidKey(f"a {self._record.format} dataset has no place for {self._prefix}{key}", key=key)
             case KeyClass.UNIQUE:
                 return True
             case KeyClass.DERIVED:
@@ -273,7 +287,7 @@ class DatasetView(DatasetStore):
 
     def _check_derived(self, key: str) -> None:
         if self._resolver.key_class(key) is KeyClass.DERIVED and not self._is_own(key):
-            raise NotFound(f"{self._prefix}{key} is not of {self._state.name}", key=f"{self._prefix}{key}")
+            raise NotFound(f"{self._prefix}{key} is not of {self._state.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
         """Whether a derived object in place is derived from this state's log: its log entry in place is the very one of this state."""
@@ -341,14 +355,16 @@ class DatasetView(DatasetStore):
         found |= zip(in_place, self._place.get_many([requests[place] for place in in_place]), strict=True)
         rest = [place for place in range(len(requests)) if place not in found]
         wanted = [(self._prefix + key, start, end) for key, start, end in (requests[place] for place in rest)]
-        found |= zip(rest, (self._own(data) for data in self._state.read_tree(wanted)), strict=True)
+        with renamed(self._prefix, ""):
+            found |= zip(rest, (self._own(data) for data in self._state.read_tree(wanted)), strict=True)
         return [found[place] for place in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:
         if self.in_place(key):
             self._check_derived(key)
             return self._place.head(key)
-        return self._named(self._state.head_tree(self._prefix + key))
+        with renamed(self._prefix, ""):
+            return self._named(self._state.head_tree(self._prefix + key))
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
         after = self._prefix + start_after if start_after else ""
@@ -365,10 +381,15 @@ class DatasetView(DatasetStore):
         return ObjectMeta(meta.key[len(self._prefix) :], meta.size, meta.etag, meta.last_modified)
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
-        return self._named(self._state.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique))
+        with renamed(self._prefix, ""):
+            return self._named(self._state.put(self._prefix + key, data, if_absent=if_absent, if_match=if_match, unique=unique))
 
     def _delete(self, keys: Sequence[str]) -> None:
-        self._state.delete([self._prefix + key for key in keys])
+        with renamed(self._prefix, ""):
+            self._state.delete([self._prefix + key for key in keys])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DatasetView, (self._state, self._record)
 
 
 class WritableState(StateStore):

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from lake_core.errors import StoreError
 from lake_core.store.key import check_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
+
+
+@contextmanager
+def renamed(before: str, after: str) -> Iterator[None]:
+    """Let errors carry the key as the caller gave it, where it begins otherwise in the store behind."""
+    try:
+        yield
+    except StoreError as error:
+        if error.key is not None and error.key.startswith(before):
+            error.key = after + error.key[len(before) :]
+        raise
 
 
 class FolderStore(ObjectStore):
@@ -37,15 +48,8 @@ class FolderStore(ObjectStore):
         data.meta = self._named(data.meta)
         return data
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Errors carry the key as the caller gave it."""
-        try:
-            yield
-        except StoreError as error:
-            if error.key is not None and error.key.startswith(self._prefix):
-                error.key = error.key[len(self._prefix) :]
-            raise
+    def _failures(self) -> AbstractContextManager[None]:
+        return renamed(self._prefix, "")
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
         with self._failures():
