@@ -1,8 +1,8 @@
 """Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
 
 Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of these meanwhile
-(made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and the other way round. An array that
-has only grown keeps its chunks: appending goes along with writing what was there.
+(made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and the other way round. The same
+goes for what is put into a group that is gone. An array that has only grown keeps its chunks: appending goes along with writing.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ _GRID = ("zarr_format", "shape", "data_type", "chunk_grid", "chunk_key_encoding"
 
 
 def reshaped_arrays(changed: Collection[str], base: StateStore, theirs: StateStore, target: StateStore) -> Iterator[str]:
-    """The `zarr.json` of arrays of which one side changed chunks and the other what the chunks mean. `changed`: keys of `theirs`."""
+    """The `zarr.json` of arrays of which one side changed chunks and the other what the chunks mean, and of groups that one side took
+    away and the other put something into. `changed`: keys of `theirs`.
+    """
     above: dict[str, str | None] = {}
-    arrays = {found for key in changed if not _is_metadata(key) and (found := _array_above(key, base, above)) is not None}
-    for array in sorted(arrays.difference(changed)):
-        if not _keeps_chunks(_grid(base, array), _grid(target, array)):
-            yield array
-    for array in sorted(key for key in changed if _is_metadata(key)):
-        if base.view.tree == target.view.tree:
+    nodes = {found for key in changed if (found := _node_above(key, base, above)) is not None}
+    for node in sorted(nodes.difference(changed)):
+        if target.view.get(node) is None or not _keeps_chunks(_grid(base, node), _grid(target, node)):
+            yield node
+    if base.view.tree == target.view.tree:
+        return
+    for node in sorted(key for key in changed if _is_metadata(key) and base.view.get(key) is not None):
+        if theirs.view.get(node) is not None and _keeps_chunks(_grid(base, node), _grid(theirs, node)):
             continue
-        before = _grid(base, array)
-        if before is None or _keeps_chunks(before, _grid(theirs, array)):
-            continue
-        chunks = f"{array.removesuffix(METADATA)}".encode()
-        others = target.view.graveler.diff(base.view.tree, target.view.tree, chunks)
+        others = target.view.graveler.diff(base.view.tree, target.view.tree, node.removesuffix(METADATA).encode())
         if any(difference.key.decode() not in changed for difference in others):
-            yield array
+            yield node
 
 
 def _is_metadata(key: str) -> bool:
     return key == METADATA or key.endswith(f"/{METADATA}")
 
 
-def _array_above(key: str, state: StateStore, known: dict[str, str | None]) -> str | None:
+def _node_above(key: str, state: StateStore, known: dict[str, str | None]) -> str | None:
     """The nearest `zarr.json` above a key."""
     folder, slash, _ = key.rpartition("/")
     if not slash:
         return None
     if folder not in known:
         metadata = f"{folder}/{METADATA}"
-        known[folder] = metadata if state.view.get(metadata) is not None else _array_above(folder, state, known)
+        known[folder] = metadata if state.view.get(metadata) is not None else _node_above(folder, state, known)
     return known[folder]
 
 

@@ -260,6 +260,28 @@ def test_a_chunk_of_an_array_that_is_gone_is_a_conflict(arrays: Lake) -> None:
     assert caught.value.kinds == {"g/foo/zarr.json": "ArrayReshaped"}
 
 
+@pytest.mark.parametrize("creator_first", [True, False])
+def test_an_array_in_a_group_that_is_gone_is_a_conflict(arrays: Lake, creator_first: bool) -> None:
+    creator, other = arrays.session(), arrays.session()
+    zarr.open_group(store(creator, "g"), mode="r+").create_array("new", shape=10, chunks=5, dtype="i8")
+    other.filesystem().rm("g", recursive=True)
+    first, second = (creator, other) if creator_first else (other, creator)
+    first.publish()
+    with pytest.raises(Conflict) as caught:
+        second.publish()
+    assert caught.value.kinds == {"g/zarr.json": "ArrayReshaped"}
+
+
+def test_sessions_create_and_delete_different_arrays_of_a_group(arrays: Lake) -> None:
+    sessions = [arrays.session(isolation="serializable") for _ in range(3)]
+    for number, session in enumerate(sessions[:2]):
+        zarr.open_group(store(session, "g"), mode="r+").create_array(f"new{number}", shape=10, chunks=5, dtype="i8")[:] = 1
+    del zarr.open_group(store(sessions[2], "g"), mode="r+")["foo"]
+    for session in sessions:
+        session.publish()
+    assert sorted(zarr.open_group(arrays.uri("main", "g"), mode="r").array_keys()) == ["bar", "new0", "new1"]
+
+
 def test_another_fill_value_beside_a_write_is_a_conflict(arrays: Lake) -> None:
     writer, other = arrays.session(), arrays.session()
     array(writer)[0:10] = 0  # the fill value: the chunk is taken away
