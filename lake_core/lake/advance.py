@@ -176,7 +176,7 @@ def _nothing(
 
 def write_commit(repository: Repository, refs: RefsState, change: Change, head: Commit, applied: Applied) -> Commit:
     """Write what a commit consists of, but for the entry that makes it one. Raises Collected."""
-    condemned = Condemned.of(repository.root, refs)
+    condemned = Condemned.of(repository, refs)
     gone = next((key for key in applied.references if condemned(key)), None)
     if gone is not None:
         raise Collected(f"{gone}, which this would bring back, is being collected: its commit is past the retention")

@@ -86,7 +86,7 @@ def apply(
             skipped.append(path)
         elif done is not None:
             datasets[path] = done
-    if reads:
+    if reads and (items or taken):  # who wrote nothing has nothing that could be wrong by now
         for key in _overlap(reads, base, target):
             found.add_key(key, "ReadChanged")
     found.check()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lake_core.errors import NotFound
 from lake_core.lake.refs import RefsState
+from lake_core.lake.repository import Repository
 from lake_core.store import ObjectStore
 
 PREFIX = "collection/"
@@ -30,12 +31,15 @@ class Condemned:
         return f"_lakefs/{id}" in self.keys
 
     @classmethod
-    def of(cls, root: ObjectStore, refs: RefsState) -> Condemned:
+    def of(cls, repository: Repository, refs: RefsState) -> Condemned:
         """What is on the lists on record."""
-        keys: frozenset[str] = frozenset()
-        for value in refs.under(PREFIX).values():
-            keys |= read_list(root, value["list"])
-        return cls(keys)
+        known = repository.lists
+        wanted = {value["list"] for value in refs.under(PREFIX).values()}
+        for place in wanted.difference(known):
+            known[place] = read_list(repository.root, place)
+        for place in set(known).difference(wanted):
+            del known[place]
+        return cls(frozenset().union(*known.values()))
 
 
 def collections(refs: RefsState) -> frozenset[str]:

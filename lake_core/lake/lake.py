@@ -212,8 +212,18 @@ class Lake:
             reads=session.reads,
             retention=retention,
         )
+
+        def made(refs: RefsState) -> Published | None:
+            """What an earlier attempt published whose answer was lost."""
+            commit = refs.commit(refs.branch(session.branch))
+            while commit.id != session.commit and commit.parents:
+                if commit.metadata.get("session") == session.id:
+                    return shared.published_as(self._repository, refs, session.branch, session.id, commit)
+                commit = refs.commit(commit.parents[0])
+            return None
+
         try:
-            return advance(self._repository, change)
+            return advance(self._repository, change, recheck=made)
         except Conflict as error:
             session.failed()
             shared.keep_failed(self._repository, session, error)

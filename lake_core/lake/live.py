@@ -143,10 +143,13 @@ class Marks:
         logs.append(LiveLog(view, version, version))
 
     def _note_readers(self, state: StateStore, now: datetime) -> None:
-        """Those who opened a dataset in place lately may still read older versions."""
+        """Those who opened a dataset in place lately may still read older versions, and versions of other writers that are not adopted."""
         for path, record in state.registered().items():
             view = state.folder_of(record)
             oldest = view.resolver.version_at(view, now)
+            if not view.resolver.managed(view):
+                since = view.resolver.version_at(view.place, now)
+                self.keys.update(f"{path}/{key}" for key in view.resolver.reachable(view.place, since))
             for log in self._logs.get(path, ()):
                 if oldest is not None and log.view.record == record and _entry(view, oldest) == _entry(log.view, oldest):
                     log.since = min(log.since, oldest)

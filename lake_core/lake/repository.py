@@ -62,6 +62,8 @@ class Repository:
     given_clock: bool = False
     """Whether the caller gave the clock: then it is trusted to tell the age of objects too."""
     turns: Turns = field(default_factory=Turns)
+    lists: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The lists of condemned keys that were read, by where they stand; they never change."""
 
     @property
     def content(self) -> ContentStore:

@@ -203,7 +203,10 @@ class WriteSession(WritableState):
         kind = view.resolver.key_class(inner)
         if kind is KeyClass.UNIQUE:
             with renamed("", key[: -len(inner)]):
-                meta = view.place.put(inner, data, if_absent=if_absent, if_match=if_match, unique=unique)
+                if if_match is not None:
+                    raise ReadOnly(f"{key!r} is a data file of {view.record.path}, which never change: write another one")
+                # It stands in place at once, for all commits: whoever does not vouch for the name may only take one that is free.
+                meta = view.place.put(inner, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
             return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
         if kind is KeyClass.DERIVED:
             raise ReadOnly(f"{key!r} is derived from what the session does: it is written once that is published")
@@ -216,13 +219,16 @@ class WriteSession(WritableState):
 
     def _delete(self, keys: Sequence[str]) -> None:
         self._check_open()
+        plain: list[str] = []
         for key in keys:
             owner = self._owner(key)
-            if owner is not None:
-                if not owner[0].in_place(owner[1]):
-                    raise ReadOnly(f"{key!r} is of the log of {owner[0].record.path}, which only grows: drop the dataset instead")
-                continue  # other states may need it: deleting is left to garbage collection
-            with self._guard:
+            if owner is None:
+                plain.append(key)
+            elif not owner[0].in_place(owner[1]):
+                raise ReadOnly(f"{key!r} is of the log of {owner[0].record.path}, which only grows: drop the dataset instead")
+            # Data files stay: other states may need them, and deleting is left to garbage collection.
+        with self._guard:
+            for key in plain:
                 if self._view.get(key) is not None:
                     self._view.overlay.set(key, None)
 
@@ -315,6 +321,8 @@ class Part(WriteSession):
         super().__init__(root, view, clock, name=f"session {session}", base=base, records_reads=records_reads)
         self.session, self.epoch, self.output, self.attempt = session, epoch, output, attempt
         self.id = uuid.uuid4().hex
+        self.flushed = 0
+        """How many batches it has brought in."""
         self._flush = flush
 
     def show(self, tree: str) -> None:
@@ -330,6 +338,7 @@ class Part(WriteSession):
         with self._guard:
             self._view = self._flush(self)
             self._datasets = None
+            self.flushed += 1
 
     def __enter__(self) -> Self:
         return self

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.advance import Change, HeadMoved, advance, write_tree
 from lake_core.lake.apply import apply
 from lake_core.lake.condemned import Condemned, collections
-from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt, StaleEpoch
+from lake_core.lake.errors import Conflict, RefExists, SessionClosed, StaleAttempt, StaleEpoch
 from lake_core.lake.place import materialise, not_in_place, touched
 from lake_core.lake.refs import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, Batch, RefsState, SessionRecord, check_name
 from lake_core.lake.repository import Repository
@@ -51,6 +52,8 @@ def open_session(
     def plan(state: State) -> Sequence[Action]:
         refs, now = RefsState(state), repository.clock()
         opened.clear()
+        if any(f"{other}/{name}" in state for other in ("branch", "tag")):
+            raise RefExists(f"{name!r} is, or was, the name of a branch or tag: choose another id for the session")
         if f"session/{name}" in state:
             record = refs.session(name)
             if record.state not in (OPEN, FAILED):
@@ -147,7 +150,7 @@ def join(repository: Repository, id: str, epoch: int | None, output: str | None,
     )
     # A later attempt begins where the earlier one did: it sees nothing of what it is going to replace.
     earlier, _ = _earlier_attempts(record, part)
-    part.show(_without(repository, record, earlier, Condemned.of(repository.root, refs)))
+    part.show(_without(repository, record, earlier, Condemned.of(repository, refs)))
     return part
 
 
@@ -164,11 +167,13 @@ def flush(repository: Repository, part: Part) -> View:
 
 def _flush(repository: Repository, refs: RefsState, record: SessionRecord, part: Part) -> str | None:
     """One attempt: the session's new tree, None where another batch was faster."""
+    if any(batch.id == _batch_id(part) for batch in record.batches):
+        return record.tree  # it was applied, and the answer was lost
     earlier, skip = _earlier_attempts(record, part)
     if skip:
         return record.tree
     now = repository.clock()
-    condemned = Condemned.of(repository.root, refs)
+    condemned = Condemned.of(repository, refs)
     tree = _without(repository, record, earlier, condemned)
     state = repository.state(tree, f"session {record.id}")
     before = repository.state(part.view.tree, f"session {record.id}")
@@ -177,7 +182,7 @@ def _flush(repository: Repository, refs: RefsState, record: SessionRecord, part:
     reads = sorted({*record.reads, *part.reads})
     if after == record.tree and reads == list(record.reads) and not part.ended_retention:
         return after
-    batch = Batch(uuid.uuid4().hex, part.id, tree, after, part.output, part.attempt)
+    batch = Batch(_batch_id(part), part.id, tree, after, part.output, part.attempt)
     kept = [other for other in record.batches if other not in earlier]
     metadata = dict(record.metadata) | {f"retention:{path}": before.isoformat() for path, before in part.ended_retention.items()}
     expires = _renewed(record, now, record.expires - record.opened)
@@ -196,6 +201,10 @@ def _flush(repository: Repository, refs: RefsState, record: SessionRecord, part:
 
     repository.journal.append(plan)
     return None if lost else after
+
+
+def _batch_id(part: Part) -> str:
+    return f"{part.id}-{part.flushed}"
 
 
 def _earlier_attempts(record: SessionRecord, part: Part) -> tuple[list[Batch], bool]:
@@ -314,13 +323,17 @@ def _fail(repository: Repository, id: str, reason: str) -> None:
 def published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:
     """The result of a session that is published already; main stands in place afterwards."""
     assert record.commit is not None
-    if record.branch == repository.format.branch:
-        materialise(repository, not_in_place(refs, record.branch))
-    commit = refs.commit(record.commit)
-    mine = commit.metadata.get("session") == record.id
+    return published_as(repository, refs, record.branch, record.id, refs.commit(record.commit))
+
+
+def published_as(repository: Repository, refs: RefsState, branch: str, session: str, commit: Commit) -> Published:
+    """What a session became that was published by an earlier attempt; main stands in place afterwards."""
+    if branch == repository.format.branch:
+        materialise(repository, not_in_place(refs, branch))
+    mine = commit.metadata.get("session") == session  # else it changed nothing, and is the head that it found
     changed = touched(commit).items() if mine else ()
     versions = {path: version for path, told in changed if isinstance(version := told["version"], int)}
-    return Published(record.commit, versions, record.id)
+    return Published(commit.id, versions, session)
 
 
 def abandon(repository: Repository, id: str) -> None:
@@ -350,7 +363,7 @@ def fork(repository: Repository, id: str, without: Sequence[str], expires_in: ti
             key = difference.key.decode()
             if key == f"_lake/datasets/{prefix}" or key == prefix or key.startswith(f"{prefix}/"):
                 items[key] = base.view.get(key)
-    condemned = Condemned.of(repository.root, refs)
+    condemned = Condemned.of(repository, refs)
     tree = write_tree(repository, state.view.tree, items, condemned)
     return open_session(
         repository,
@@ -369,7 +382,7 @@ def fork(repository: Repository, id: str, without: Sequence[str], expires_in: ti
 def keep_failed(repository: Repository, session: Session, error: Conflict) -> None:
     """Keep a private session that could not be published, so that it can be read and forked."""
     refs = repository.refs()
-    condemned = Condemned.of(repository.root, refs)
+    condemned = Condemned.of(repository, refs)
     tree = write_tree(repository, session.view.tree, dict(session.view.overlay.items), condemned)
 
     def plan(state: State) -> Sequence[Action]:

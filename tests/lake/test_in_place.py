@@ -226,3 +226,20 @@ def test_plain_readers_never_see_a_gap(local: Lake, root: str) -> None:
         (log / f"{version:020d}.json").unlink()
     local.materialise()
     assert ids(plain(local.repository.root, "t/orders")) == [*range(10), 20, 21, 22, 23]
+
+
+def test_collection_spares_what_another_writer_has_committed_and_nobody_adopted(local: Lake, root: str) -> None:
+    import datetime as dt
+    import os
+
+    deltalake.write_deltalake(f"{root}/legacy/events", rows(range(3)))
+    with local.session() as s:
+        s.import_delta("legacy/events")
+    deltalake.write_deltalake(f"{root}/legacy/events", rows([50]), mode="append")
+    for path in Path(root).rglob("*.parquet"):
+        os.utime(path, (0, 0))
+    later = Lake.open(root, clock=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(days=90))
+    later.gc()
+    assert ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50]
+    local.adopt("legacy/events")
+    assert ids(local.delta("legacy/events")) == [0, 1, 2, 50] and local.verify() == []

@@ -72,6 +72,21 @@ def test_a_session_is_an_object_store(lake: Lake) -> None:
         lake.at("main").delete(["a/x"])
 
 
+def test_a_put_never_replaces_a_data_file(lake: Lake) -> None:
+    file = f"t/orders/{lake.delta('t/orders').files(['path'])['path'][0].as_py()}"
+    session = lake.session()
+    with pytest.raises(AlreadyExists):
+        session.put(file, b"garbage")
+    with pytest.raises(ReadOnly):
+        session.put(file, b"garbage", if_match="x")
+    with pytest.raises(ReadOnly):
+        session.delete(["notes.txt", "t/orders/_delta_log/00000000000000000000.json"])
+    session.delete([file])
+    assert session.exists("notes.txt"), "a refused deletion deleted something"
+    session.publish()
+    assert ids(lake.delta("t/orders")) == list(range(10))
+
+
 def test_tables_do_not_nest_and_do_not_take_the_place_of_files(lake: Lake, store: MemoryStore) -> None:
     store.put("landing/somebody.csv", b"1")
     with lake.session() as s:
@@ -324,6 +339,11 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
         with pytest.raises(Conflict) as caught:
             session.publish()
         assert caught.value.kinds == {"foo": "ReadChanged"}
+    reader = lake.session(isolation="serializable")
+    assert reader.exists("foo")
+    with lake.session() as s:
+        s.put("foo", b"changed")
+    reader.publish()  # wrote nothing, so nothing of it can be wrong
     lake.configure(isolation="serializable")
     # Two that only write do not rely on anything.
     first, second = lake.session(), lake.session()
