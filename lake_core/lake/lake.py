@@ -14,20 +14,21 @@ from urllib.parse import quote
 
 from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import Exported
-from lake_core.journal import Action, Add, Delete, Journal, State, Update
-from lake_core.lake import adopting, merging, shared
+from lake_core.journal import Action, Add, Journal, State, Update
+from lake_core.lake import adopting, shared
 from lake_core.lake.advance import Change, advance
+from lake_core.lake.branches import BranchesAndTags
 from lake_core.lake.collect import Collected, collect
 from lake_core.lake.content import item_of
-from lake_core.lake.errors import Conflict, InvalidRef, LakeAlreadyExists, RefExists, RefNotFound
+from lake_core.lake.errors import Conflict, LakeAlreadyExists
 from lake_core.lake.exporting import export
 from lake_core.lake.format import create_format, read_format
 from lake_core.lake.history import log
 from lake_core.lake.live import HISTORY
 from lake_core.lake.place import Placed, in_place, materialise, not_in_place, place_dataset
-from lake_core.lake.refs import OPEN, RefsState, SessionRecord, check_name, commit_value
+from lake_core.lake.refs import OPEN, RefsState, SessionRecord, commit_value
 from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
-from lake_core.lake.revision import commit_of, resolve
+from lake_core.lake.revision import resolve
 from lake_core.lake.session import Part, Published, Session, SessionHandle
 from lake_core.lake.state_store import StateStore
 from lake_core.lake.verify import Problem, verify
@@ -64,7 +65,7 @@ class Status:
     """Commits of main that are published, and not known to stand in place yet; the next publish, or `materialise`, completes them."""
 
 
-class Lake:
+class Lake(BranchesAndTags):
     """A lake: many datasets and files in one folder or bucket, which publish together, with branches and history.
 
         lake = Lake.create("s3://bucket/lake", exist_ok=True)
@@ -332,105 +333,6 @@ class Lake:
         waiting = not_in_place(refs, self._repository.format.branch)
         behind = [commit.id for commit in waiting if not in_place(self._repository, commit)]
         return Status(self.url, refs.branches(), sum(found.state == OPEN for found in refs.sessions()), refs.number, behind)
-
-    # Branches and tags
-
-    def branches(self) -> dict[str, str]:
-        """The commit of each branch."""
-        return self._repository.refs().branches()
-
-    def branch(self, name: str, *, at: str = "main", exist_ok: bool = False) -> str:
-        """Make a branch at a ref; returns the commit. Nothing is copied. Raises RefExists, InvalidRef, RefNotFound."""
-        check_name(name, "branch")
-        return self._add_ref(f"branch/{name}", at, exist_ok)
-
-    def delete_branch(self, name: str) -> None:
-        """Take a branch away; its commits stay as long as something else, or the retention, keeps them. Raises RefNotFound, InvalidRef."""
-        if name == self._repository.format.branch:
-            raise InvalidRef(f"branch {name!r} is the one that stands in place: it cannot be deleted")
-
-        def plan(state: State) -> Sequence[Action]:
-            RefsState(state).branch(name)
-            return [Delete(f"branch/{name}")]
-
-        self._repository.journal.append(plan)
-
-    def tags(self) -> dict[str, str]:
-        """The commit of each tag."""
-        return self._repository.refs().tags()
-
-    def tag(self, name: str, *, at: str = "main") -> str:
-        """Give a commit a name for good; returns the commit. Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound."""
-        check_name(name, "tag")
-        return self._add_ref(f"tag/{name}", at, False)
-
-    def delete_tag(self, name: str) -> None:
-        """Take a tag away. Its name is not used again. Raises RefNotFound."""
-
-        def plan(state: State) -> Sequence[Action]:
-            if name not in RefsState(state).tags():
-                raise RefNotFound(f"no tag {name!r}")
-            return [Update(f"tag/{name}", {"commit": None})]
-
-        self._repository.journal.append(plan)
-
-    def _add_ref(self, key: str, at: str, exist_ok: bool) -> str:
-        repository = self._repository
-        made: list[str] = []
-        name = key.split("/", 1)[1]
-
-        def plan(state: State) -> Sequence[Action]:
-            refs = RefsState(state)
-            commit = commit_of(refs, repository.journal, at)
-            made[:] = [commit.id]
-            if key in state and exist_ok:
-                made[:] = [str(state[key]["commit"])]
-                return ()
-            if any(f"{other}/{name}" in state for other in ("branch", "tag", "session")):
-                raise RefExists(f"{name!r} is, or was, the name of a branch, tag or session: choose another one")
-            return [Add(key, {"commit": commit.id})]
-
-        repository.journal.append(plan)
-        return made[0]
-
-    def protect(self, pattern: str) -> None:
-        """Let branches whose names match (`release-*`) take merges only."""
-
-        def plan(state: State) -> Sequence[Action]:
-            return () if f"protect/{pattern}" in state else [Add(f"protect/{pattern}", {})]
-
-        self._repository.journal.append(plan)
-
-    def unprotect(self, pattern: str) -> None:
-        """Take a protection back. Raises RefNotFound."""
-
-        def plan(state: State) -> Sequence[Action]:
-            if f"protect/{pattern}" not in state:
-                raise RefNotFound(f"no protection {pattern!r}")
-            return [Delete(f"protect/{pattern}")]
-
-        self._repository.journal.append(plan)
-
-    def merge(self, ref: str, *, into: str = "main", message: str | None = None) -> Published:
-        """Bring what a ref has and a branch lacks onto the branch. Datasets that both changed are merged by their formats' rules.
-
-        Raises Conflict, NothingToApply, RefNotFound.
-        """
-        refs = self._repository.refs()
-        return merging.merge(self._repository, self._commit(ref, refs), ref, into, message)
-
-    def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
-        """Take back on a branch what a commit did, as a new commit; what was done since stays. Raises Conflict, NothingToApply."""
-        refs = self._repository.refs()
-        return merging.revert(self._repository, self._commit(commit, refs), branch, parent, message)
-
-    def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
-        """Do on a branch what a commit did elsewhere. Raises Conflict, NothingToApply."""
-        refs = self._repository.refs()
-        return merging.cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
-
-    def _commit(self, ref: str, refs: RefsState) -> Commit:
-        return commit_of(refs, self._repository.journal, ref)
 
     # Main, in place
 
