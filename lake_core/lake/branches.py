@@ -8,7 +8,7 @@ from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, Delete, State, Update
 from lake_core.lake import merging
 from lake_core.lake.errors import InvalidRef, RefExists, RefNotFound
-from lake_core.lake.refs import RefsState, check_name
+from lake_core.lake.refs import DELETED, RefsState, check_name, text_of
 from lake_core.lake.repository import Repository
 from lake_core.lake.revision import commit_of
 from lake_core.lake.session import Published
@@ -54,7 +54,7 @@ class BranchesAndTags:
         def plan(state: State) -> Sequence[Action]:
             if name not in RefsState(state).tags():
                 raise RefNotFound(f"no tag {name!r}")
-            return [Update(f"tag/{name}", {"commit": None})]
+            return [Update(f"tag/{name}", dict(DELETED))]
 
         self._repository.journal.append(plan)
 
@@ -68,7 +68,7 @@ class BranchesAndTags:
             commit = commit_of(refs, repository.journal, at)
             made[:] = [commit.id]
             if key in state and exist_ok:
-                made[:] = [str(state[key]["commit"])]
+                made[:] = [text_of(key, state[key], "commit")]
                 return ()
             if any(f"{other}/{name}" in state for other in ("branch", "tag", "session")):
                 raise RefExists(f"{name!r} is, or was, the name of a branch, tag or session: choose another one")

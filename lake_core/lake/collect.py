@@ -23,7 +23,7 @@ from lake_core.lake.condemned import PREFIX, encode_list, read_list
 from lake_core.lake.content import OBJECTS
 from lake_core.lake.live import Marks, live_commits, live_states
 from lake_core.lake.paths import claimed
-from lake_core.lake.refs import EXPIRED, FAILED, MOST_EXPIRY, OPEN, RefsState
+from lake_core.lake.refs import EXPIRED, FAILED, MOST_EXPIRY, OPEN, RefsState, instant_of, text_of
 from lake_core.lake.repository import Repository
 from lake_core.store import FolderStore, ObjectMeta
 
@@ -141,7 +141,7 @@ def _finish(repository: Repository, id: str, history: timedelta, tell: Callable[
     if value is None or "done" in value:
         return []
     now = repository.clock()
-    listed = read_list(repository.root, value["list"])
+    listed = read_list(repository.root, text_of(f"{PREFIX}{id}", value, "list"))
     marked = _marked(repository, refs, now - history, marks or Marks(repository), now)
     gone = sorted(listed - marked.keys - {""})
     for start in range(0, len(gone), _DELETE_AT_ONCE):
@@ -177,7 +177,7 @@ def _reap(repository: Repository) -> None:
             elif now - record.opened > 2 * MIN_AGE:
                 actions.append(Delete(record.key))
         for id, value in refs.under(PREFIX).items():
-            if "done" in value and now - datetime.fromisoformat(value["done"]) > MIN_AGE:
+            if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
                 actions.append(Delete(f"{PREFIX}{id}"))
         return actions
 

@@ -10,7 +10,8 @@ import zlib
 from dataclasses import dataclass
 
 from lake_core.errors import NotFound
-from lake_core.lake.refs import RefsState
+from lake_core.lake.errors import DamagedLake
+from lake_core.lake.refs import RefsState, text_of
 from lake_core.lake.repository import Repository
 from lake_core.store import ObjectStore
 
@@ -34,7 +35,7 @@ class Condemned:
     def of(cls, repository: Repository, refs: RefsState) -> Condemned:
         """What is on the lists on record."""
         known = repository.lists
-        wanted = {value["list"] for value in refs.under(PREFIX).values()}
+        wanted = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
         for place in wanted.difference(known):
             known[place] = read_list(repository.root, place)
         for place in set(known).difference(wanted):
@@ -53,6 +54,8 @@ def read_list(store: ObjectStore, key: str) -> frozenset[str]:
         return frozenset(zlib.decompress(store.get(key)).decode().split("\n"))
     except NotFound:
         return frozenset()
+    except (zlib.error, UnicodeDecodeError):
+        raise DamagedLake(f"{key} is no list of a collection: restore it from a backup") from None
 
 
 def encode_list(keys: list[str]) -> bytes:

@@ -19,6 +19,10 @@ class UnsupportedLake(LakeError):
     """The lake was made by a later version of this package, by rules that this one does not know."""
 
 
+class DamagedLake(LakeError):
+    """A record of the lake is none: somebody else wrote there, or bytes were altered. `lake verify` tells what else is wrong."""
+
+
 class InvalidRef(LakeError):
     """A ref expression, or a name for a branch, tag or session, is malformed."""
 

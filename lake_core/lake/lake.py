@@ -220,7 +220,7 @@ class Lake(BranchesAndTags):
             while commit.id != session.commit and commit.parents:
                 if commit.metadata.get("session") == session.id:
                     return shared.published_as(self._repository, refs, session.branch, session.id, commit)
-                commit = refs.commit(commit.parents[0])
+                commit = refs.first_parent(commit)
             return None
 
         try:

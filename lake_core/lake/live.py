@@ -10,7 +10,7 @@ from lake_core.graveler import Commit, Entry
 from lake_core.graveler.record import split_value
 from lake_core.lake.errors import RefNotFound
 from lake_core.lake.history import merge_base
-from lake_core.lake.refs import FAILED, OPEN, RefsState
+from lake_core.lake.refs import FAILED, OPEN, RefsState, instant_of
 from lake_core.lake.repository import Repository
 from lake_core.lake.state_store import DatasetView, StateStore
 from lake_core.lake.view import DatasetRecord
@@ -96,7 +96,7 @@ class Marks:
 
     def add_state(self, live: LiveState, refs: RefsState, now: datetime) -> None:
         """Mark a state's tree, and take note of its datasets' logs."""
-        ended = {path: datetime.fromisoformat(value["before"]) for path, value in refs.under("retention/").items()}
+        ended = {path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()}
         state = self.repository.state(live.tree, live.name)
         if live.tree not in self._trees:
             self._trees.add(live.tree)

@@ -16,7 +16,7 @@ from lake_core.dataset import UnknownFormat
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import Commit
 from lake_core.lake.content import Item
-from lake_core.lake.errors import Diverged, RefNotFound
+from lake_core.lake.errors import DamagedLake, Diverged
 from lake_core.lake.refs import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.state_store import DatasetView, StateStore
@@ -30,8 +30,13 @@ DATASETS_FIELD = "datasets"
 
 def touched(commit: Commit) -> Mapping[str, Mapping[str, object]]:
     """The datasets that a commit changed, by path."""
-    found = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
-    return found if isinstance(found, dict) else {}
+    try:
+        found = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(told, dict) for told in found.values()):
+        raise DamagedLake(f"commit {commit.id[:12]} does not tell which datasets it touched")
+    return found
 
 
 def _version(told: Mapping[str, object]) -> int | None:
@@ -43,16 +48,12 @@ def not_in_place(refs: RefsState, branch: str) -> list[Commit]:
     """The commits of a branch that are not known to stand in place, oldest first."""
     placed = refs.placed(branch)
     commits: list[Commit] = []
-    at = refs.branch(branch)
-    while at != placed:
-        try:
-            commit = refs.commit(at)
-        except RefNotFound:
-            break  # past the retention: whatever it touched was put in place long ago
+    commit = refs.commit(refs.branch(branch))
+    while commit.id != placed:
         commits.append(commit)
-        if not commit.parents:
-            break
-        at = commit.parents[0]
+        if not commit.parents or f"commit/{commit.parents[0]}" not in refs.state:
+            break  # past the retention: whatever it touched was put in place long ago
+        commit = refs.first_parent(commit)
     return commits[::-1]
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State, Update
-from lake_core.lake.errors import InvalidRef, RefNotFound, SessionNotFound
+from lake_core.lake.errors import DamagedLake, InvalidRef, RefNotFound, SessionNotFound
 
 NAME = re.compile(r"\w[-.\w]{0,99}", re.ASCII)
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
@@ -94,9 +94,26 @@ class SessionRecord:
 
     @classmethod
     def from_json(cls, id: str, body: Mapping[str, Any]) -> SessionRecord:
-        known = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
-        times = {name: datetime.fromisoformat(body[name]) for name in ("opened", "expires")}
-        return cls(id=id, **(known | times | {"batches": tuple(Batch(**batch) for batch in body.get("batches", ()))}))
+        """Raises DamagedLake."""
+        try:
+            known = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
+            times = {name: datetime.fromisoformat(body[name]) for name in ("opened", "expires")}
+            made = cls(id=id, **(known | times | {"batches": tuple(Batch(**batch) for batch in body.get("batches", ()))}))
+            made._check()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedLake(f"the record of session {id!r} in the refs journal makes no sense: {error!r}") from None
+        return made
+
+    def _check(self) -> None:
+        texts = [self.branch, self.base, self.tree, self.state, self.lineage, self.message, self.isolation, *self.reads]
+        texts += [text for batch in self.batches for text in (batch.id, batch.part, batch.before, batch.after)]
+        texts += [text for pair in self.metadata.items() for text in pair]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(self.reads, list):
+            raise ValueError("what should be text is not")
+        if type(self.epoch) is not int or any(type(batch.attempt) is not int for batch in self.batches):
+            raise ValueError("what should be a number is not")
+        if self.opened.tzinfo is None or self.expires.tzinfo is None:
+            raise ValueError("an instant has no time zone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +131,16 @@ class RefsState:
         found = self.state.get(f"branch/{name}")
         if found is None:
             raise RefNotFound(f"no branch {name!r}: there are {', '.join(sorted(self.branches())) or 'none'}")
-        return str(found["commit"])
+        return text_of(f"branch/{name}", found, "commit")
 
     def branches(self) -> dict[str, str]:
         """The commit of each branch."""
-        return {name: str(value["commit"]) for name, value in self._under("branch/")}
+        return {name: text_of(f"branch/{name}", value, "commit") for name, value in self._under("branch/")}
 
     def tags(self) -> dict[str, str]:
         """The commit of each tag."""
-        return {name: str(value["commit"]) for name, value in self._under("tag/") if value["commit"] is not None}
+        standing = ((name, value) for name, value in self._under("tag/") if value != DELETED)
+        return {name: text_of(f"tag/{name}", value, "commit") for name, value in standing}
 
     def commit(self, id: str) -> Commit:
         """A commit by its id. Raises RefNotFound."""
@@ -130,6 +148,13 @@ class RefsState:
         if found is None:
             raise RefNotFound(f"no commit {id!r} in this lake, or it is past the retention and was collected")
         return commit_of(id, found)
+
+    def first_parent(self, commit: Commit) -> Commit:
+        """What a branch pointed at before a commit. Raises RefNotFound where that was collected, DamagedLake for a history in a circle."""
+        parent = self.commit(commit.parents[0])
+        if parent.generation >= commit.generation:
+            raise DamagedLake(f"commit {commit.id[:12]} is not younger than its parent")
+        return parent
 
     def commits(self) -> Iterator[Commit]:
         """All commits that the lake retains, in no order that means anything."""
@@ -149,7 +174,7 @@ class RefsState:
     def placed(self, branch: str) -> str | None:
         """The commit up to which a branch is known to stand in place."""
         found = self.state.get(f"place/{branch}")
-        return None if found is None else str(found["commit"])
+        return None if found is None else text_of(f"place/{branch}", found, "commit")
 
     def protected(self, branch: str) -> str | None:
         """The pattern by which a branch takes merges only, None for one that takes everything."""
@@ -161,6 +186,29 @@ class RefsState:
     def under(self, prefix: str) -> dict[str, Any]:
         """The values whose keys begin with `prefix`, by the rest of their keys."""
         return dict(self._under(prefix))
+
+
+DELETED: Mapping[str, None] = {"commit": None}
+"""The value of a tag that was deleted."""
+
+
+def text_of(key: str, value: Any, name: str) -> str:
+    """A text that a value of the refs journal holds. Raises DamagedLake where it holds none."""
+    found = value.get(name) if isinstance(value, Mapping) else None
+    if not isinstance(found, str):
+        raise DamagedLake(f"the value of {key!r} in the refs journal makes no sense: {str(value)[:100]!r}")
+    return found
+
+
+def instant_of(key: str, value: Any, name: str) -> datetime:
+    """An instant that a value of the refs journal holds. Raises DamagedLake."""
+    try:
+        found = datetime.fromisoformat(text_of(key, value, name))
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise DamagedLake(f"the value of {key!r} in the refs journal holds no instant: {str(value)[:100]!r}")
+    return found
 
 
 def put(state: RefsState, key: str, value: Any) -> Action:
@@ -182,17 +230,24 @@ def commit_value(commit: Commit) -> dict[str, Any]:
 
 
 def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
-    """The commit that `commit_value` kept."""
-    return Commit(
-        id=id,
-        committer=value["committer"],
-        message=value["message"],
-        creation_date=datetime.fromisoformat(value["date"]),
-        metarange_id=value["tree"],
-        metadata=dict(value["metadata"]),
-        parents=tuple(value["parents"]),
-        generation=value["generation"],
-    )
+    """The commit that `commit_value` kept. Raises DamagedLake."""
+    try:
+        made = Commit(
+            id=id,
+            committer=value["committer"],
+            message=value["message"],
+            creation_date=datetime.fromisoformat(value["date"]),
+            metarange_id=value["tree"],
+            metadata=dict(value["metadata"]),
+            parents=tuple(value["parents"]),
+            generation=value["generation"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense: {error!r}") from None
+    texts = [made.metarange_id, made.message, made.committer, *made.parents, *made.metadata, *made.metadata.values()]
+    if type(made.generation) is not int or not all(isinstance(text, str) for text in texts) or made.creation_date.tzinfo is None:
+        raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense")
+    return made
 
 
 MOST_EXPIRY = timedelta(days=7)

@@ -93,7 +93,7 @@ def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:
     while found.creation_date > when:
         if not found.parents:
             raise RefNotFound(f"branch {branch!r} did not exist at {text}")
-        found = refs.commit(found.parents[0])
+        found = refs.first_parent(found)
     return found
 
 
@@ -101,7 +101,7 @@ def _ancestor(refs: RefsState, commit: Commit, number: int, expression: str) -> 
     for _ in range(number):
         if not commit.parents:
             _no_parent(expression)
-        commit = refs.commit(commit.parents[0])
+        commit = refs.first_parent(commit)
     return commit
 
 

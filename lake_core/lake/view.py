@@ -11,6 +11,7 @@ from datetime import datetime
 
 from lake_core.graveler import Entry, Graveler
 from lake_core.lake.content import Item, item_of, nanoseconds
+from lake_core.lake.errors import DamagedLake
 
 DATASETS = "_lake/datasets/"
 """Where a tree registers its datasets: the path follows."""
@@ -45,6 +46,8 @@ class DatasetRecord:
     def of(cls, key: str, item: Item) -> DatasetRecord:
         """The record that stands at a key of the registry."""
         told = item.entry.metadata
+        if "format" not in told or "id" not in told:
+            raise DamagedLake(f"the tree's entry {key!r} does not register a dataset")
         return cls(key[len(DATASETS) :], told["format"], told["id"], told.get("dropped") == "true", told.get("imported") == "true")
 
 
