@@ -20,7 +20,7 @@ _LATE = 45
 """Operations that belong to the publish itself, at least."""
 
 
-def _before(time: Time) -> MemoryStore:
+def before(time: Time) -> MemoryStore:
     store = MemoryStore(clock=time)
     lake = Lake.create(store, clock=time)
     create_tables(lake, *TABLES)
@@ -29,7 +29,7 @@ def _before(time: Time) -> MemoryStore:
     return store
 
 
-def _work(lake: Lake) -> None:
+def work(lake: Lake) -> None:
     """Three tables and a file, published at once."""
     with lake.session(message="work") as s:
         for path in TABLES:
@@ -38,7 +38,7 @@ def _work(lake: Lake) -> None:
         s.put("report.json", b"new")
 
 
-def _work_shared(lake: Lake) -> None:
+def work_shared(lake: Lake) -> None:
     """The same by two parts of a shared session."""
     opened = lake.open_session(id="shared")
     with lake.join(opened.id, output="tables") as part:
@@ -53,7 +53,7 @@ def _work_shared(lake: Lake) -> None:
 OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
 
 
-def _states(store: ObjectStore, time: Time) -> list[object]:
+def states(store: ObjectStore, time: Time) -> list[object]:
     """What a reader of the lake finds, and what plain readers find, each as old (False) or new (True)."""
     at = Lake.open(store, clock=time).at("main")
     found = [ids(at.delta(path)) for path in TABLES]
@@ -66,23 +66,26 @@ def _states(store: ObjectStore, time: Time) -> list[object]:
     return [report == b"new", *(each == NEW for each in apart)]
 
 
-def _sweep(work: Callable[[Lake], None], mode: Mode, *, sampled: int = 1) -> tuple[int, list[bool]]:
-    """Die at every operation in turn; of those that come before the publish itself only at every so manieth.
+def sweep(
+    doing: Callable[[Lake], None], mode: Mode, *, sampled: int = 1, make: Callable[[Time], ObjectStore] | None = None, late: int = _LATE
+) -> tuple[int, list[bool]]:
+    """Die at every operation in turn; of those that come before the publish itself (the `late` last ones) only at every so manieth.
 
-    Returns how many there are, and whether the state was new after each death.
+    `make`: the lake to begin with. Returns how many operations there are, and whether the state was new after each death.
     """
-    whole = FaultStore(_before(Time()), 0)
+    make = make or before
     time = Time()
-    work(Lake.open(whole, clock=time))
+    whole = FaultStore(make(time), 0)
+    doing(Lake.open(whole, clock=time))
     seen: list[bool] = []
-    early = max(1, whole.operations - _LATE)
-    for at in [*range(1, early, sampled), *range(early, whole.operations + 1)]:
+    early = max(1, whole.operations - late)
+    for at in [*range(1, early, sampled), *range(early, whole.operations + 1, 1 if late else sampled)]:
         time = Time()
-        store = FaultStore(_before(time), at, mode)
+        store = FaultStore(make(time), at, mode)
         with suppress(StoreDied):
-            work(Lake.open(store, clock=time))
+            doing(Lake.open(store, clock=time))
         assert store.fired
-        published, *places = _states(store.inner, time)
+        published, *places = states(store.inner, time)
         assert published or not any(places), "in place before it was published"
         seen.append(bool(published))
         # Whoever comes next does the same work: markers tell what is there already.
@@ -91,11 +94,11 @@ def _sweep(work: Callable[[Lake], None], mode: Mode, *, sampled: int = 1) -> tup
         if not published:
             with suppress(LakeError):
                 lake.abandon("shared")
-            _work(lake)
+            work(lake)
         else:
             _retry(lake)
         lake.materialise()
-        assert _states(store.inner, time) == [True] * 4
+        assert states(store.inner, time) == [True] * 4
         assert lake.verify() == []
     return whole.operations, seen
 
@@ -106,9 +109,9 @@ def _retry(lake: Lake) -> None:
             assert s.delta(path).append(rows(range(100, 103)), txn=TXN).skipped
 
 
-@pytest.mark.parametrize("work", [_work, _work_shared])
-def test_death_at_operations_of_a_publish(work: Callable[[Lake], None]) -> None:
-    operations, seen = _sweep(work, "before", sampled=7)
+@pytest.mark.parametrize("doing", [work, work_shared])
+def test_death_at_operations_of_a_publish(doing: Callable[[Lake], None]) -> None:
+    operations, seen = sweep(doing, "before", sampled=7)
     assert operations > 30
     assert seen == sorted(seen), "the state went back"
     assert not seen[0] and seen[-1]
@@ -116,21 +119,21 @@ def test_death_at_operations_of_a_publish(work: Callable[[Lake], None]) -> None:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("mode", ["before", "after"])
-@pytest.mark.parametrize("work", [_work, _work_shared])
-def test_death_at_each_operation_of_a_publish(work: Callable[[Lake], None], mode: Mode) -> None:
-    _, seen = _sweep(work, mode)
+@pytest.mark.parametrize("doing", [work, work_shared])
+def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: Mode) -> None:
+    _, seen = sweep(doing, mode)
     assert seen == sorted(seen)
 
 
 def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Time) -> None:
-    whole = FaultStore(_before(Time()), 0)
-    _work(Lake.open(whole, clock=Time()))
+    whole = FaultStore(before(Time()), 0)
+    work(Lake.open(whole, clock=Time()))
     for at in range(whole.operations, 0, -1):
-        store = FaultStore(_before(time), at)
+        store = FaultStore(before(time), at)
         with suppress(StoreDied):
-            _work(Lake.open(store, clock=time))
+            work(Lake.open(store, clock=time))
         lake = opened(store.inner, time)
-        published, *places = _states(store.inner, time)
+        published, *places = states(store.inner, time)
         if published and not all(places):
             break
     else:
@@ -139,5 +142,5 @@ def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Ti
     # The next writer, of whatever, completes it first.
     with lake.session() as s:
         s.put("other", b"1")
-    assert _states(store.inner, time) == [True] * 4
+    assert states(store.inner, time) == [True] * 4
     assert lake.status().not_in_place == []

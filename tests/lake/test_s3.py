@@ -1,0 +1,235 @@
+"""A lake in S3, over HTTP: the same promises where each operation is a request."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import sleep
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from lake_core.lake import collect
+from lake_core.lake.content import OBJECTS, address_of, new_item
+from lake_core.lake.errors import Conflict
+from lake_core.store import FolderStore, ObjectStore, open_store
+from lake_core.testing.fault_store import Mode
+from tests.lake.lakes import Time, create_tables, ids, plain, rows, values
+from tests.lake.test_crash import before, sweep, work, work_shared
+from tests.processes import run_together
+from tests.store.s3_server import S3Server
+
+TABLES = ("t/a", "t/b", "t/c")
+Options = dict[str, object]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges are kept on this machine: not where the user keeps his own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def _theirs(url: str, path: str, options: Options) -> list[int]:
+    """The ids in a table as deltalake finds them in place."""
+    environment = {
+        "AWS_ACCESS_KEY_ID": str(options["key"]),
+        "AWS_SECRET_ACCESS_KEY": str(options["secret"]),
+        "AWS_ENDPOINT_URL": str(options["endpoint_url"]),
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    table = deltalake.DeltaTable(f"{url}/{path}", storage_options=environment)
+    found = deltalake.QueryBuilder().register("t", table).execute("select id from t").read_all()
+    return sorted(pa.table(found)["id"].to_pylist())
+
+
+def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
+    lake = Lake.create(s3_url, storage_options=s3_options)
+    create_tables(lake, *TABLES)
+    before_all = lake.tag("first")
+    with lake.session(message="three tables and files") as s:
+        for number, path in enumerate(TABLES):
+            s.delta(path).append(rows([100 + number]), txn=("job", 1))
+            s.delta(path).update({"v": "7"}, "id = 1")
+        s.put("reports/a b%41.json", b"{}", if_absent=True)
+        s.put("reports/é/😀", b"1")
+        assert ids(lake.delta(TABLES[0])) == list(range(10)), "isolated outside"
+    again = Lake.open(s3_url, storage_options=s3_options)
+    for number, path in enumerate(TABLES):
+        wanted = [*range(10), 100 + number]
+        assert ids(again.delta(path)) == ids(plain(again.repository.root, path)) == _theirs(s3_url, path, s3_options) == wanted
+        assert values(again.delta(path))[1] == 7 and again.delta(path).version == 1
+    assert [meta.key for meta in again.at().list("reports/")] == ["reports/a b%41.json", "reports/é/😀"]
+    assert ids(again.delta("t/a", ref="first")) == list(range(10)) and again.tags() == {"first": before_all}
+
+    again.branch("dev")
+    with again.session("dev") as s:
+        s.delta("t/a").append(rows([500]))
+        s.put("reports/dev", b"dev")
+    with again.session() as s:
+        s.delta("t/a").append(rows([600]))
+        s.delta("t/b").delete("id < 5")
+    assert 500 not in _theirs(s3_url, "t/a", s3_options)
+    merged = again.merge("dev")
+    assert merged.in_place and again.log()[0].id == merged.commit
+    assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 500, 600]
+    assert _theirs(s3_url, "t/b", s3_options) == [*range(5, 10), 101]
+    assert bytes(again.at().get("reports/dev")) == b"dev"
+    with pytest.raises(Conflict) as caught, again.session() as one, again.session() as other:
+        one.put("contested", b"1")
+        other.put("contested", b"2")
+    assert caught.value.keys == ("contested",)
+    again.revert(merged.commit)
+    assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 600]
+    assert again.verify() == [] and again.status().not_in_place == []
+
+
+def _part(url: str, options: Options, session: str, worker: int) -> None:
+    lake = Lake.open(url, storage_options=options)
+    with lake.join(session, output=f"output-{worker}") as part:
+        part.delta(TABLES[worker]).append(rows([1000 + worker]), txn=("shared", worker))
+        part.delta("t/common").append(rows([2000 + worker]))
+        part.put(f"parts/{worker}", b"%d" % worker)
+
+
+def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> None:
+    lake = Lake.create(s3_url, storage_options=s3_options)
+    create_tables(lake, *TABLES, "t/common")
+    shared = lake.open_session(message="shared")
+    run_together(_part, [(s3_url, s3_options, shared.id, worker) for worker in range(2)])
+    assert ids(lake.delta("t/common", ref=shared.id)) == [*range(10), 2000, 2001]
+    assert ids(lake.delta("t/common")) == list(range(10)) == _theirs(s3_url, "t/common", s3_options)
+    first = lake.publish(shared.id)
+    again = lake.publish(shared.id)
+    assert (
+        (again.commit, again.versions) == (first.commit, first.versions) == (lake.log()[0].id, dict.fromkeys(("t/a", "t/b", "t/common"), 1))
+    )
+    for worker, path in enumerate(TABLES[:2]):
+        assert ids(lake.delta(path)) == _theirs(s3_url, path, s3_options) == [*range(10), 1000 + worker]
+    assert _theirs(s3_url, "t/common", s3_options) == [*range(10), 2000, 2001]
+    assert [bytes(data) for data in lake.at().get_many([f"parts/{worker}" for worker in range(2)])] == [b"0", b"1"]
+    assert lake.verify() == []
+
+
+def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The store's own clock cannot be moved: what was written just now is old to a lake whose clock is two months ahead.
+    monkeypatch.setattr(collect, "_UNDER_WAY", dt.timedelta(0))
+    time = Time(dt.datetime.now(dt.UTC))
+    lake = Lake.create(s3_url, storage_options=s3_options, clock=time)
+    create_tables(lake, "t/a")
+    with lake.session() as s:
+        s.put("file", b"old content")
+    with lake.session() as s:
+        s.put("file", b"new content")
+        s.delta("t/a").overwrite(rows([1]))
+    lost = lake.session()
+    lost.delta("t/a").append(rows([99]))
+    lost.abandon()
+    store = lake.repository.root
+    content, files = _keys(store, f"{OBJECTS}/"), _keys(store, "t/a/p=") | _keys(store, "t/a/part-")
+    assert lake.gc().keys == ()
+    time.pass_days(60)
+    sleep(1.1)  # S3 tells times in seconds
+    told = lake.gc(dry_run=True)
+    done = lake.gc()
+    assert set(done.keys) == set(told.keys) and done.commits == told.commits > 0
+    assert address_of(new_item(b"old content", time()).entry.etag) in content - _keys(store, f"{OBJECTS}/")
+    assert len(files & set(done.keys)) >= 2 and not set(done.keys) & _keys(store)
+    assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [1]
+    assert bytes(lake.at().get("file")) == b"new content" and lake.verify() == []
+    with lake.session() as s:
+        s.put("again", b"old content")
+    assert bytes(lake.at().get("again")) == b"old content" and lake.gc(dry_run=True).keys == ()
+
+
+def _keys(store: ObjectStore, prefix: str = "") -> set[str]:
+    return {meta.key for meta in store.list(prefix)}
+
+
+def _publisher(url: str, options: Options, worker: int, count: int) -> None:
+    lake = Lake.open(url, storage_options=options)
+    for number in range(count):
+        id = worker * 1000 + 100 + number
+        with lake.session(message=f"{worker}/{number}") as s:
+            s.delta("t/shared").append(rows([id]), txn=(f"worker-{worker}", number))
+            s.put(f"files/{worker}/{number}", b"%d" % id)
+
+
+def _race(url: str, options: Options, workers: int, count: int) -> None:
+    lake = Lake.create(url, storage_options=options)
+    create_tables(lake, "t/shared")
+    run_together(_publisher, [(url, options, worker, count) for worker in range(workers)])
+    log = lake.log()
+    assert len(log) == 2 + workers * count
+    assert sorted(commit.message for commit in log[:-2]) == sorted(f"{w}/{n}" for w in range(workers) for n in range(count))
+    assert lake.delta("t/shared").version == workers * count
+    written = [worker * 1000 + 100 + number for worker in range(workers) for number in range(count)]
+    wanted = sorted([*range(10), *written])
+    assert ids(lake.delta("t/shared")) == ids(plain(lake.repository.root, "t/shared")) == _theirs(url, "t/shared", options) == wanted
+    at = lake.at()
+    files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
+    assert [meta.key for meta in at.list("files/")] == sorted(files)
+    assert [int(data) for data in at.get_many(files)] == written
+    assert lake.verify() == [] and lake.status().not_in_place == []
+
+
+def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:
+    _race(s3_url, s3_options, workers=4, count=4)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+def test_eight_processes_publish_ten_times_each(s3_url: str, s3_options: Options) -> None:
+    _race(s3_url, s3_options, workers=8, count=10)
+
+
+def _made(url: str, options: Options) -> Callable[[Time], ObjectStore]:
+    """Makes the lake with which sweeps begin: a copy each time, over one connection."""
+    time = Time()
+    first, connected, numbers = before(time), open_store(url, storage_options=options), itertools.count()
+    objects = {meta.key: first.get(meta.key) for meta in first.list()}
+
+    def make(clock: Time) -> ObjectStore:
+        clock.now = time.now
+        folder = FolderStore(connected, f"{next(numbers)}")
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda key: folder.put(key, objects[key]), objects))
+        return folder
+
+    return make
+
+
+def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> None:
+    operations, seen = sweep(work, "before", sampled=14, late=0, make=_made(s3_url, s3_options))
+    assert operations > 60
+    assert seen == sorted(seen), "the state went back"
+    assert not seen[0] and seen[-1]
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.parametrize("doing", [work, work_shared])
+def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: Mode, s3_url: str, s3_options: Options) -> None:
+    _, seen = sweep(doing, mode, make=_made(s3_url, s3_options), late=0)
+    assert seen == sorted(seen)
+
+
+def test_answers_that_get_lost_while_publishing(s3_url: str, s3_options: Options, s3_endpoint: S3Server) -> None:
+    """Every kind of put of a publish in turn is done, and its answer lost: nothing is doubled."""
+    lake = Lake.create(s3_url, storage_options=s3_options)
+    create_tables(lake, "t/a")
+    kinds = ("/_lake/objects/", "/_lakefs/", "/_lake/refs/", "/_delta_log/", ".parquet", "/_lake/leases/")
+    for number, key in enumerate(kinds):
+        s3_endpoint.fault("drop_after", key=key)
+        with lake.session(message=key) as s:
+            s.delta("t/a").append(rows([100 + number]), txn=("job", number))
+            s.put("file", b"%d" % number)
+    assert [commit.message for commit in lake.log()[:-2]] == [*reversed(kinds)]
+    assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), *range(100, 106)]
+    assert bytes(lake.at().get("file")) == b"5" and lake.verify() == []
