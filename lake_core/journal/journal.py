@@ -268,7 +268,7 @@ class Journal:
     def _refresh(self) -> State:
         """The newest state, read from the store: only what is new where that can be trusted."""
         started, known = self._pacing.moment(), self._known
-        if known is not None and not self._pacing.asleep(known.seen):
+        if known is not None:
             try:
                 state = self._reader.replay(known.state)
             except CorruptEntry:

@@ -19,6 +19,8 @@ _LOG = logging.getLogger(__name__)
 
 _LONGEST_STRIDE = 32
 """Entries asked for at once. Times the largest entry, it bounds what hostile entries can take of memory."""
+_BEYOND_HINT = 8
+"""How many are asked for at first behind what HEAD says, which is written now and then only."""
 _LOADS = 8
 """How often a journal is read anew that is purged faster than it can be read."""
 
@@ -79,9 +81,13 @@ class Reader:
 
         `hint`: how far they may reach. Strides grow, so that a hint that is too low costs few round trips; one that is too high costs one.
         """
-        stride, left = hint - after, limit
+        left, beyond = limit, _BEYOND_HINT if hint > after else 1
         while left is None or left > 0:
-            count = max(1, min(stride, _LONGEST_STRIDE, _LONGEST_STRIDE if left is None else left))
+            if hint > after:
+                stride = hint - after
+            else:
+                stride, beyond = beyond, 2 * beyond
+            count = min(stride, _LONGEST_STRIDE, _LONGEST_STRIDE if left is None else left)
             batch, ended = self._stride(after + 1, count)
             if batch:
                 yield batch
@@ -89,7 +95,6 @@ class Reader:
                 return
             after += len(batch)
             left = None if left is None else left - len(batch)
-            stride = max(2 * count, hint - after)
 
     def _stride(self, first: int, count: int) -> tuple[list[Entry], bool]:
         """Up to `count` entries from the number `first` on, and whether the one after them is missing."""

@@ -112,11 +112,14 @@ def test_nothing_young_by_the_stores_clock_is_purged(tmp_path: Path) -> None:
 
 
 def test_nothing_young_by_its_own_time_is_purged(store: ScriptedStore, clock: Clock) -> None:
-    clock.advance(days=1000)
-    _daily(store, clock, 5)
-    clock.advance(days=-1000)
-    clock.advance(days=20)
+    """The clock of a writer was ahead of the store's, which says that the entries are old."""
+    ahead = Clock()
+    ahead.advance(days=1000)
+    _daily(store, ahead, 5)
+    clock.advance(days=500)
     assert _open(store, clock).purge(FAR) == 0
+    clock.advance(days=600)
+    assert _open(store, clock).purge(FAR) == 4
 
 
 def test_journals_with_one_fixed_snapshot_are_not_purged(store: ScriptedStore, clock: Clock) -> None:
@@ -226,6 +229,14 @@ def test_a_writer_that_slept_while_planning_does_not_believe_in_a_purged_number(
     assert 6 not in _standing(store), "swept"
 
 
+def test_a_writer_whose_clocks_slept_too_learns_from_tail(store: ScriptedStore, clock: Clock) -> None:
+    journal = _daily(store, Clock(), 5)
+    _sleeps(store, clock)
+    entry = journal.append(count)
+    assert entry is not None and entry.number == 46 and f"put refs/{6:020d}.json" in store.asked
+    assert 6 not in _standing(store) and journal.state() == {"n": 46}
+
+
 def test_a_writer_that_slept_past_its_deadline_wrote_nothing(store: ScriptedStore, clock: Clock) -> None:
     journal = _daily(store, clock, 5)
     with pytest.raises(AppendTimeout, match=f"{6:020d}.json was taken by another writer, or purged"):
@@ -279,6 +290,9 @@ def test_a_reader_that_slept_does_not_take_junk_for_entries(store: ScriptedStore
     junk = store.get(f"refs/{6:020d}.json")
     _sleeps(store, clock)
     store.inner.put(f"refs/{6:020d}.json", junk)
+    for read in (lambda: list(journal.entries(6)), lambda: list(journal.entries(6, 6)), lambda: journal.poll(5, timedelta(0))):
+        with pytest.raises(HistoryPurged):
+            read()
     store.inner.put(f"refs/{7:020d}.json", b"junk")
     assert journal.state() == {"n": 46} and journal.state().number == 46
     with pytest.raises(HistoryPurged):

@@ -105,7 +105,7 @@ def _die(root: str, number: int, mode: str, at: int) -> None:
 def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     """Each is killed (SIGKILL) somewhere in the middle of appending, while others append."""
     root = str(tmp_path / "lake")
-    workers = [SPAWN.Process(target=_die, args=(root, number, "exit", 5 + 3 * number)) for number in range(4)]
+    workers = [SPAWN.Process(target=_die, args=(root, number, "exit", 30 + 7 * number)) for number in range(4)]
     for worker in workers:
         worker.start()
     journal = Journal(LocalStore(root), "refs")
@@ -119,7 +119,7 @@ def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     end = Journal(LocalStore(root), "refs").head()
     entries = list(journal.entries(1))
     assert [entry.actions[0].value for entry in entries] == list(range(1, end + 1))  # type: ignore[union-attr]
-    assert end > len(done) and set(done) <= set(entries)
+    assert end >= len(done) and set(done) <= set(entries)
     assert journal.append(count) is not None and Journal(LocalStore(root), "refs").state() == {"n": end + 1}
 
 
