@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import graveler, row_operations, spark_operations
+from benchmarks import graveler, lake, row_operations, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
@@ -26,6 +26,7 @@ NAMES = (
     "merge",
     "delete",
     "graveler",
+    "lake",
     "spark",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
@@ -77,6 +78,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows that are appended, merged into, deleted from")
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a tree; some figures are taken of ten times as many, too")
+    parser.add_argument("--commits", type=int, default=1000, help="commits of the lake whose growth is measured")
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which (default: all)")
     options = parser.parse_args()
     chosen = set(options.names or NAMES)
@@ -111,6 +113,8 @@ def main() -> None:
                 measured(folder, options.rounds, options.rows)
         if "graveler" in chosen:
             graveler.measure(options.keys, 10 * options.keys)
+        if "lake" in chosen:
+            lake.measure(options.commits, options.keys)
         if "spark" in chosen:
             if spark_operations.PYTHON.exists():
                 spark_operations.measure(folder, options.rounds, options.rows)
