@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lake_core.errors import NotFound, StoreError
+from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import Append
 from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Entry
@@ -216,6 +216,15 @@ class Journal:
             pause = min(_LONGEST_POLL, pause * 1.5)
 
     # Writing
+
+    def create(self) -> None:
+        """Write HEAD and TAIL of an empty journal where they are missing: this package needs neither, but `zed` does.
+
+        Raises StoreError.
+        """
+        for name, data in ((self._reader.naming.tail, b"1 0"), (self._reader.naming.head, b"0")):
+            with suppress(AlreadyExists):
+                self._reader.store.put(self._reader.prefix + name, data, if_absent=True)
 
     def append(self, plan: Callable[[State], Sequence[Action]], *, deadline: timedelta = DEADLINE) -> Entry | None:
         """Append one entry: what `plan` makes of the newest state. None if the plan has nothing to do.

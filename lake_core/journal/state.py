@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ class State(Mapping[str, Any]):
     _changes: Mapping[str, Record | None]
     """What differs from the base; None: deleted."""
     _count: int
+    _base_keys: list[tuple[str, ...]] = field(default_factory=list)
+    """The base's keys in order, once somebody asked for them: shared by the states of that base."""
     _sorted: list[tuple[str, ...]] = field(default_factory=list)
 
     @classmethod
@@ -78,7 +81,7 @@ class State(Mapping[str, Any]):
             count = self._apply(changes, count, entry.actions, number, entry.time)
         # A new base now and then keeps both the copying above and the merging here small.
         if len(changes) <= 64 + 4 * math.isqrt(len(self._base)):
-            return State(number, time, self._base, changes, count)
+            return State(number, time, self._base, changes, count, self._base_keys)
         merged = dict(self._base)
         for key, record in changes.items():
             if record is None:
@@ -117,12 +120,24 @@ class State(Mapping[str, Any]):
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[str]:
+    def under(self, prefix: str) -> Sequence[str]:
+        """The keys that start with `prefix`, in order. Costs what they are, not what all keys are."""
         # Sorted when first asked for; a race of threads sorts twice and no more.
+        if not self._base_keys:
+            self._base_keys.append(tuple(sorted(self._base)))
+        keys = self._base_keys[0]
+        at = bisect_left(keys, prefix)
+        end = at
+        while end < len(keys) and keys[end].startswith(prefix):
+            end += 1
+        found = [key for key in keys[at:end] if key not in self._changes]
+        found += [key for key, record in self._changes.items() if record is not None and key.startswith(prefix)]
+        found.sort()
+        return found
+
+    def __iter__(self) -> Iterator[str]:
         if not self._sorted:
-            present = {key for key in self._base if key not in self._changes}
-            present.update(key for key, record in self._changes.items() if record is not None)
-            self._sorted.append(tuple(sorted(present)))
+            self._sorted.append(tuple(self.under("")))
         return iter(self._sorted[0])
 
     def __repr__(self) -> str:

@@ -356,10 +356,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 def test_the_names_of_zed(store: ObjectStore) -> None:
     journal = Journal(store, "branches", naming=ZED_NAMING, snapshot_every=10, head_every=1)
+    journal.create()
+    assert (store.get("branches/HEAD"), store.get("branches/TAIL")) == (b"0", b"1 0")
+    assert journal.head() == 0
     for _ in range(25):
         journal.append(count)
     names = sorted(meta.key for meta in store.list())
-    assert names == sorted(["branches/HEAD", "branches/snap.zng", *(f"branches/{n}.zng" for n in range(1, 26))])
+    assert names == sorted(["branches/HEAD", "branches/TAIL", "branches/snap.zng", *(f"branches/{n}.zng" for n in range(1, 26))])
     assert store.get("branches/HEAD") == b"25"
     assert Journal(store, "branches", naming=ZED_NAMING).state() == {"n": 25}
     assert journal.state_at(7) == {"n": 7}
+    journal.create()
+    assert store.get("branches/HEAD") == b"25"

@@ -231,6 +231,7 @@ def test_a_writer_that_slept_while_planning_does_not_believe_in_a_purged_number(
 
 def test_a_writer_whose_clocks_slept_too_learns_from_tail(store: ScriptedStore, clock: Clock) -> None:
     journal = _daily(store, Clock(), 5)
+    journal.state()
     _sleeps(store, clock)
     entry = journal.append(count)
     assert entry is not None and entry.number == 46 and f"put refs/{6:020d}.json" in store.asked
