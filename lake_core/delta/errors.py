@@ -69,7 +69,7 @@ class UnsupportedWriterFeature(DeltaError):
         self.feature = feature
 
 
-class ManagedTable(DeltaError):
+class ManagedTable(UnsupportedWriterFeature):
     """A lake's own table was to be written past the lake, which would tear it from its history."""
 
 

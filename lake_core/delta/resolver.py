@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetStore, KeyClass
 from lake_core.delta.action import Metadata, SetTransaction
@@ -37,6 +38,7 @@ from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, commit_key,
 from lake_core.delta.marker import NEVER
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
+from lake_core.delta.replay import file_key
 from lake_core.delta.scope import FIELD, reads_of, spelled
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
@@ -130,7 +132,7 @@ class DeltaResolver:
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
             after = self.snapshot(store)
-            line = self._line(None if before is None else self.snapshot(before), after)
+            line = _line(None if before is None else self.snapshot(before), after)
             _rearranges([*line.commits, (int(match[1]), data)])
 
     def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
@@ -142,12 +144,12 @@ class DeltaResolver:
             if head is None:
                 if before is not None:
                     raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
-                return _created(after, self._line(None, after), context, now)
+                return _created(after, _line(None, after), context, now)
             if context.recreated:
-                return _recreated(after, self._line(None, after), head, context, now)
+                return _recreated(after, _line(None, after), head, context, now)
             if before is None:
-                return _appended(after, self._line(None, after), head, context, now)
-            return _changed(before, after, self._line(before, after), head, context, now)
+                return _appended(after, _line(None, after), head, context, now)
+            return _changed(before, after, _line(before, after), head, context, now)
         except ConcurrentModification as error:
             raise DatasetConflict(str(error), kind=type(error).__name__) from error
 
@@ -215,11 +217,13 @@ class DeltaResolver:
                     self._cache.popitem(last=False)
         return snapshot
 
-    def _line(self, before: Snapshot | None, after: Snapshot) -> _Line:
-        fork = -1 if before is None else _fork(before, after)
-        versions = range(fork + 1, after.version + 1)
-        found = after.store.get_many([commit_key(version) for version in versions])
-        return _Line(list(zip(versions, found, strict=True)), before is None or fork == before.version)
+
+def _line(before: Snapshot | None, after: Snapshot) -> _Line:
+    fork = -1 if before is None else _fork(before, after)
+    # A log that came in cut short begins where it begins.
+    versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
+    found = after.store.get_many([commit_key(version) for version in versions])
+    return _Line(list(zip(versions, found, strict=True)), before is None or fork == before.version)
 
 
 def _etag(store: ObjectStore, version: int) -> str | None:
@@ -235,8 +239,8 @@ def _fork(before: Snapshot, after: Snapshot) -> int:
     low, high = -1, min(before.version, after.version)
     while low < high:
         middle = (low + high + 1) // 2
-        key = commit_key(middle)
-        if before.store.head(key).etag == after.store.head(key).etag:
+        # Neither has the versions that were cleaned up before the table came in.
+        if _etag(before.store, middle) == _etag(after.store, middle):
             low = middle
         else:
             high = middle - 1
@@ -281,9 +285,10 @@ def _created(after: Snapshot, line: _Line, context: ApplyContext, now: int) -> A
 
 def _appended(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """Both sides created the table: the later one becomes an append to the other, if they mean the same table."""
-    same = after.metadata.schema == head.metadata.schema and after.metadata.partition_columns == head.metadata.partition_columns
-    if not same:
-        raise DatasetConflict(f"it was created on {context.onto} meanwhile, with another schema or partitioning", kind="MetadataChanged")
+    if not _alike(after, head):
+        raise DatasetConflict(
+            f"it was created on {context.onto} meanwhile, with another schema, partitioning or other properties", kind="MetadataChanged"
+        )
     markers = _set_markers(after)
     recorded = [marker for marker in markers if head.transaction(marker.app_id) is not None]
     if recorded:
@@ -291,9 +296,42 @@ def _appended(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContex
             return Applied({}, head.version, "SKIPPED")
         raise DatasetConflict(f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction")
     files = after.files(_ADD)
-    operation = Operation(_name(line), _parameters(line), head, _metrics(line), restored=files, markers=markers)
-    changes = _change_actions(after, line, context, now) if _feeds(head) else ()
+    lacking = _lacking(files, head, None, context)
+    if len(files) and not len(lacking) and not markers:
+        return Applied({}, head.version, "NONE")
+    operation = Operation(_name(line), _parameters(line), head, _metrics(line), restored=lacking, markers=markers)
+    changes = _change_actions(after, line, context, now) if _feeds(head) and len(lacking) == len(files) else ()
     return _committed(operation, head, [], changes, context, now)
+
+
+def _alike(one: Snapshot, other: Snapshot) -> bool:
+    """Whether files of one table may become files of the other: the same columns, constraints and features."""
+    left, right = one.metadata, other.metadata
+    same = left.schema == right.schema and left.partition_columns == right.partition_columns and left.configuration == right.configuration
+    return same and supported_features(one.protocol) == supported_features(other.protocol)
+
+
+def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
+    """Those of these files that the target does not have already: it took some of the same commits in another way.
+
+    Raises DatasetConflict for one that it had and gave up since `before`: put back, its rows would be doubled, or deleted ones return.
+    """
+    if not len(files) or before is head:
+        return files
+    commits = _line(before, head).commits
+    if not commits:
+        return files
+    had = parse_run(commits, (), None).adds["path"]
+    known = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
+    lost = files.filter(pc.and_(pc.is_in(files["path"], value_set=had), pc.invert(known)))
+    if len(lost):
+        raise DatasetConflict(
+            f"{context.onto} took {len(lost)} of these files earlier (cherry-picked, merged, or imported too), such as "
+            f"{lost['path'][0].as_py()!r}, and has rewritten or removed them since: to put them back would double rows, or bring deleted "
+            f"ones back. To undo a revert, revert that",
+            kind="RewrittenThere",
+        )
+    return files.filter(pc.invert(known))
 
 
 def _recreated(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
@@ -314,6 +352,12 @@ def _changed(before: Snapshot, after: Snapshot, line: _Line, head: Snapshot, con
     reads = [Reads.WHOLE_TABLE] if replaced else _reads(line, before.metadata)
     rearranges = _rearranges(line.commits)
     check_applicable(ours, reads, before, head, rearranges=rearranges, now=now)
+    if len(ours.removes) and not rearranges and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
+    adds = _lacking(ours.adds, head, before, context)
+    whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
+    if not ours:
+        return Applied({}, head.version, "NONE")
     operation = Operation(
         _name(line),
         _parameters(line),
@@ -327,14 +371,14 @@ def _changed(before: Snapshot, after: Snapshot, line: _Line, head: Snapshot, con
     )
     if ours.metadata is not None or ours.protocol is not None:
         operation = operation.defining(ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol))
-    changes = _change_actions(after, line, context, now) if _feeds(head) and line.continues else ()
+    changes = _change_actions(after, line, context, now) if _feeds(head) and line.continues and whole else ()
     return _committed(operation, head, reads, changes, context, now)
 
 
 def _recorded(ours: Difference, line: _Line, before: Snapshot, head: Snapshot) -> bool:
     """Whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
-    if not all(any(True for _ in single_actions(version, data, "txn")) for version, data in line.commits):
-        return False
+    if not line.commits or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in line.commits):
+        return False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
     for marker in ours.markers:
         found, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
         if found is None or found == earlier or found < marker.version:

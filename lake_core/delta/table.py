@@ -354,6 +354,8 @@ class DeltaTable(TableView):
 
     def _commit(self, operation: Operation, txn: Txn | None) -> Committed:
         now = now_ms(self._clock)
+        if operation.protocol is not None:
+            check_writable(operation.protocol, operation.metadata or self.metadata, self.store)
         done = commit(replace(operation, transaction=None if txn is None else set_transaction(txn, now)), now)
         self._snapshot = done.snapshot
         if not done.already_recorded:
