@@ -181,7 +181,7 @@ class RefsState:
         return next((pattern for pattern, _ in self._under("protect/") if fnmatch.fnmatchcase(branch, pattern)), None)
 
     def _under(self, prefix: str) -> Iterator[tuple[str, Any]]:
-        return ((key[len(prefix) :], self.state[key]) for key in self.state if key.startswith(prefix))
+        return ((key[len(prefix) :], self.state[key]) for key in self.state.under(prefix))
 
     def under(self, prefix: str) -> dict[str, Any]:
         """The values whose keys begin with `prefix`, by the rest of their keys."""
