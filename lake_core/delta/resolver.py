@@ -287,7 +287,7 @@ def _appended(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContex
     """Both sides created the table: the later one becomes an append to the other, if they mean the same table."""
     if not _alike(after, head):
         raise DatasetConflict(
-            f"it was created on {context.onto} meanwhile, with another schema, partitioning or other properties", kind="MetadataChanged"
+            f"it was created on {context.onto} meanwhile, with another schema or partitioning, or other properties", kind="MetadataChanged"
         )
     markers = _set_markers(after)
     recorded = [marker for marker in markers if head.transaction(marker.app_id) is not None]

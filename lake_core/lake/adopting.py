@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lake_core.dataset import ApplyContext, DatasetConflict
+from lake_core.errors import NotFound
 from lake_core.lake.advance import Change, advance
 from lake_core.lake.apply import Applied, Touched
 from lake_core.lake.content import Item, new_item
@@ -58,7 +59,15 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> Applied:
     items: dict[str, Item | None] = {}
     for version in range(fork + 1, foreign + 1):
         for key in view.resolver.log_keys(view, version):
-            items[f"{path}/{key}"] = new_item(view.place.get(key), now)
+            try:
+                items[f"{path}/{key}"] = new_item(view.place.get(key), now)
+            except NotFound:
+                raise Conflict(
+                    f"{path}: the log in place went on past the lake, and {key} was cleaned up before it was adopted: "
+                    f"`lake release {path}`, then bring it in again with import_delta",
+                    datasets=[path],
+                    kinds={path: "LogCleanedUp"},
+                ) from None
     touched = Touched(view.record.format, foreign, "ADOPT")
     if fork < own:
         gone: dict[str, Item | None] = {}

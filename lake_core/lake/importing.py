@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake_core.dataset import resolver
+from lake_core.errors import InvalidKey
 from lake_core.graveler import Record
 from lake_core.lake.content import Item, new_item, reference
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
-from lake_core.lake.paths import claim
-from lake_core.lake.view import RESERVED, DatasetRecord
+from lake_core.lake.view import RESERVED, DatasetRecord, dataset_above
 from lake_core.store import FolderStore
+from lake_core.store.key import check_key
 
 if TYPE_CHECKING:
     from lake_core.lake.session import WriteSession
@@ -40,7 +41,6 @@ def import_dataset(session: WriteSession, path: str, format: str) -> DatasetReco
     if not rules.stands(place):
         raise DatasetNotFound(f"no {format} dataset stands at {place.url()}")
     session.check_free(path)
-    claim(session.root, path, format, occupied=True)
     record = DatasetRecord(path, format, str(uuid.uuid4()), imported=True)
     for key in rules.import_keys(place):
         item = session.content.store(new_item(place.get(key), session.clock()))
@@ -55,7 +55,6 @@ def convert_dataset(session: WriteSession, path: str, format: str, **options: An
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is a dataset of the lake already")
     session.check_free(path)
-    claim(session.root, path, format, occupied=True)
     record = DatasetRecord(path, format, str(uuid.uuid4()))
     session.register(record)
     view = session.folder_of(record)
@@ -85,8 +84,13 @@ def import_objects(session: WriteSession, prefix: str, to: str | None = None) ->
 
 
 def _references(session: WriteSession, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
+    datasets = session.datasets()
     for meta in session.root.list(prefix):
         if meta.key.startswith(RESERVED):
             continue
-        key = to + meta.key[len(prefix) :]
+        key = check_key(to + meta.key[len(prefix) :])
+        inside = dataset_above(key, datasets)
+        if key.startswith(RESERVED) or inside is not None or key in datasets:
+            where = "the lake itself" if inside is None else f"the dataset {inside.path!r}"
+            raise InvalidKey(f"{meta.key!r} cannot be named {key!r}, which belongs to {where}: choose another prefix, or `to`", key=key)
         yield key, reference(meta.key, meta.size, meta.etag, meta.last_modified)

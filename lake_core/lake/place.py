@@ -17,6 +17,7 @@ from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import Commit
 from lake_core.lake.content import Item
 from lake_core.lake.errors import DamagedLake, Diverged
+from lake_core.lake.paths import claim
 from lake_core.lake.refs import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.state_store import DatasetView, StateStore
@@ -75,6 +76,9 @@ def materialise(
         for path, told in sorted(touched(commit).items()):
             record = state.registered().get(path)
             if record is not None and path != without:
+                if told.get("operation") == "IMPORT" or _version(told) == 0:
+                    # Not when a session brings it in: what never reaches main stays whose it is, its data files too.
+                    claim(repository.root, path, record.format, occupied=True)
                 placed = place_dataset(state, record, _version(told))
                 count += placed
                 if placed:
@@ -149,6 +153,11 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
     if version is None:
         return
     view = state.folder_of(record)
+    if record.path in state.registered() and not view.resolver.managed(view):
+        # Who else writes it may clean up its log: the version may be taken, and gone again.
+        standing = view.resolver.version(view.place)
+        if standing is not None and standing > version:
+            raise _diverged(view, view.resolver.log_keys(view, standing)[0])
     for key in view.resolver.log_keys(view, version):
         item = items.get(f"{record.path}/{key}")
         if _stands(view, key) and (item is None or bytes(view.place.get(key)) != state.content.get(item)):

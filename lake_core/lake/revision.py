@@ -8,7 +8,7 @@ main@{2026-01-31T12:00:00Z}                      the branch as it was then
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from lake_core.graveler import Commit
@@ -44,7 +44,7 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
         if isinstance(found, SessionRecord):
             found = refs.commit(found.base) if modifier[1] == "~" and modifier[2] in ("", "1") else _no_parent(expression)
             continue
-        number = int(modifier[2] or 1)
+        number = int(modifier[2][:8] or 1)
         if number > 1_000_000:
             raise InvalidRef(f"{expression!r} goes back further than any history")
         found = _ancestor(refs, found, number, expression) if modifier[1] == "~" else _parent(refs, found, number, expression)
@@ -84,6 +84,10 @@ def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:
         raise InvalidRef(f"{text!r} is no instant: use ISO 8601, such as 2026-01-31T12:00:00Z") from None
     if when.tzinfo is None:
         raise InvalidRef(f"{text!r} has no time zone: add one, such as Z")
+    try:
+        when = when.astimezone(UTC)
+    except OverflowError:
+        raise InvalidRef(f"{text!r} is outside of the years 1 to 9999 in UTC") from None
     try:
         return refs.commit(RefsState(journal.state_at(when)).branch(branch))
     except (HistoryPurged, NoSuchEntry):

@@ -1,0 +1,174 @@
+"""Ways in which rows and files were once lost or doubled, each held shut by a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.errors import InvalidKey
+from lake_core.lake.errors import Conflict, InvalidRef
+from lake_core.store import FolderStore, MemoryStore
+from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
+
+
+def _foreign(store: MemoryStore, time: Time, path: str, appends: int = 1) -> FolderStore:
+    """A table that somebody else made in the lake's folder."""
+    place = FolderStore(store, path)
+    DeltaTable.create(place, SCHEMA, clock=time)
+    for number in range(appends):
+        DeltaTable.open(place, clock=time).append(rows([number]))
+    return place
+
+
+def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: MemoryStore, time: Time) -> None:
+    _foreign(store, time, "ext/t")
+    session = empty.session()
+    session.import_delta("ext/t")
+    session.abandon()
+    empty.branch("dev")
+    with empty.session("dev") as s:
+        s.import_delta("ext/t")
+    empty.delete_branch("dev")
+    time.pass_days(60)
+    empty.gc()
+    assert ids(plain(store, "ext/t")) == [0]
+
+
+def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake, store: MemoryStore, time: Time) -> None:
+    _foreign(store, time, "ext/t")
+    with empty.session() as s:
+        s.import_delta("ext/t")
+    store.put("ext/t/part-of-nothing.parquet", b"x")
+    time.pass_days(60)
+    assert empty.gc().keys == ("ext/t/part-of-nothing.parquet",)
+    assert ids(plain(store, "ext/t")) == [0]
+
+
+def test_a_picked_commit_that_was_rewritten_since_is_not_merged_again(lake: Lake) -> None:
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/orders").append(rows([100]))
+    lake.cherry_pick("dev", onto="main")
+    with lake.session() as s:
+        s.delta("t/orders").optimize()
+    with pytest.raises(Conflict) as caught:
+        lake.merge("dev", into="main")
+    assert caught.value.kinds == {"t/orders": "RewrittenThere"}
+    assert ids(lake.delta("t/orders")) == [*range(10), 100]
+
+
+def test_a_picked_commit_that_stands_is_merged_once(lake: Lake) -> None:
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/orders").append(rows([100]))
+    lake.cherry_pick("dev", onto="main")
+    with lake.session("dev") as s:
+        s.delta("t/orders").append(rows([200]))
+    lake.merge("dev", into="main")
+    assert ids(lake.delta("t/orders")) == [*range(10), 100, 200]
+
+
+def test_criss_cross_merges_double_no_row(lake: Lake) -> None:
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        s.delta("t/orders").append(rows([100]))
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([200]))
+    lake.merge("dev", into="main")
+    lake.merge("main~1", into="dev")
+    with lake.session() as s:
+        s.delta("t/orders").optimize()
+    with pytest.raises(Conflict):
+        lake.merge("dev", into="main")
+    assert ids(lake.delta("t/orders")) == [*range(10), 100, 200]
+
+
+def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: MemoryStore, time: Time) -> None:
+    _foreign(store, time, "ext/t", appends=3)
+    empty.branch("dev")
+    for branch in ("main", "dev"):
+        with empty.session(branch) as s:
+            s.import_delta("ext/t")
+    with empty.session() as s:
+        s.delta("ext/t").optimize()
+    with pytest.raises(Conflict):
+        empty.merge("dev", into="main")
+    assert ids(empty.delta("ext/t")) == [0, 1, 2]
+
+
+def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(empty: Lake, store: MemoryStore, time: Time) -> None:
+    place = _foreign(store, time, "ext/t", appends=11)
+    DeltaTable.open(place, clock=time).checkpoint()
+    store.delete([f"ext/t/_delta_log/{version:020}.json" for version in range(11)])
+    with empty.session() as s:
+        s.import_delta("ext/t").append(rows([50]))
+    empty.branch("dev")
+    with empty.session("dev") as s:
+        s.delta("ext/t").append(rows([51]))
+    with empty.session() as s:
+        s.delta("ext/t").append(rows([52]))
+    empty.merge("dev", into="main")
+    assert ids(plain(store, "ext/t")) == ids(empty.delta("ext/t")) == [*range(11), 50, 51, 52]
+
+
+def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(empty: Lake, store: MemoryStore, time: Time) -> None:
+    create_tables(empty, "t/o", managed=False)
+    place = FolderStore(store, "t/o")
+    for number in range(100, 104):
+        DeltaTable.open(place, clock=time).append(rows([number]))
+    DeltaTable.open(place, clock=time).checkpoint()
+    store.delete([f"t/o/_delta_log/{version:020}.json" for version in range(4)])
+    with pytest.raises(Conflict, match="release"), empty.session() as s:
+        s.delta("t/o").append(rows([999]))
+    empty.release("t/o")
+    with empty.session() as s:
+        s.import_delta("t/o").append(rows([999]))
+    assert ids(plain(store, "t/o")) == ids(empty.delta("t/o")) == [*range(10), *range(100, 104), 999]
+
+
+def test_a_revert_is_never_half_skipped_by_a_later_marker(lake: Lake) -> None:
+    create_tables(lake, "t/other")
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([100]), txn=("app", 1))
+        s.delta("t/other").append(rows([100]))
+    first = lake.branches()["main"]
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([101]), txn=("app", 2))
+    with pytest.raises(Conflict):
+        lake.revert(first)
+    assert ids(lake.delta("t/other")) == [*range(10), 100]
+
+
+def test_an_append_only_table_refuses_a_revert(empty: Lake) -> None:
+    create_tables(empty, "t/o", properties={"delta.appendOnly": "true"})
+    with empty.session() as s:
+        s.delta("t/o").append(rows([100]))
+    with pytest.raises(Conflict) as caught:
+        empty.revert("main")
+    assert caught.value.kinds == {"t/o": "AppendOnlyTable"}
+
+
+@pytest.mark.parametrize("properties", [{"delta.constraints.positive": "v >= 0"}, {"delta.enableDeletionVectors": "true"}])
+def test_tables_of_other_rules_do_not_become_one(empty: Lake, properties: dict[str, str]) -> None:
+    one, other = empty.session(), empty.session()
+    one.create_delta("t/o", SCHEMA, properties=properties).append(rows([1]))
+    other.create_delta("t/o", SCHEMA).append(rows([2], v=-5))
+    one.publish()
+    with pytest.raises(Conflict):
+        other.publish()
+
+
+@pytest.mark.parametrize("to", ["_lake/datasets/", "t/orders/_delta_log/", "../", "a//"])
+def test_objects_are_not_named_where_they_do_not_belong(lake: Lake, store: MemoryStore, to: str) -> None:
+    store.put("raw/00000000000000000002.json", b"{}")
+    session = lake.session()
+    with pytest.raises(InvalidKey):
+        session.import_objects("raw/", to=to)
+    session.abandon()
+
+
+@pytest.mark.parametrize("ref", [f"main~{'9' * 5000}", f"main^{'9' * 5000}", "main@{0001-01-01T00:00:00+14:00}"])
+def test_refs_beyond_all_measure_are_invalid(lake: Lake, ref: str) -> None:
+    with pytest.raises(InvalidRef):
+        lake.at(ref)
