@@ -165,6 +165,10 @@ class Resolver(Protocol):
         """The UNIQUE keys that the states from version `since` to this one reach."""
         ...
 
+    def collectable(self, key: str) -> bool:
+        """Whether a UNIQUE object that nothing reaches is the format's own, and so garbage; others may have put other files there."""
+        ...
+
     def version_at(self, store: ObjectStore, before: datetime) -> int | None:
         """The oldest version that a reader who opened the dataset at or after `before` may still be reading, by the dataset's own rules."""
         ...

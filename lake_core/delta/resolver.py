@@ -29,7 +29,7 @@ from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, read_commit_info, single_actions
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.conflict import Reads
-from lake_core.delta.data_file import DataFileWriter
+from lake_core.delta.data_file import CHANGES_FOLDER, DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
 from lake_core.delta.errors import ConcurrentModification, MixedRearrangement
@@ -182,6 +182,11 @@ class DeltaResolver:
             yield from _keys_of(run.adds, roots)
         for version, data in commits:
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
+
+    def collectable(self, key: str) -> bool:
+        """What vacuum would take: data files, deletion vectors and change files; nothing hidden, and nothing of other kinds."""
+        hidden = any(part.startswith(("_", ".")) for part in key.removeprefix(f"{CHANGES_FOLDER}").split("/"))
+        return key.endswith((".parquet", ".bin")) and not hidden
 
     def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:
         snapshot = self.snapshot(store)

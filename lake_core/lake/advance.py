@@ -115,9 +115,10 @@ def _advance(
         applied = change.make(target)
     else:
         applied = apply(change.base, change.theirs, target, now=now, session=change.session, commit=head.id, reads=change.reads)
+    whole = in_place
     if in_place:
         # Whoever died in between is made up for: a log stands in place without gaps.
-        materialise(repository, behind, without=change.adopts)
+        whole = not materialise(repository, behind, needed=applied.datasets, without=change.adopts).diverged
         for path, touched in applied.datasets.items():
             if path == change.adopts:
                 continue
@@ -138,7 +139,7 @@ def _advance(
         actions: list[Action] = [Update(f"branch/{branch}", {"commit": commit.id})]
         if f"commit/{commit.id}" not in newest.state:
             actions.append(Add(f"commit/{commit.id}", commit_value(commit)))
-        if in_place:
+        if in_place and whole:
             actions.append(put(newest, f"place/{branch}", {"commit": head.id}))
         for path, before in change.retention.items():
             actions.append(put(newest, f"retention/{path}", {"before": before}))
@@ -180,7 +181,13 @@ def write_commit(repository: Repository, refs: RefsState, change: Change, head: 
     gone = next((key for key in applied.references if condemned(key)), None)
     if gone is not None:
         raise Collected(f"{gone}, which this would bring back, is being collected: its commit is past the retention")
-    tree = write_tree(repository, applied.onto, applied.items, condemned)
+    onto = applied.onto
+    if applied.taken and any(condemned.range(name) for name in repository.graveler.names(onto)):
+        # What the session built on its own may stand under names that are being collected.
+        onto = repository.graveler.build(
+            "", ((record.key, record) for record in repository.graveler.scan(onto)), avoid=condemned.range
+        ).tree
+    tree = write_tree(repository, onto, applied.items, condemned)
     datasets = {path: told(touched) for path, touched in applied.datasets.items()}
     metadata = dict(change.metadata)
     if datasets:

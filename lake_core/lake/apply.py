@@ -181,6 +181,10 @@ def _apply_dataset(
             raise DatasetConflict(f"it is a {side.format} dataset on one side and a {record.format} one on the other", kind="OtherFormat")
     if after is None and (head is None or before is None):
         return None  # gone on both sides, or created and dropped by one
+    if after is None and head is not None and head.imported:
+        raise DatasetConflict(
+            "it was brought in from outside: to take it out of the lake is to release it, `lake release`", kind="Imported"
+        )
     again = before is None and after is not None and head is None and dropped
     onto = standing if again else head
     store = None if onto is None else target.folder_of(onto)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lake_core.dataset import KeyClass, resolver
-from lake_core.errors import LakeError
+from lake_core.errors import LakeError, NotFound
 from lake_core.journal import Action, Add, Delete, State, Update
 from lake_core.lake.condemned import PREFIX, encode_list, read_list
 from lake_core.lake.content import OBJECTS
@@ -25,7 +25,7 @@ from lake_core.lake.live import Marks, live_commits, live_states
 from lake_core.lake.paths import claimed
 from lake_core.lake.refs import EXPIRED, FAILED, MOST_EXPIRY, OPEN, RefsState, instant_of, text_of
 from lake_core.lake.repository import Repository
-from lake_core.store import FolderStore, ObjectMeta
+from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 LISTS = "_lake/gc"
 
@@ -113,7 +113,7 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
     for path, format in claimed(root):
         rules = resolver(format)
         for meta in FolderStore(root, path).list():
-            if rules.key_class(meta.key) is KeyClass.UNIQUE:
+            if rules.key_class(meta.key) is KeyClass.UNIQUE and rules.collectable(meta.key):
                 yield ObjectMeta(f"{path}/{meta.key}", meta.size, meta.etag, meta.last_modified)
 
 
@@ -141,9 +141,10 @@ def _finish(repository: Repository, id: str, history: timedelta, tell: Callable[
     if value is None or "done" in value:
         return []
     now = repository.clock()
-    listed = read_list(repository.root, text_of(f"{PREFIX}{id}", value, "list"))
+    list_key = text_of(f"{PREFIX}{id}", value, "list")
+    listed = read_list(repository.root, list_key)
     marked = _marked(repository, refs, now - history, marks or Marks(repository), now)
-    gone = sorted(listed - marked.keys - {""})
+    gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
     for start in range(0, len(gone), _DELETE_AT_ONCE):
         if time.monotonic() - begun > _MOST_SECONDS:
             return gone[:start]
@@ -160,8 +161,17 @@ def _finish(repository: Repository, id: str, history: timedelta, tell: Callable[
         return [Update(f"{PREFIX}{id}", {"list": place, "time": found["time"], "done": repository.clock().isoformat()})]
 
     repository.journal.append(plan)
-    repository.root.delete([value["list"]])
+    repository.root.delete([list_key])
     return gone
+
+
+def _renewed(root: ObjectStore, place: str) -> set[str]:
+    """The content that was put again since a list was made: somebody is about to use it."""
+    try:
+        made = root.head(place).last_modified
+    except NotFound:
+        return set()
+    return {meta.key for meta in root.list(f"{OBJECTS}/") if meta.last_modified > made}
 
 
 def _reap(repository: Repository) -> None:

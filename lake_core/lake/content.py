@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -22,6 +21,7 @@ from lake_core.store.object_store import Bytes
 OBJECTS = "_lake/objects"
 _ADDRESS = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/[0-9a-f]{{2}}/([0-9a-f]{{64}})(?:-[0-9]+)?")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OLD = 86_400 * 10**9
 _OFFSET, _LENGTH = "lake.offset", "lake.length"
 
 
@@ -103,8 +103,12 @@ class ContentStore:
         while condemned(address):
             generation += 1
             address = address_of(digest, generation)
-        with suppress(AlreadyExists):
+        try:
             self._root.put(address, data, if_absent=True)
+        except AlreadyExists:
+            # An old one may be garbage that is about to go: put anew, it is as young as what is under way.
+            if item.entry.last_modified - nanoseconds(self._root.head(address).last_modified) > _OLD:
+                self._root.put(address, data)
         return Item(item.entry if address == item.entry.address else replace(item.entry, address=address))
 
     def get(self, item: Item, start: int | None = None, end: int | None = None) -> bytes:

@@ -38,7 +38,7 @@ def live_commits(refs: RefsState, cutoff: datetime) -> set[str]:
         if commit.creation_date >= cutoff:
             kept.add(commit.id)
             kept.update(commit.parents[:1])  # what stood at the cutoff
-    commits = [refs.commit(id) for id in sorted({*refs.branches().values()})]
+    commits = [refs.commit(id) for id in sorted({*refs.branches().values(), *refs.tags().values()})]
     for number, left in enumerate(commits):
         for right in commits[number + 1 :]:
             try:

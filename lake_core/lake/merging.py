@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lake_core.graveler import Commit
 from lake_core.lake.advance import Change, advance
-from lake_core.lake.errors import NothingToApply
+from lake_core.lake.errors import NothingToApply, RefNotFound
 from lake_core.lake.history import is_ancestor, merge_base
 from lake_core.lake.refs import RefsState
 from lake_core.lake.repository import Repository
@@ -40,7 +40,7 @@ def revert(repository: Repository, commit: Commit, branch: str, parent: int, mes
     refs = repository.refs()
     if not commit.parents:
         raise NothingToApply(f"commit {commit.id[:12]} is the first one: there is nothing before it")
-    before = refs.commit(commit.parents[parent - 1])
+    before = _parent(refs, commit, parent)
     change = Change(
         branch,
         repository.commit_state(commit),
@@ -56,7 +56,7 @@ def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, 
     refs = repository.refs()
     if not commit.parents:
         raise NothingToApply(f"commit {commit.id[:12]} is the first one: it changed nothing")
-    before = refs.commit(commit.parents[parent - 1])
+    before = _parent(refs, commit, parent)
     change = Change(
         onto,
         repository.commit_state(before),
@@ -65,6 +65,12 @@ def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, 
         {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer},
     )
     return _advance(repository, change, f"branch {onto!r} has commit {commit.id[:12]} already")
+
+
+def _parent(refs: RefsState, commit: Commit, number: int) -> Commit:
+    if not 1 <= number <= len(commit.parents):
+        raise RefNotFound(f"commit {commit.id[:12]} has {len(commit.parents)} parents, so there is no parent {number}")
+    return refs.commit(commit.parents[number - 1])
 
 
 def _advance(repository: Repository, change: Change, nothing: str) -> Published:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lake_core.dataset import UnknownFormat
@@ -64,32 +64,53 @@ class Placed:
 
     objects: int
     datasets: Sequence[str]
+    diverged: Sequence[str] = ()
+    """Those that were passed over, because another writer was there."""
 
 
 def materialise(
-    repository: Repository, commits: Sequence[Commit], progress: Callable[[int, int], None] | None = None, *, without: str | None = None
+    repository: Repository,
+    commits: Sequence[Commit],
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    needed: Collection[str] | None = None,
+    without: str | None = None,
 ) -> Placed:
-    """Put the datasets of these commits, oldest first, in place. Idempotent. Raises Diverged where another writer was there."""
-    done, count = set(), 0
+    """Put the datasets of these commits, oldest first, in place, but for one (`without`). Idempotent.
+
+    Raises Diverged where another writer was there; with `needed` only for these datasets, others are passed over: one that diverged
+    does not hold up the rest of the lake.
+    """
+    done, count, diverged = set(), 0, set()
+    last = repository.commit_state(commits[-1]) if commits else None
     for number, commit in enumerate(commits):
         state = repository.commit_state(commit)
         for path, told in sorted(touched(commit).items()):
             record = state.registered().get(path)
-            if record is not None and path != without:
+            assert last is not None
+            standing = last.registered().get(path)
+            if record is None or standing is None or standing.id != record.id:
+                continue  # released since; or created again, whose log has all of it
+            if path != without and path not in diverged:
                 if told.get("operation") == "IMPORT" or _version(told) == 0:
                     # Not when a session brings it in: what never reaches main stays whose it is, its data files too.
                     claim(repository.root, path, record.format, occupied=True)
-                placed = place_dataset(state, record, _version(told))
+                try:
+                    placed = place_dataset(state, record, _version(told))
+                except Diverged:
+                    if needed is None or path in needed:
+                        raise
+                    diverged.add(path)
+                    continue
                 count += placed
                 if placed:
                     done.add(path)
         if progress is not None:
             progress(number + 1, len(commits))
-    if commits:
-        last = repository.commit_state(commits[-1])
+    if last is not None:
         for path in sorted(done):
             derive(last, path)
-    return Placed(count, sorted(done))
+    return Placed(count, sorted(done), sorted(diverged))
 
 
 def place_dataset(state: StateStore, record: DatasetRecord, version: int | None) -> int:

@@ -51,6 +51,8 @@ class Batch:
     output: str | None = None
     """What it wrote, by the caller's name for it: a later attempt at the same output replaces it."""
     attempt: int = 0
+    done: bool = False
+    """Whether the attempt had come to its end with it: one that died half-way is made again, not taken for whole."""
 
 
 @dataclass(frozen=True, slots=True)

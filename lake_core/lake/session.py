@@ -321,6 +321,8 @@ class Part(WriteSession):
         super().__init__(root, view, clock, name=f"session {session}", base=base, records_reads=records_reads)
         self.session, self.epoch, self.output, self.attempt = session, epoch, output, attempt
         self.id = uuid.uuid4().hex
+        self.closing = False
+        """Whether it flushes for the last time."""
         self.flushed = 0
         """How many batches it has brought in."""
         self._flush = flush
@@ -345,6 +347,7 @@ class Part(WriteSession):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None and self._state == "open":
+            self.closing = True
             self.flush()
         self._state = "closed" if self._state == "open" else self._state
 

@@ -180,9 +180,11 @@ def _flush(repository: Repository, refs: RefsState, record: SessionRecord, part:
     applied = apply(before, part, state, now=now, session=record.id, commit=record.base)
     after = write_tree(repository, applied.onto, applied.items, condemned)
     reads = sorted({*record.reads, *part.reads})
-    if after == record.tree and reads == list(record.reads) and not part.ended_retention:
+    # An attempt that wrote nothing is on record too: an older one that still sends something is to be refused.
+    counts = part.output is not None and (part.closing or not any(batch.part == part.id for batch in record.batches))
+    if after == record.tree and reads == list(record.reads) and not part.ended_retention and not counts:
         return after
-    batch = Batch(_batch_id(part), part.id, tree, after, part.output, part.attempt)
+    batch = Batch(_batch_id(part), part.id, tree, after, part.output, part.attempt, part.closing)
     kept = [other for other in record.batches if other not in earlier]
     metadata = dict(record.metadata) | {f"retention:{path}": before.isoformat() for path, before in part.ended_retention.items()}
     expires = _renewed(record, now, record.expires - record.opened)
@@ -217,7 +219,8 @@ def _earlier_attempts(record: SessionRecord, part: Part) -> tuple[list[Batch], b
         raise StaleAttempt(
             f"attempt {newest} at {part.output!r} is in session {record.id!r} already: this is attempt {part.attempt}, and too late"
         )
-    return [batch for batch in others if batch.attempt < part.attempt], newest == part.attempt
+    whole = any(batch.attempt == part.attempt and batch.done for batch in others)
+    return ([], True) if whole else (others, False)
 
 
 def _without(repository: Repository, record: SessionRecord, batches: Sequence[Batch], condemned: Condemned) -> str:
@@ -354,6 +357,8 @@ def fork(repository: Repository, id: str, without: Sequence[str], expires_in: ti
     """A new session with the work of another, under the same lineage, without what it did to some datasets. Raises SessionNotFound."""
     refs = repository.refs()
     record = refs.session(id)
+    if record.state not in (OPEN, FAILED):
+        raise closed(record)
     base = repository.commit_state(refs.commit(record.base))
     state = repository.state(record.tree, f"session {id}")
     items = {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.errors import InvalidKey
-from lake_core.lake.errors import Conflict, InvalidRef
+from lake_core.lake.errors import Conflict, InvalidRef, RefNotFound, SessionClosed, StaleAttempt
 from lake_core.store import FolderStore, MemoryStore
 from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
 
@@ -172,3 +174,94 @@ def test_objects_are_not_named_where_they_do_not_belong(lake: Lake, store: Memor
 def test_refs_beyond_all_measure_are_invalid(lake: Lake, ref: str) -> None:
     with pytest.raises(InvalidRef):
         lake.at(ref)
+
+
+def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
+    """Both removed the same row between the check and the log in place: the table needs somebody, the rest of the lake does not."""
+    import deltalake
+
+    root = str(tmp_path / "lake")
+    lake = Lake.create(root)
+    deltalake.write_deltalake(f"{root}/legacy/events", rows(range(3)))
+    with lake.session() as s:
+        s.import_delta("legacy/events")
+    with lake.session() as s:
+        s.delta("legacy/events").delete("id = 1")
+    Path(root, "legacy/events/_delta_log/00000000000000000001.json").unlink()
+    deltalake.DeltaTable(f"{root}/legacy/events").delete("id = 2")
+    for number in range(3):
+        with lake.session() as s:
+            s.put(f"other-{number}", b"1")
+        with lake.session() as s:
+            s.create_delta(f"t/{number}", SCHEMA).append(rows([number]))
+    assert ids(plain(lake.repository.root, "t/2")) == [2]
+    with pytest.raises(Conflict), lake.session() as s:
+        s.delta("legacy/events").append(rows([50]))
+    lake.release("legacy/events")
+    lake.materialise()
+    with lake.session() as s:
+        s.import_delta("legacy/events")
+    assert ids(lake.delta("legacy/events")) == [0, 1] and lake.verify() == []
+
+
+def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> None:
+    opened = lake.open_session()
+    zombie = lake.join(opened.id, output="orders", attempt=1)
+    zombie.delta("t/orders").append(rows([666]))
+    with lake.join(opened.id, output="orders", attempt=2):
+        pass
+    with pytest.raises(StaleAttempt):
+        zombie.flush()
+    lake.publish(opened.id)
+    assert ids(lake.delta("t/orders")) == list(range(10))
+
+
+def test_an_attempt_that_died_half_way_is_made_again(lake: Lake) -> None:
+    opened = lake.open_session()
+    dead = lake.join(opened.id, output="orders")
+    dead.delta("t/orders").append(rows([50]))
+    dead.flush()
+    with lake.join(opened.id, output="orders") as part:
+        part.delta("t/orders").append(rows([50]))
+        part.flush()
+        part.delta("t/orders").append(rows([51]))
+    with lake.join(opened.id, output="orders") as again:
+        again.delta("t/orders").append(rows([52]))
+    lake.publish(opened.id)
+    assert ids(lake.delta("t/orders")) == [*range(10), 50, 51]
+
+
+def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: MemoryStore, time: Time) -> None:
+    foreign = ["t/orders/README.md", "t/orders/_manifest/manifest", "t/orders/.hidden.parquet", "t/orders/_SUCCESS"]
+    for key in foreign:
+        store.put(key, b"1")
+    store.put("t/orders/orphan.parquet", b"1")
+    time.pass_days(60)
+    lake.gc()
+    assert all(store.exists(key) for key in foreign) and not store.exists("t/orders/orphan.parquet")
+
+
+def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStore) -> None:
+    DeltaTable.create(FolderStore(store, "ext"), SCHEMA).append(rows([1]))
+    with lake.session() as s:
+        s.import_delta("ext")
+    with pytest.raises(Conflict) as caught:
+        lake.revert("main")
+    assert caught.value.kinds == {"ext": "Imported"}
+    with pytest.raises(Conflict), lake.session() as s:
+        s.drop("ext")
+    lake.release("ext")
+    assert ids(plain(store, "ext")) == [1] and "ext" not in lake.at().datasets()
+
+
+def test_parents_that_are_not_there(lake: Lake) -> None:
+    for number in (0, -1, 2):
+        with pytest.raises(RefNotFound):
+            lake.revert("main", parent=number)
+
+
+def test_what_has_ended_is_not_forked(lake: Lake) -> None:
+    opened = lake.open_session()
+    lake.publish(opened.id)
+    with pytest.raises(SessionClosed):
+        lake.fork(opened.id)
