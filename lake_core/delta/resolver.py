@@ -356,7 +356,9 @@ def _changed(before: Snapshot, after: Snapshot, line: _Line, head: Snapshot, con
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads = [Reads.WHOLE_TABLE] if replaced else _reads(line, before.metadata)
     rearranges = _rearranges(line.commits)
-    check_applicable(ours, reads, before, head, rearranges=rearranges, now=now)
+    moved = before.version != head.version or _etag(before.store, before.version) != _etag(head.store, head.version)
+    if moved:
+        check_applicable(ours, reads, before, head, rearranges=rearranges, now=now)
     if len(ours.removes) and not rearranges and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
     adds = _lacking(ours.adds, head, before, context)

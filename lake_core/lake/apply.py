@@ -90,7 +90,7 @@ def apply(
         for key in _overlap(reads, base, target):
             found.add_key(key, "ReadChanged")
     found.check()
-    return Applied(items, theirs.view.tree if taken else target.view.tree, datasets, references, skipped, taken)
+    return Applied(items, theirs.view.tree if taken else target.view.tree, datasets, references, tuple(skipped), taken)
 
 
 def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:

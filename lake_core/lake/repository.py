@@ -25,21 +25,24 @@ Clock: TypeAlias = Callable[[], "datetime | float"]
 """Tells the time: an aware datetime, or seconds since the epoch as `time.time` does."""
 
 
-def aware(clock: Clock | None) -> Callable[[], datetime]:
-    """A clock that tells aware datetimes; the system's for None."""
-    if clock is None:
-        return _now
-    given = clock
+@dataclass(frozen=True, slots=True)
+class Aware:
+    """A clock that was given, telling aware datetimes."""
 
-    def told() -> datetime:
-        now = given()
+    given: Clock
+
+    def __call__(self) -> datetime:
+        now = self.given()
         if not isinstance(now, datetime):
             return datetime.fromtimestamp(now, UTC)
         if now.tzinfo is None:
             raise ValueError("the clock returned a datetime without a time zone")
         return now
 
-    return told
+
+def aware(clock: Clock | None) -> Callable[[], datetime]:
+    """A clock that tells aware datetimes; the system's for None."""
+    return _now if clock is None else Aware(clock)
 
 
 def _now() -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,21 +129,6 @@ class View:
         while pending is not None:
             yield pending.key.decode(), item_of(pending)
             pending = next(stored, None)
-
-    def folders(self, prefix: str) -> builtins.list[str]:
-        """The names directly under a folder ("" or ending in "/") that have keys below them."""
-        names: builtins.list[str] = []
-        at = ""
-        while True:
-            found = next(self.list(prefix, at), None)
-            if found is None:
-                return names
-            name, slash, _ = found[0][len(prefix) :].partition("/")
-            if slash:
-                names.append(name)
-                at = f"{prefix}{name}/\U0010ffff"
-            else:
-                at = found[0]
 
 
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
