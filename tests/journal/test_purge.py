@@ -103,6 +103,20 @@ def test_what_is_gone_is_named(store: ScriptedStore, clock: Clock) -> None:
             journal.state_at(31)
 
 
+def test_a_handle_keeps_what_it_has(store: ScriptedStore, clock: Clock) -> None:
+    """The state that it saw last is no less true for being purged."""
+    journal, other = _daily(store, clock, 5), _open(store, clock)
+    other.append(count)
+    clock.advance(days=30)
+    other.append(count)
+    assert other.purge(FAR) == 6
+    assert journal.state_at(5) == {"n": 5} == journal.state(refresh=False)
+    with pytest.raises(HistoryPurged):
+        journal.state_at(4)
+    with pytest.raises(HistoryPurged):
+        other.state_at(5)
+
+
 def test_nothing_young_by_the_stores_clock_is_purged(tmp_path: Path) -> None:
     """The clock of whoever purges is a month ahead, and the entries say that they are old."""
     clock = Clock()
