@@ -29,15 +29,18 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "lo
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects by these markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Java, and run what is quick first. Of several processes one runs all of Spark, the demo and the browser."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs Java, and run what is quick first. Of several processes one runs all of Spark, the demo and the browser, and
+    begins with that, as it takes longest.
+    """
     for item in items:
         if {"spark", "demo"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark") or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.xdist_group("spark"))
     order = ("spark", "browser")
-    items.sort(key=lambda item: max((order.index(name) + 1 for name in order if item.get_closest_marker(name)), default=0))
+    sign = -1 if hasattr(config, "workerinput") else 1
+    items.sort(key=lambda item: sign * max((order.index(name) + 1 for name in order if item.get_closest_marker(name)), default=0))
 
 
 @pytest.fixture(scope="session")
