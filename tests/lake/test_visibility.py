@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def _reader(root: str, told: str) -> None:
             break
         last = stop
     Path(told).write_text(json.dumps({"seen": seen, "plain": plain}))
+    os._exit(0)  # the threads of native libraries sometimes abort a process that ends the usual way
 
 
 def _state(found: list[int]) -> str:
