@@ -133,7 +133,10 @@ class DeltaResolver:
             before = store.base
             after = self.snapshot(store)
             line = _line(None if before is None else self.snapshot(before), after)
-            _rearranges([*line.commits, (int(match[1]), data)])
+            # A log that was brought in may hold any history: what counts is what the session does behind it.
+            brought = self.version(store.place) if before is None else None
+            own = [commit for commit in line.commits if brought is None or commit[0] > brought]
+            _rearranges([*own, (int(match[1]), data)])
 
     def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
         now = now_ms(lambda: context.now)

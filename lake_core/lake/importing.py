@@ -12,7 +12,7 @@ from lake_core.errors import InvalidKey
 from lake_core.graveler import Record
 from lake_core.lake.content import Item, new_item, reference
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
-from lake_core.lake.view import RESERVED, DatasetRecord, dataset_above
+from lake_core.lake.view import RESERVED, DatasetRecord, dataset_above, dataset_path
 from lake_core.store import FolderStore
 from lake_core.store.key import check_key
 
@@ -33,7 +33,7 @@ def import_dataset(session: WriteSession, path: str, format: str) -> DatasetReco
 
     Raises DatasetNotFound where none stands there, DatasetExists.
     """
-    path = path.strip("/")
+    path = dataset_path(path)
     rules = resolver(format)
     place = FolderStore(session.root, path)
     if path in session.datasets():
@@ -51,7 +51,7 @@ def import_dataset(session: WriteSession, path: str, format: str) -> DatasetReco
 
 def convert_dataset(session: WriteSession, path: str, format: str, **options: Any) -> Any:
     """Make a dataset of plain files that stand in place; returns its handle. Raises DatasetExists and what the format raises."""
-    path = path.strip("/")
+    path = dataset_path(path)
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is a dataset of the lake already")
     session.check_free(path)

@@ -22,7 +22,7 @@ from lake_core.lake.importing import Imported, convert_dataset, import_dataset, 
 from lake_core.lake.paths import claim
 from lake_core.lake.refs import MOST_EXPIRY
 from lake_core.lake.state_store import Clock, DatasetView, StateStore, WritableState
-from lake_core.lake.view import DatasetRecord, View, dataset_above
+from lake_core.lake.view import DatasetRecord, View, dataset_above, dataset_path
 from lake_core.store import ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
 from lake_core.store.object_store import Bytes
@@ -79,7 +79,7 @@ class WriteSession(WritableState):
         Raises DatasetExists, and what the format raises.
         """
         self._check_open()
-        path = path.strip("/")
+        path = dataset_path(path)
         exist_ok = bool(options.pop("exist_ok", False))
         with self._guard:
             there = self.datasets().get(path)

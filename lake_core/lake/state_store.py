@@ -11,7 +11,7 @@ from lake_core.dataset import DatasetStore, KeyClass, Resolver, resolver
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed
 from lake_core.lake.content import ContentStore, Item, as_object, new_item
 from lake_core.lake.errors import DatasetNotFound, ReadOnly
-from lake_core.lake.view import RESERVED, DatasetRecord, View, dataset_above, read_datasets
+from lake_core.lake.view import RESERVED, DatasetRecord, View, dataset_above, dataset_path, read_datasets
 from lake_core.store import FolderStore, ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
 from lake_core.store.object_store import Bytes
@@ -72,7 +72,7 @@ class StateStore(ObjectStore):
 
     def dataset(self, path: str, format: str | None = None) -> DatasetView:
         """A dataset's folder as the store that its format runs on. Raises DatasetNotFound."""
-        record = self.datasets().get(path.strip("/"))
+        record = self.datasets().get(dataset_path(path))
         if record is None or (format is not None and record.format != format):
             what = "dataset" if format is None else f"{format} dataset"
             there = ", ".join(sorted(self.datasets())) or "none"

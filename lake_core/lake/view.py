@@ -11,6 +11,7 @@ from datetime import datetime
 from lake_core.graveler import Entry, Graveler
 from lake_core.lake.content import Item, item_of, nanoseconds
 from lake_core.lake.errors import DamagedLake
+from lake_core.store.key import check_key
 
 DATASETS = "_lake/datasets/"
 """Where a tree registers its datasets: the path follows."""
@@ -129,6 +130,11 @@ class View:
         while pending is not None:
             yield pending.key.decode(), item_of(pending)
             pending = next(stored, None)
+
+
+def dataset_path(path: str) -> str:
+    """A dataset's path in its normal form. Raises InvalidKey."""
+    return check_key(path.strip("/") if isinstance(path, str) else path)
 
 
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:

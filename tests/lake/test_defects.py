@@ -265,3 +265,22 @@ def test_what_has_ended_is_not_forked(lake: Lake) -> None:
     lake.publish(opened.id)
     with pytest.raises(SessionClosed):
         lake.fork(opened.id)
+
+
+def test_an_imported_history_may_hold_an_optimize(lake: Lake, store: MemoryStore) -> None:
+    table = DeltaTable.create(FolderStore(store, "ext"), SCHEMA)
+    for id in range(4):
+        table.append(rows([id]))
+    table.optimize()
+    with lake.session() as s:
+        s.import_delta("ext").append(rows([9]))
+    assert ids(lake.delta("ext")) == ids(plain(store, "ext")) == [0, 1, 2, 3, 9]
+
+
+def test_paths_in_another_normal_form_are_one_path(lake: Lake) -> None:
+    with lake.session() as s:
+        s.create_delta("t/cafe\u0301", SCHEMA).append(rows([1]))
+    assert ids(lake.delta("t/caf\u00e9")) == ids(lake.delta("t/cafe\u0301")) == [1]
+    for wrong in (None, 7, "t/\ud800", ""):
+        with pytest.raises(InvalidKey), lake.session() as s:
+            s.create_delta(wrong, SCHEMA)  # type: ignore[arg-type]
