@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import Entry, Record
-from lake_core.lake.errors import ContentMissing
+from lake_core.lake.errors import Collected, ContentMissing
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.object_store import Bytes
 
@@ -94,7 +94,10 @@ class ContentStore:
         if item.data is None:
             if not condemned(address):
                 return item
-            data = self.get(item)
+            try:
+                data = self.get(item)
+            except ContentMissing:
+                raise Collected(f"{address}, which stood there when it was written, was collected meanwhile: write it again") from None
         else:
             data = item.data
         digest, generation = digest_of(address), 0
