@@ -12,34 +12,45 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetStore, KeyClass
-from lake_core.delta.action import Metadata, SetTransaction
+from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import now_ms, system_clock
-from lake_core.delta.commit_file import change_files, encode_actions, parse_run, read_commit_info, single_actions
+from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import CHANGES_FOLDER, DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
-from lake_core.delta.errors import ConcurrentModification, MixedRearrangement
+from lake_core.delta.errors import ConcurrentModification
 from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
+from lake_core.delta.line import (
+    Line,
+    line_between,
+    line_metrics,
+    line_operation,
+    line_parameters,
+    line_reads,
+    log_etag,
+    only_rearranges,
+    rearranges,
+)
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, commit_key, list_log, log_exists
 from lake_core.delta.marker import NEVER
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
 from lake_core.delta.replay import file_key
-from lake_core.delta.scope import FIELD, reads_of, spelled
+from lake_core.delta.scope import FIELD, spelled
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
@@ -53,15 +64,6 @@ _ADD = [name for name, _ in ADD_FIELDS]
 _CACHED = 64
 """Snapshots that are kept to build later ones on."""
 _LOOKED_UP = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """The commits that lead from one state of a table to another, as far as the one's log continues the other's."""
-
-    commits: Sequence[tuple[int, bytes]]
-    continues: bool
-    """Whether the later log holds the earlier one whole; otherwise the commits are those behind the fork."""
 
 
 class DeltaResolver:
@@ -132,11 +134,11 @@ class DeltaResolver:
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
             after = self.snapshot(store)
-            line = _line(None if before is None else self.snapshot(before), after)
+            line = line_between(None if before is None else self.snapshot(before), after)
             # A log that was brought in may hold any history: what counts is what the session does behind it.
             brought = self.version(store.place) if before is None else None
             own = [commit for commit in line.commits if brought is None or commit[0] > brought]
-            _rearranges([*own, (int(match[1]), data)])
+            only_rearranges([*own, (int(match[1]), data)])
 
     def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
         now = now_ms(lambda: context.now)
@@ -147,12 +149,12 @@ class DeltaResolver:
             if head is None:
                 if before is not None:
                     raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
-                return _created(after, _line(None, after), context, now)
+                return _created(after, line_between(None, after), context, now)
             if context.recreated:
-                return _recreated(after, _line(None, after), head, context, now)
+                return _recreated(after, line_between(None, after), head, context, now)
             if before is None:
-                return _appended(after, _line(None, after), head, context, now)
-            return _changed(before, after, _line(before, after), head, context, now)
+                return _appended(after, line_between(None, after), head, context, now)
+            return _changed(before, after, line_between(before, after), head, context, now)
         except ConcurrentModification as error:
             raise DatasetConflict(str(error), kind=type(error).__name__) from error
 
@@ -208,7 +210,7 @@ class DeltaResolver:
         with self._lock:
             known = [(at, tag) for place, at, tag in self._cache if place == url]
         for at, tag in sorted(known, reverse=True)[:_LOOKED_UP]:
-            if _etag(store, at) == tag:
+            if log_etag(store, at) == tag:
                 with self._lock:
                     found = self._cache.get((url, at, tag))
                 if found is not None:
@@ -216,7 +218,7 @@ class DeltaResolver:
         return self._keep(url, load_snapshot(store))
 
     def _keep(self, url: str, snapshot: Snapshot) -> Snapshot:
-        tag = _etag(snapshot.store, snapshot.version)
+        tag = log_etag(snapshot.store, snapshot.version)
         if tag is not None:
             with self._lock:
                 self._cache[url, snapshot.version, tag] = snapshot
@@ -224,35 +226,6 @@ class DeltaResolver:
                 while len(self._cache) > _CACHED:
                     self._cache.popitem(last=False)
         return snapshot
-
-
-def _line(before: Snapshot | None, after: Snapshot) -> _Line:
-    fork = -1 if before is None else _fork(before, after)
-    # A log that came in cut short begins where it begins.
-    versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
-    found = after.store.get_many([commit_key(version) for version in versions])
-    return _Line(list(zip(versions, found, strict=True)), before is None or fork == before.version)
-
-
-def _etag(store: ObjectStore, version: int) -> str | None:
-    """What tells a version's commit from others: equal ones have equal logs behind them."""
-    try:
-        return store.head(commit_key(version)).etag
-    except NotFound:
-        return None
-
-
-def _fork(before: Snapshot, after: Snapshot) -> int:
-    """The last version that two logs share, -1 for none."""
-    low, high = -1, min(before.version, after.version)
-    while low < high:
-        middle = (low + high + 1) // 2
-        # Neither has the versions that were cleaned up before the table came in.
-        if _etag(before.store, middle) == _etag(after.store, middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _keys_of(files: pa.Table, store: ObjectStore) -> Iterator[str]:
@@ -273,13 +246,13 @@ def _dropped(before: Snapshot | None, head: Snapshot | None, context: ApplyConte
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
 
 
-def _created(after: Snapshot, line: _Line, context: ApplyContext, now: int) -> Applied:
+def _created(after: Snapshot, line: Line, context: ApplyContext, now: int) -> Applied:
     """A table that was not there: its versions become version 0."""
     operation = Operation(
-        _name(line),
-        _parameters(line),
+        line_operation(line),
+        line_parameters(line),
         None,
-        _metrics(line),
+        line_metrics(line),
         restored=after.files(_ADD),
         markers=_set_markers(after),
         protocol=after.protocol,
@@ -291,7 +264,7 @@ def _created(after: Snapshot, line: _Line, context: ApplyContext, now: int) -> A
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
 
-def _appended(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def _appended(after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """Both sides created the table: the later one becomes an append to the other, if they mean the same table."""
     if not _alike(after, head):
         raise DatasetConflict(
@@ -307,7 +280,7 @@ def _appended(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContex
     lacking = _lacking(files, head, None, context)
     if len(files) and not len(lacking) and not markers:
         return Applied({}, head.version, "NONE")
-    operation = Operation(_name(line), _parameters(line), head, _metrics(line), restored=lacking, markers=markers)
+    operation = Operation(line_operation(line), line_parameters(line), head, line_metrics(line), restored=lacking, markers=markers)
     changes = _change_actions(after, line, context, now) if _feeds(head) and len(lacking) == len(files) else ()
     return _committed(operation, head, [], changes, context, now)
 
@@ -326,7 +299,7 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     """
     if not len(files) or before is head:
         return files
-    commits = _line(before, head).commits
+    commits = line_between(before, head).commits
     if not commits:
         return files
     had = parse_run(commits, (), None).adds["path"]
@@ -342,40 +315,42 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     return files.filter(pc.invert(known))
 
 
-def _recreated(after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def _recreated(after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """A table where one was dropped: its log goes on, as plain readers expect of a log."""
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
-    operation = Operation(_name(line), _parameters(line), head, _metrics(line), restored=files, markers=_set_markers(after))
+    operation = Operation(
+        line_operation(line), line_parameters(line), head, line_metrics(line), restored=files, markers=_set_markers(after)
+    )
     return _committed(operation.defining(after.metadata, protocol), head, [Reads.WHOLE_TABLE], (), context, now)
 
 
-def _changed(before: Snapshot, after: Snapshot, line: _Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def _changed(before: Snapshot, after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, "NONE")
     if ours.markers and _recorded(ours, line, before, head):
         return Applied({}, head.version, "SKIPPED")
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
-    reads = [Reads.WHOLE_TABLE] if replaced else _reads(line, before.metadata)
-    rearranges = _rearranges(line.commits)
-    moved = before.version != head.version or _etag(before.store, before.version) != _etag(head.store, head.version)
+    reads = [Reads.WHOLE_TABLE] if replaced else line_reads(line, before.metadata)
+    rearranged = only_rearranges(line.commits)
+    moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(head.store, head.version)
     if moved:
-        check_applicable(ours, reads, before, head, rearranges=rearranges, now=now)
-    if len(ours.removes) and not rearranges and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+        check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
+    if len(ours.removes) and not rearranged and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
     adds = _lacking(ours.adds, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
     if not ours:
         return Applied({}, head.version, "NONE")
     operation = Operation(
-        _name(line),
-        _parameters(line),
+        line_operation(line),
+        line_parameters(line),
         head,
-        _metrics(line),
+        line_metrics(line),
         restored=ours.adds,
         removes=ours.removes if len(ours.removes) else None,
-        data_change=not rearranges,
+        data_change=not rearranged,
         markers=ours.markers,
         domains=ours.domains,
     )
@@ -385,7 +360,7 @@ def _changed(before: Snapshot, after: Snapshot, line: _Line, head: Snapshot, con
     return _committed(operation, head, reads, changes, context, now)
 
 
-def _recorded(ours: Difference, line: _Line, before: Snapshot, head: Snapshot) -> bool:
+def _recorded(ours: Difference, line: Line, before: Snapshot, head: Snapshot) -> bool:
     """Whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
     if not line.commits or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in line.commits):
         return False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
@@ -394,62 +369,6 @@ def _recorded(ours: Difference, line: _Line, before: Snapshot, head: Snapshot) -
         if found is None or found == earlier or found < marker.version:
             return False
     return bool(ours.markers)
-
-
-def _reads(line: _Line, metadata: Metadata) -> Sequence[Reads | Predicate]:
-    reads: list[Reads | Predicate] = []
-    for version, data in line.commits:
-        for read in reads_of(read_commit_info(version, data), metadata):
-            if read is Reads.WHOLE_TABLE:
-                return [read]
-            reads.append(read)
-    return reads
-
-
-def _rearranges(commits: Sequence[tuple[int, bytes]]) -> bool:
-    """Whether commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
-    kinds = {kind for version, data in commits if (kind := _kind(version, data)) is not None}
-    if len(kinds) > 1:
-        raise MixedRearrangement(
-            "a session rearranged this table (optimize, Z-order) and changed its rows: as one version nobody could tell which rows are "
-            "new. Publish the changes first, and optimize in a session of its own"
-        )
-    return kinds == {True}
-
-
-def _kind(version: int, data: bytes) -> bool | None:
-    """Whether a commit rearranges rows without changing them; None for one that touches no file."""
-    if b'"dataChange":false' in data or b'"dataChange": false' in data:
-        run = parse_run([(version, data)], (), None)
-        if not any(flag is not False for table in (run.adds, run.removes) for flag in table["dataChange"].to_pylist()):
-            return True
-    return False if b'{"add":' in data or b'{"remove":' in data or b'"add"' in data or b'"remove"' in data else None
-
-
-def _name(line: _Line) -> str:
-    """What the commits did, in the words of the one that did most."""
-    names = [str(read_commit_info(version, data).get("operation", "WRITE")) for version, data in line.commits]
-    telling = [name for name in names if name not in ("CREATE TABLE", "SET TRANSACTION")] or names
-    return telling[0] if len(set(telling)) == 1 else "WRITE"
-
-
-def _parameters(line: _Line) -> Mapping[str, str]:
-    """The parameters of the only commit; of several together there are none to tell."""
-    if len(line.commits) != 1:
-        return {}
-    found = read_commit_info(*line.commits[0]).get("operationParameters")
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
-
-
-def _metrics(line: _Line) -> Mapping[str, int]:
-    """The commits' numbers, added up."""
-    total: dict[str, int] = {}
-    for version, data in line.commits:
-        found = read_commit_info(version, data).get("operationMetrics")
-        for name, text in found.items() if isinstance(found, dict) else ():
-            if str(text).isascii() and str(text).isdigit():
-                total[name] = total.get(name, 0) + int(text)
-    return total
 
 
 def _set_markers(snapshot: Snapshot) -> Sequence[SetTransaction]:
@@ -461,18 +380,18 @@ def _feeds(snapshot: Snapshot) -> bool:
     return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
 
 
-def _change_actions(after: Snapshot, line: _Line, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
+def _change_actions(after: Snapshot, line: Line, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
     """The change files of several commits that become one. A version that has any is read by them alone, so they tell all of it:
     what the commits left to their adds and removes is written down.
     """
     if not _feeds(after):
         return ()
     own = {version: list(single_actions(version, data, "cdc")) for version, data in line.commits}
-    if len(line.commits) == 1 or not any(_kind(version, data) is False for version, data in line.commits):
+    if len(line.commits) == 1 or not any(rearranges(version, data) is False for version, data in line.commits):
         return own[line.commits[0][0]] if len(line.commits) == 1 else ()
     writer = DataFileWriter(context.place, after.metadata, now, changes=True)
     for version, data in line.commits:
-        if not own[version] and _kind(version, data) is False:
+        if not own[version] and rearranges(version, data) is False:
             for batch in read_changes(after, version, version, None, None):
                 rows = pa.Table.from_batches([batch]).drop_columns([COMMIT_VERSION, COMMIT_TIMESTAMP])
                 writer.add(rows)

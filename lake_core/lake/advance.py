@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from lake_core.errors import StoreError
 from lake_core.graveler import Commit
-from lake_core.journal import Action, Add, Update
+from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.apply import Applied, Touched, apply, sorted_changes
 from lake_core.lake.condemned import Condemned, collections
 from lake_core.lake.content import Item
@@ -131,8 +131,8 @@ def _advance(
     published = Published(commit.id, versions, change.session or "", applied.skipped)
     checked = collections(refs)
 
-    def plan(state: object) -> Sequence[Action]:
-        newest = RefsState(state)  # type: ignore[arg-type]
+    def plan(state: State) -> Sequence[Action]:
+        newest = RefsState(state)
         if newest.branch(branch) != head.id or collections(newest) != checked:
             raise HeadMoved
         _check_protected(newest, change)
@@ -167,8 +167,8 @@ def _nothing(
     """Nothing differs: no commit, but what is to be recorded is."""
     published = Published(head.id, {}, change.session or "", applied.skipped)
 
-    def plan(state: object) -> Sequence[Action]:
-        return list(record(RefsState(state), published))  # type: ignore[arg-type]
+    def plan(state: State) -> Sequence[Action]:
+        return list(record(RefsState(state), published))
 
     if record(refs, published):
         repository.journal.append(plan)

@@ -37,10 +37,7 @@ def merge(repository: Repository, theirs: Commit, name: str, into: str, message:
 
 def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:
     """Take back what a commit did, against its `parent`-th parent, as a new commit. Raises NothingToApply, Conflict."""
-    refs = repository.refs()
-    if not commit.parents:
-        raise NothingToApply(f"commit {commit.id[:12]} is the first one: there is nothing before it")
-    before = _parent(refs, commit, parent)
+    before = _parent(repository, commit, parent, "there is nothing before it")
     change = Change(
         branch,
         repository.commit_state(commit),
@@ -53,10 +50,7 @@ def revert(repository: Repository, commit: Commit, branch: str, parent: int, mes
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
     """Do on a branch what a commit did to its `parent`-th parent. Raises NothingToApply, Conflict."""
-    refs = repository.refs()
-    if not commit.parents:
-        raise NothingToApply(f"commit {commit.id[:12]} is the first one: it changed nothing")
-    before = _parent(refs, commit, parent)
+    before = _parent(repository, commit, parent, "it changed nothing")
     change = Change(
         onto,
         repository.commit_state(before),
@@ -67,10 +61,12 @@ def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, 
     return _advance(repository, change, f"branch {onto!r} has commit {commit.id[:12]} already")
 
 
-def _parent(refs: RefsState, commit: Commit, number: int) -> Commit:
+def _parent(repository: Repository, commit: Commit, number: int, without: str) -> Commit:
+    if not commit.parents:
+        raise NothingToApply(f"commit {commit.id[:12]} is the first one: {without}")
     if not 1 <= number <= len(commit.parents):
         raise RefNotFound(f"commit {commit.id[:12]} has {len(commit.parents)} parents, so there is no parent {number}")
-    return refs.commit(commit.parents[number - 1])
+    return repository.refs().commit(commit.parents[number - 1])
 
 
 def _advance(repository: Repository, change: Change, nothing: str) -> Published:
