@@ -1,8 +1,8 @@
-"""Dagster resources: a Spark session, and a lake's root with its credentials."""
+"""The lake's root with its credentials, as a Dagster resource."""
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from dagster import AssetExecutionContext, ConfigurableResource, EnvVar, OpExecutionContext
@@ -13,38 +13,13 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.lineage import step_lineage
 from lake_orch.location import checked_path, table_path
 from lake_orch.marker import app_id
+from lake_orch.spark_resource import SparkResource
 from lake_orch.table_handle import LakeTable
 from lake_orch.table_writer import TableWriter
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["LakeResource", "SparkResource", "StepContext"]
 
 StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext
-
-
-class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
-    """A Spark session: the running one of this process, or one built with these settings on first use.
-
-    Example:
-        .. code-block:: python
-
-            spark = SparkResource(master="local[4]", config={"spark.sql.shuffle.partitions": "8"})
-
-            @dg.asset
-            def orders(spark: SparkResource) -> DataFrame:
-                return spark.session.read.csv("orders.csv", header=True)
-    """
-
-    master: str | None = Field(default=None, description="Spark master, such as local[4]; a Connect server is set in `config`.")
-    app_name: str = Field(default="lake", description="The application's name in Spark's own UI.")
-    config: dict[str, str] = Field(default_factory=dict, description="Spark settings. No credentials belong here.", repr=False)
-
-    @property
-    def session(self) -> "SparkSession":
-        """The session. Raises LakeError where Java or PySpark are missing."""
-        from lake_core.spark import session
-
-        return session(app_name=self.app_name, master=self.master, config=dict(self.config))
 
 
 class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
