@@ -265,9 +265,24 @@ class Lake(BranchesAndTags):
         """
         return shared.join(self._repository, id, epoch, output, attempt)
 
-    def publish(self, id: str) -> Published:
-        """Publish a shared session; repeated, the same result. Raises Conflict (the session stays readable), SessionClosed."""
-        return shared.publish(self._repository, id)
+    def publish(self, id: str, *, epoch: int | None = None) -> Published:
+        """Publish a shared session; repeated, the same result. Raises Conflict (the session stays readable), SessionClosed.
+
+        `epoch`: what the publisher was started with; StaleEpoch is raised if the session was resumed since.
+        """
+        return shared.publish(self._repository, id, epoch)
+
+    def fail(self, id: str, reason: str, *, keep: timedelta = shared.KEEP_FAILED, epoch: int | None = None) -> None:
+        """Mark an open shared session failed: it takes no writes, and can be read, resumed and published for as long as `keep`.
+
+        One that has ended, or was resumed since (`epoch`), is left as it is. Raises SessionNotFound.
+        """
+        shared.fail(self._repository, id, reason, keep, epoch)
+
+    def session_record(self, id: str) -> SessionRecord:
+        """What the lake has on record of a shared session. One whose time is up says so. Raises SessionNotFound."""
+        refs = self._repository.refs()
+        return shared.expire_if_due(self._repository, refs, refs.session(id))
 
     def abandon(self, id: str) -> None:
         """End a shared session without a trace on its branch. Raises SessionNotFound, SessionClosed for one that is published."""

@@ -123,12 +123,16 @@ def checked(repository: Repository, refs: RefsState, id: str, epoch: int | None)
     record = expire_if_due(repository, refs, refs.session(id))
     if record.state != OPEN:
         raise closed(record)
+    _check_epoch(record, epoch)
+    return record
+
+
+def _check_epoch(record: SessionRecord, epoch: int | None) -> None:
     if epoch is not None and epoch < record.epoch:
         raise StaleEpoch(
-            f"session {id!r} was resumed (epoch {record.epoch}; this is epoch {epoch}): what is written here is refused. "
+            f"session {record.id!r} was resumed (epoch {record.epoch}; this is epoch {epoch}): what is written here is refused. "
             f"If this process is the one to go on, join the session again"
         )
-    return record
 
 
 def join(repository: Repository, id: str, epoch: int | None, output: str | None, attempt: int) -> Part:
@@ -255,8 +259,10 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
     return write_tree(repository, applied.onto, applied.items, condemned)
 
 
-def publish(repository: Repository, id: str) -> Published:
-    """Publish a shared session: idempotent by its id. Raises Conflict (the session is failed then, and stays readable), SessionClosed."""
+def publish(repository: Repository, id: str, epoch: int | None = None) -> Published:
+    """Publish a shared session: idempotent by its id. Raises Conflict (the session is failed then, and stays readable), SessionClosed,
+    and StaleEpoch where an epoch is given and the session was resumed since.
+    """
     first = repository.refs().session(id)
     if first.state == PUBLISHED:
         return published(repository, repository.refs(), first)
@@ -267,6 +273,7 @@ def publish(repository: Repository, id: str) -> Published:
             return published(repository, refs, record)
         if record.state not in (OPEN, FAILED):
             raise closed(record)
+        _check_epoch(record, epoch)
         return _change(repository, refs, record)
 
     latest: list[SessionRecord] = []
@@ -280,6 +287,7 @@ def publish(repository: Repository, id: str) -> Published:
         newest = refs.session(id)
         if newest.state not in (OPEN, FAILED):
             raise closed(newest)
+        _check_epoch(newest, epoch)
         if newest.tree != latest[0].tree:
             raise HeadMoved
         return [Update(newest.key, replace(newest, state=PUBLISHED, commit=done.commit).to_json())]
@@ -290,7 +298,7 @@ def publish(repository: Repository, id: str) -> Published:
     try:
         return advance(repository, begun, record, recheck)
     except Conflict as error:
-        _fail(repository, id, str(error))
+        fail(repository, id, str(error))
         error.session = id
         raise
 
@@ -312,12 +320,17 @@ def _change(repository: Repository, refs: RefsState, record: SessionRecord) -> C
     )
 
 
-def _fail(repository: Repository, id: str, reason: str) -> None:
+def fail(repository: Repository, id: str, reason: str, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
+    """Mark an open session failed: it takes no writes until it is resumed, stays readable, and expires after `keep`.
+
+    One that has ended, has failed or was resumed since (`epoch`) is left as it is. Raises SessionNotFound.
+    """
+
     def plan(state: State) -> Sequence[Action]:
         record = RefsState(state).session(id)
-        if record.state != OPEN:
+        if record.state != OPEN or (epoch is not None and epoch < record.epoch):
             return ()
-        expires = min(repository.clock() + KEEP_FAILED, record.opened + MOST_EXPIRY)
+        expires = min(repository.clock() + keep, record.opened + MOST_EXPIRY)
         return [Update(record.key, replace(record, state=FAILED, reason=reason[:1000], expires=expires).to_json())]
 
     repository.journal.append(plan)

@@ -410,3 +410,36 @@ def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: 
     assert Path(f"{root}.refused").exists()
     assert ids(lake.delta("t/orders")) == ids(plain(lake.repository.root, "t/orders")) == [*range(10), 50]
     assert not lake.at().exists("orphan") and lake.verify() == []
+
+
+def test_a_publisher_of_an_older_epoch_is_refused(lake: Lake) -> None:
+    """It would publish half of what the process does that has resumed the session."""
+    first = lake.open_session("main")
+    resumed = lake.open_session("main", id=first.id)
+    with lake.join(first.id, epoch=resumed.epoch) as part:
+        part.put("half", b"1")
+    with pytest.raises(StaleEpoch, match="resumed"):
+        lake.publish(first.id, epoch=first.epoch)
+    assert not lake.at("main").exists("half") and lake.session_record(first.id).state == "open"
+    lake.publish(first.id, epoch=resumed.epoch)
+    assert lake.at("main").exists("half")
+
+
+def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: Time) -> None:
+    handle = lake.open_session("main")
+    with lake.join(handle.id) as part:
+        part.put("a", b"1")
+    lake.fail(handle.id, "a check said no", keep=dt.timedelta(hours=2), epoch=handle.epoch - 1)
+    assert lake.session_record(handle.id).state == "open", "a process that has lost the session says nothing of it"
+    lake.fail(handle.id, "a check said no", keep=dt.timedelta(hours=2), epoch=handle.epoch)
+    record = lake.session_record(handle.id)
+    assert (record.state, record.reason) == ("failed", "a check said no")
+    assert bytes(lake.at(handle.id).get("a")) == b"1"
+    with pytest.raises(SessionClosed, match="a check said no"):
+        lake.join(handle.id)
+    lake.open_session("main", id=handle.id)
+    lake.fail(handle.id, "again", keep=dt.timedelta(hours=2))
+    time.pass_days(0.125)
+    assert lake.session_record(handle.id).state == "expired"
+    lake.fail(handle.id, "too late")
+    assert lake.session_record(handle.id).state == "expired"
