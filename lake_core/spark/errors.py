@@ -19,3 +19,7 @@ class UnreachableStore(LakeError):
 
 class SparkJobFailed(LakeError):
     """A Spark job of a read or write failed in its executors. Nothing of it is visible. The cause is Spark's own error."""
+
+
+class SparkServerFailed(LakeError):
+    """A shared Spark Connect server cannot be started, or cannot be talked to."""

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from lake_core.spark.java import check_java
@@ -31,14 +32,33 @@ START_CONF: Mapping[str, str] = {
 """Settings that a JVM started here begins with."""
 
 
-def session(*, app_name: str = "lake", master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+def active_session() -> SparkSession | None:
+    """The session of this thread or, if it has none, of this process."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def start_settings(master: str | None = None, config: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a JVM that is started here begins with: `master` (default: local threads, failed tasks tried thrice) and `config` on top of
+    our own.
+    """
+    return {"spark.master": master or f"local[{_CORES},3]", **START_CONF, **RUNTIME_CONF, **(config or {})}
+
+
+def session(
+    *, app_name: str = "lake", master: str | None = None, remote: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
     """The active Spark session if there is one, else a new one: `master` (default: local threads, failed tasks tried thrice),
     UTC, executors on this very Python. `config` is set on top.
 
-    Where the environment names a Spark Connect server (SPARK_REMOTE), the session is one of that server's.
+    With `remote`, or where the environment names one (SPARK_REMOTE), the session is one of that Spark Connect server's.
     Raises NoJava or JavaTooOld where a JVM would have to be started and cannot.
     """
-    active = SparkSession.getActiveSession()
+    if master is not None and remote is not None:
+        raise ValueError("a session has a master or a remote server, not both")
+    active = active_session()
     if active is not None:
         for key, value in (config or {}).items():
             if active.conf.isModifiable(key):
@@ -47,13 +67,14 @@ def session(*, app_name: str = "lake", master: str | None = None, config: Mappin
     # Workers run `python3` from PATH otherwise, which may lack pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
-    if "SPARK_REMOTE" in os.environ and master is None:
+    if remote is not None or ("SPARK_REMOTE" in os.environ and master is None):
+        if remote is not None:
+            builder = builder.remote(remote)
         settings = {**RUNTIME_CONF, **(config or {})}
     else:
         check_java()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = builder.master(master or f"local[{_CORES},3]")
-        settings = {**START_CONF, **RUNTIME_CONF, **(config or {})}
+        settings = start_settings(master, config)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

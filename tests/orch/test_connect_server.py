@@ -1,0 +1,216 @@
+"""One Spark Connect server for the processes of an instance: found, started once, replaced when it died, stopped when idle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake_core.spark.errors import SparkServerFailed
+from lake_core.spark.session import start_settings
+from lake_orch.connect_server import Lease, lease_server, stop_servers
+from lake_orch.connect_watchdog import current, is_locked
+
+CONFIG = start_settings(
+    "local[2,3]",
+    {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.memory": "555m",
+        "spark.sql.shuffle.partitions": "2",
+    },
+)
+
+CLIENT = """
+import json, os, sys, time
+from pathlib import Path
+from lake_orch.connect_server import shared_session, _leases
+folder, config = Path(sys.argv[1]), json.load(sys.stdin)
+session = shared_session(folder, config, idle_timeout=60)
+assert shared_session(folder, config) is session
+rows = session.range(4).mapInArrow(lambda batches: batches, "id long").count()
+lease = _leases[session]
+told = {"rows": rows, "folder": str(lease.folder), "shown": f"{lease!r} {session!r} {session.sql('set -v').collect()!r}"}
+if "die" in sys.argv:
+    os.kill(json.loads((lease.folder / "server.json").read_text())["java"], 9)
+    while lease.is_alive():
+        time.sleep(0.05)
+    told["again"] = shared_session(folder, config).range(3).count()
+    told["other"] = str(_leases[shared_session(folder, config)].folder)
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("connect")
+    yield path
+    stop_servers(path)
+
+
+def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CLIENT, str(folder), *arguments]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert client.stdin is not None
+    client.stdin.write(json.dumps(CONFIG))
+    client.stdin.close()
+    client.stdin = None
+    return client
+
+
+def told(client: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = client.communicate(timeout=60)
+    assert client.returncode == 0, err
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def java(lease: Lease) -> int:
+    return int(json.loads((lease.folder / "server.json").read_text())["java"])
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def command_lines() -> str:
+    lines = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(lines)
+
+
+@pytest.mark.spark
+def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Path) -> None:
+    first, second = (told(client) for client in [start_client(folder), start_client(folder)])
+    assert first["rows"] == second["rows"] == 4
+    assert first["folder"] == second["folder"]
+
+    lease = lease_server(folder, CONFIG)
+    assert str(lease.folder) == first["folder"], "it outlives its clients"
+    # What gives access is this user's alone, and stands nowhere else.
+    assert lease.token and lease.token not in first["shown"] + second["shown"] + repr(lease) + command_lines()
+    assert lease.token not in (lease.folder / "log").read_text()
+    assert [oct(path.stat().st_mode & 0o777) for path in (folder, lease.folder, lease.folder / "token")] == ["0o700", "0o700", "0o600"]
+    assert not (lease.folder / "spark.conf").exists()
+    assert "-Xmx555m" in Path(f"/proc/{java(lease)}/cmdline").read_text(), "what a JVM starts with is set"
+    # It listens on the loopback interface alone.
+    inodes = {os.readlink(entry) for entry in Path(f"/proc/{java(lease)}/fd").iterdir() if entry.is_symlink() and entry.exists()}
+    for table, loopback in (("tcp", "0100007F"), ("tcp6", "0000000000000000FFFF00000100007F")):
+        for row in (line.split() for line in Path(f"/proc/{java(lease)}/net/{table}").read_text().splitlines()[1:]):
+            if row[3] == "0A" and f"socket:[{row[9]}]" in inodes:
+                assert row[1].partition(":")[0] == loopback
+    lease.release()
+
+
+@pytest.mark.spark
+def test_who_does_not_know_the_token_is_refused(folder: Path) -> None:
+    lease = lease_server(folder, CONFIG)
+    source = (
+        "from pyspark.sql import SparkSession\n"
+        f"url = 'sc://localhost:{lease.port}/;token=guessed'\n"
+        "SparkSession.builder.remote(url).getOrCreate().range(1).count()"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "Invalid authentication token" in done.stderr
+    lease.release()
+
+
+@pytest.mark.spark
+def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) -> None:
+    found = told(start_client(folder, "die"))
+    assert found["again"] == 3 and found["other"] != found["folder"]
+    wait_until(lambda: not Path(found["folder"]).exists())
+    lease = lease_server(folder, CONFIG)
+    assert str(lease.folder) == found["other"]
+    # A server takes so many sessions, then the next one's turn comes. Who uses the old one goes on.
+    due = lease_server(folder, CONFIG, sessions=1)
+    assert due.folder != lease.folder and lease.is_alive()
+    lease.release()
+    wait_until(lambda: not is_locked(lease.folder / "alive"))
+    due.release()
+
+
+@pytest.mark.spark
+def test_nothing_stays_behind(tmp_path: Path) -> None:
+    lease = lease_server(tmp_path / "a", CONFIG, idle_timeout=0.5)
+    pid = java(lease)
+    time.sleep(1.5)
+    assert lease.is_alive(), "a server that is leased does not stop"
+    lease.release()
+    wait_until(lambda: not runs(pid))
+    wait_until(lambda: not lease.folder.exists())
+    assert current(lease.folder.parent) is None
+
+    # The next one's parent is killed: the JVM goes with it, and nobody trusts what it left.
+    killed = lease_server(tmp_path / "a", CONFIG, idle_timeout=60)
+    pid = java(killed)
+    os.kill(int((killed.folder / "alive").read_text()), signal.SIGKILL)
+    wait_until(lambda: not runs(pid))
+    assert not killed.is_alive() and current(killed.folder.parent) == killed.folder.name
+    killed.release()
+
+
+def test_what_files_say_is_not_trusted_without_a_process_behind_it(tmp_path: Path) -> None:
+    broken = {**CONFIG, "spark.driver.memory": "much"}
+    with pytest.raises(SparkServerFailed, match="much"):  # what Spark said stands in the message
+        lease_server(tmp_path, broken)
+    (base,) = tmp_path.iterdir()
+    assert [path.name for path in base.iterdir()] == ["lock"], "a failed start leaves nothing"
+
+    with socket.create_server(("127.0.0.1", 0)) as other:  # the port has passed to someone else
+        dead = base / "dead"
+        (dead / "leases").mkdir(parents=True)
+        (dead / "alive").write_text(str(os.getpid()))
+        (dead / "server.json").write_text(json.dumps({"port": other.getsockname()[1], "java": os.getpid()}))
+        (base / "current").write_text("dead")
+        with pytest.raises(SparkServerFailed):
+            lease_server(tmp_path, broken)
+    assert not dead.exists() and current(base) is None
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(SparkServerFailed, match="own folder"):
+        lease_server(tmp_path / "link", CONFIG)
+
+
+def test_those_who_wait_for_a_start_that_fails_try_themselves(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            lease_server(tmp_path, {**CONFIG, "spark.driver.memory": "much"})
+        except SparkServerFailed as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=attempt) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failures) == 2
