@@ -5,15 +5,21 @@ Start at `DeltaIOManager`; `LakeResource.table` is for assets that write by them
 
 from lake_orch.errors import (
     BatchFailed,
+    CheckPending,
+    GateFailed,
     InvalidDefinition,
     LakeOrchError,
+    NotALake,
     PartitionSliceError,
+    SessionLost,
     TableNotEmpty,
     UnsupportedData,
 )
+from lake_orch.executor import lake_executor, with_sessions
 from lake_orch.io_manager import DeltaIOManager
 from lake_orch.partition_slice import slice_where
 from lake_orch.resources import LakeResource, SparkResource
+from lake_orch.step_session import StepSession
 from lake_orch.table_handle import LakeTable
 
 __all__ = [
@@ -21,11 +27,18 @@ __all__ = [
     "LakeResource",
     "LakeTable",
     "SparkResource",
+    "StepSession",
+    "lake_executor",
     "slice_where",
+    "with_sessions",
     "LakeOrchError",
     "BatchFailed",
+    "CheckPending",
+    "GateFailed",
     "InvalidDefinition",
+    "NotALake",
     "PartitionSliceError",
+    "SessionLost",
     "TableNotEmpty",
     "UnsupportedData",
 ]

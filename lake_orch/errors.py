@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lake_core.errors import LakeError
 
 
@@ -27,3 +29,23 @@ class TableNotEmpty(LakeOrchError):
 
 class BatchFailed(LakeOrchError):
     """An earlier batch of this step failed, so later ones no longer have the numbers that a retry would give them."""
+
+
+class NotALake(LakeOrchError):
+    """What needs a lake was asked of a folder that is none."""
+
+
+class SessionLost(LakeOrchError):
+    """A run carries on another's work, and the session that held it is gone: start a new run of all steps."""
+
+
+class GateFailed(LakeOrchError):
+    """Asset checks stand against publishing. `checks` names them as `asset:check`. Nothing was published; the session stays readable."""
+
+    def __init__(self, message: str, *, checks: Sequence[str]) -> None:
+        super().__init__(message)
+        self.checks = tuple(checks)
+
+
+class CheckPending(LakeOrchError):
+    """An output would be published before the check of the same step that is to gate it. Nothing was written."""

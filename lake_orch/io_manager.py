@@ -5,15 +5,16 @@ from typing import Any, cast
 
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 
+from lake_orch.attempt import Attempt, run_of
 from lake_orch.data import check_writable, load
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.lineage import step_lineage
+from lake_orch.gate import check_step_gate
 from lake_orch.location import table_path
-from lake_orch.marker import SINGLE_BATCH, app_id
+from lake_orch.marker import SINGLE_BATCH
 from lake_orch.metadata import write_metadata
 from lake_orch.partition_slice import partition_columns, slice_where
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.table_writer import Data, Mode
+from lake_orch.table_writer import Data, Mode, TableWriter, final_result
 
 PARTITION_EXPR_METADATA = "partition_expr"
 MODE_METADATA = "lake/mode"
@@ -73,21 +74,25 @@ class DeltaIOManager(ConfigurableIOManager):
         columns = _partition_columns(context)
         check_writable(obj, what)
 
-        writer = self.lake.writer(path, partition_by=_partition_by(context, columns))
-        where = None
-        if context.has_asset_partitions:
-            where = slice_where(context.asset_partitions_def, keys, _partition_expr(context), writer.schema(obj))
-        step = context.step_context
-        lineage = step_lineage(step.instance, step.dagster_run, context.step_key)
-        marker = app_id(lineage, context.step_key, context.name, mapping_key=context.mapping_key, partition_keys=keys)
-        result = writer.write(obj, mode=mode, where=where, txn=(marker, SINGLE_BATCH))
+        with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
+            writer = TableWriter(workspace, path, _partition_by(context, columns))
+            where = None
+            if context.has_asset_partitions:
+                where = slice_where(context.asset_partitions_def, keys, _partition_expr(context), writer.schema(obj))
+            if not workspace.is_staged:
+                check_step_gate(context)
+            result = writer.write(obj, mode=mode, where=where, txn=(workspace.app_id, SINGLE_BATCH))
+        result = final_result(result, workspace.receipt, path)
 
+        url = workspace.url(path)
         if result.skipped:
-            context.log.info(f"{what} was committed by an earlier attempt, in version {result.version} of {writer.url}: nothing written")
+            context.log.info(f"{what} was committed by an earlier attempt, in version {result.version} of {url}: nothing written")
         else:
-            context.log.info(f"{what}: {result.rows} rows to {writer.url}, version {result.version}")
-        table = writer.open()
-        context.add_output_metadata(write_metadata([result], table, url=writer.url, path=path, one_partition=len(keys) == 1))
+            context.log.info(f"{what}: {result.rows} rows to {url}, version {result.version}")
+        table = workspace.after(path)
+        context.add_output_metadata(
+            write_metadata([result], table, url=url, path=path, one_partition=len(keys) == 1, receipt=workspace.receipt)
+        )
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input: of a partitioned asset exactly the partitions that this run's map to.
@@ -97,7 +102,7 @@ class DeltaIOManager(ConfigurableIOManager):
         upstream = context.upstream_output
         asset_key = context.asset_key.path if context.has_asset_key else None
         path = table_path(asset_key, upstream.definition_metadata if upstream else {})
-        table = self.lake.writer(path).open()
+        table = self.lake.read_table(path, run_of(context))
         where = None
         if context.has_asset_partitions:
             expression = (upstream.definition_metadata if upstream else {}).get(PARTITION_EXPR_METADATA)

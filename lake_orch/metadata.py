@@ -11,12 +11,16 @@ from dagster import TableColumn, TableColumnConstraints, TableSchema
 
 from lake_core.delta import DeltaTable, WriteResult
 from lake_orch.location import table_name
+from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, PATH, SESSION_TAG, STATE, VERSION
 from lake_orch.type_name import spark_type_name
+from lake_orch.workspace import Receipt
 
 _COMMENT_KEY = b"SPARK::metadata::json"
 
 
-def write_metadata(results: Sequence[WriteResult], table: DeltaTable, *, url: str, path: str, one_partition: bool) -> dict[str, Any]:
+def write_metadata(
+    results: Sequence[WriteResult], table: DeltaTable, *, url: str, path: str, one_partition: bool, receipt: Receipt | None = None
+) -> dict[str, Any]:
     """The output metadata of one or more writes to one table.
 
     Numbers are ints, so that the UI plots them over time. A skipped write counts with what its committed version wrote.
@@ -26,9 +30,12 @@ def write_metadata(results: Sequence[WriteResult], table: DeltaTable, *, url: st
         "dagster/column_schema": column_schema(table.schema),
         "dagster/table_name": table_name(path),
         "dagster/uri": url,
-        "lake/version": max((result.version for result in results), default=table.version),
+        PATH: path,
+        VERSION: max((result.version for result in results), default=table.version),
         "lake/skipped": bool(results) and all(result.skipped for result in results),
     }
+    if receipt is not None:
+        metadata |= receipt_metadata(receipt)
     counted = {
         "dagster/row_count": [result.rows for result in results],
         "lake/files_added": [result.files for result in results],
@@ -40,6 +47,18 @@ def write_metadata(results: Sequence[WriteResult], table: DeltaTable, *, url: st
     if one_partition and "dagster/row_count" in metadata:
         metadata["dagster/partition_row_count"] = metadata["dagster/row_count"]
     return metadata
+
+
+def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
+    """What became of a write: published or staged, where, and in which commit."""
+    told = {
+        STATE: receipt.state,
+        BRANCH: receipt.branch,
+        COMMIT: receipt.commit,
+        SESSION_TAG: receipt.session,
+        EPOCH_TAG: receipt.epoch,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def column_schema(schema: pa.Schema) -> TableSchema:

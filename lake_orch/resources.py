@@ -1,29 +1,38 @@
 """The lake's root with its credentials, as a Dagster resource."""
 
 import os
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from dagster import AssetExecutionContext, ConfigurableResource, EnvVar, OpExecutionContext
-from pydantic import Field
+from dagster import ConfigurableResource, DagsterInstance, DagsterRun, EnvVar, InitResourceContext
+from pydantic import Field, PrivateAttr, model_validator
 
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import TableNotFound
+from lake_core.errors import LakeError
 from lake_core.store import open_store
-from lake_orch.errors import InvalidDefinition
-from lake_orch.lineage import step_lineage
+from lake_orch.attempt import Attempt, RunOfStep, StepContext
+from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
-from lake_orch.marker import app_id
+from lake_orch.publishing import publish_session
+from lake_orch.reading import pinned
+from lake_orch.run_session import Gate, RunSession, Scope, open_run_session, session_of
 from lake_orch.spark_resource import SparkResource
+from lake_orch.step_session import StepSession
 from lake_orch.table_handle import LakeTable
-from lake_orch.table_writer import TableWriter
+from lake_orch.tags import BRANCH_TAG, GATE_TAG, PUBLISHER_TAG, SCOPE_TAG
+from lake_orch.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
-StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext
-
 
 class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
-    """The root of a lake: a local folder or a bucket, and what opens it.
+    """The root of a lake: a local folder or a bucket, and what opens it. A folder of plain Delta tables will do as well.
 
     Example:
         .. code-block:: python
@@ -39,6 +48,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 for page in pages():                 # each page exactly once, however often the step is retried
                     table.append(page)
                 return dg.MaterializeResult(metadata=table.metadata())
+
+            @dg.asset
+            def totals(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+                with lake.session(context) as session:      # both tables at once, or neither
+                    session.table("tables/totals").overwrite(...)
+                    session.table("tables/outliers").append(...)
     """
 
     root: str = Field(description="URL or local path of the lake's root folder.")
@@ -47,6 +62,37 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         description="fsspec's options for the root. Give secrets as EnvVar: Dagster shows other values in its UI.",
         repr=False,
     )
+    branch: str = Field(
+        default="main", description="The branch that runs read and publish to; a run's tag lake/branch goes before it. Needs a lake."
+    )
+    branch_from: str | None = Field(
+        default=None, description="Where the branch does not exist yet, it is made from this one: for branch deployments."
+    )
+    scope: Literal["asset", "run"] = Field(
+        default="asset",
+        description="What is published together where no lake executor runs the steps: each asset as its step succeeds, or a run's work.",
+    )
+    gate: Literal["blocking", "error", "none"] = Field(
+        default="blocking",
+        description="Under scope 'run': which failed checks keep a run from being published. Blocking ones do whatever it says; `error` "
+        "adds those of severity ERROR. A run's tag lake/gate goes before it.",
+    )
+    keep_failed_for: float = Field(
+        default=24.0, gt=0, le=168, description="Hours for which the session of a failed run can be read, resumed and recovered."
+    )
+
+    _lake: Lake | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _check_gate(self) -> "LakeResource":
+        if self.scope == "asset" and "gate" in self.model_fields_set and self.gate == "error":
+            raise ValueError(
+                "gate='error' holds back a whole run: under scope 'asset' an asset is published when its own step succeeds, and only "
+                "blocking checks of that step can gate it. Use scope='run', or lake_job(gate='error')"
+            )
+        return self
+
+    # The root
 
     def url(self, path: str) -> str:
         """The URL of a path below the root."""
@@ -56,12 +102,94 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """`storage_options` with the values of its environment variables, at any depth. Raises InvalidDefinition if one is not set."""
         return dict(_from_environment(self.storage_options))
 
-    def writer(self, path: str, *, partition_by: Sequence[str] = ()) -> TableWriter:
-        """What writes to the table at a path below the root."""
-        return TableWriter(self.url(path), self.options() or None, tuple(partition_by))
+    def is_lake(self) -> bool:
+        """Whether a lake stands at the root, rather than a folder of plain tables."""
+        return self._lake is not None or Lake.exists(self.root, storage_options=self.options())
+
+    def open(self) -> Lake:
+        """The lake. Raises NotALake for a folder of plain tables."""
+        if self._lake is None:
+            if not self.is_lake():
+                raise NotALake(f"{self.root} is no lake, and this needs one: make it one with `lake init {self.root}`")
+            self._lake = Lake.open(self.root, storage_options=self.options())
+        return self._lake
+
+    # What holds for a run
+
+    def branch_of(self, tags: Mapping[str, str]) -> str:
+        """The branch of a run with these tags; it is made where `branch_from` says so. Raises RefNotFound."""
+        branch = tags.get(BRANCH_TAG, self.branch)
+        if self.branch_from is not None and branch != self.branch_from:
+            lake = self.open()
+            if branch not in lake.branches():
+                lake.branch(branch, at=self.branch_from, exist_ok=True)
+        return branch
+
+    def gate_of(self, tags: Mapping[str, str]) -> Gate:
+        """Which checks gate a run with these tags. Raises InvalidDefinition for a tag that says something else."""
+        found = tags.get(GATE_TAG, self.gate)
+        for gate in ("blocking", "error", "none"):
+            if found == gate:
+                return gate
+        raise InvalidDefinition(f"tag {GATE_TAG} is {found!r}: use 'blocking', 'error' or 'none'")
+
+    def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
+        """The session that a run writes into; None where each asset is published by itself.
+
+        A run that is to have one, and that no executor of ours runs, opens it here; it is published when its resources are torn down.
+        """
+        found = session_of(instance, run.run_id)
+        if found is not None or self._scope(instance, run) == "asset":
+            return found
+        branch = self.branch_of(run.tags)
+        return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher="teardown", resume=False)
+
+    def _scope(self, instance: DagsterInstance, run: DagsterRun) -> Scope:
+        found = (instance.get_run_by_id(run.run_id) or run).tags.get(SCOPE_TAG, self.scope)
+        if found not in ("asset", "run"):
+            raise InvalidDefinition(f"tag {SCOPE_TAG} is {found!r}: use 'run' or 'asset'")
+        return "run" if found == "run" else "asset"
+
+    def workspace(self, attempt: Attempt) -> Workspace:
+        """Where an attempt at an output writes. Raises NotALake, RefNotFound, and what joining the run's session raises."""
+        session = self.run_session(attempt.instance, attempt.run)
+        if session is not None:
+            return StagedWorkspace(self.open(), session.id, session.epoch, self.root, attempt)
+        branch = self.branch_of(attempt.run.tags)
+        if self.is_lake():
+            return PrivateWorkspace(self.open(), branch, self.root, attempt)
+        if branch != "main":
+            raise NotALake(f"{self.root} is no lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
+        return PlainWorkspace(self.root, self.options() or None, attempt.app_id)
+
+    def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
+        """A table as a run reads it: at the one commit that the run stands on, with what the run itself has written.
+
+        `ref`: a branch, tag or commit instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
+        """
+        if not self.is_lake():
+            if ref is not None:
+                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+            return DeltaTable.open(self.url(path), storage_options=self.options() or None, **options)
+        lake = self.open()
+        if ref is None:
+            ref = self.branch if run is None else self._pinned(path, *run)
+        state = lake.at(ref)
+        if path not in state.datasets():
+            raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
+        table: DeltaTable = state.delta(path, **options)
+        return table
+
+    def _pinned(self, path: str, instance: DagsterInstance, run: DagsterRun) -> str:
+        session = self.run_session(instance, run)
+        if session is not None:
+            return session.id
+        return pinned(self.open(), self.branch_of(run.tags), path, instance, run)
+
+    # By hand
 
     def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> LakeTable:
-        """The table for the code of one step to write and read by itself.
+        """The table for the code of one step to write and read by itself, batch by batch.
 
         Args:
             context: the step's context.
@@ -74,20 +202,105 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """
         path = checked_path(path) if path is not None else _own_path(context)
         step = context.get_step_execution_context()
-        writer = self.writer(path, partition_by=partition_by)
         handles = _handles.setdefault(step, {})
-        place = (open_store(writer.url, storage_options=writer.storage_options).url(), context.retry_number)
+        store = open_store(self.url(path), storage_options=self.options() or None)
+        place = (store.url(), context.retry_number)
         if place not in handles:
             keys = _partition_keys(context)
-            lineage = step_lineage(context.instance, context.run, step.step.key)
-            marker = app_id(lineage, step.step.key, partition_keys=keys)
-            handles[place] = LakeTable(writer, path, marker, context.log, one_partition=len(keys) == 1)
+            attempt = Attempt.of_step(context, keys)
+            begin, marker = self._batches(attempt, path)
+            handles[place] = LakeTable(
+                begin,
+                lambda: self.read_table(path, None, ref=self._latest(attempt)),
+                path,
+                self.url(path),
+                marker,
+                context.log,
+                partition_by=tuple(partition_by),
+                one_partition=len(keys) == 1,
+            )
         return handles[place]
+
+    def session(self, context: StepContext) -> AbstractContextManager[StepSession]:
+        """Several tables and files of one step, which count together when the `with` block ends, exactly once.
+
+        They are published then; in a run with one session they are staged in that. Raises NotALake.
+        """
+        self.open()
+        step = context.get_step_execution_context()
+        number = _sessions[step] = _sessions.get(step, 0) + 1
+        keys = _partition_keys(context)
+        attempt = Attempt.of_step(context, keys, f"session {number}")
+        return self._step_session(attempt, context)
+
+    @contextmanager
+    def _step_session(self, attempt: Attempt, context: StepContext) -> Iterator[StepSession]:
+        workspace = self.workspace(attempt)
+        session = StepSession(workspace, workspace.app_id, context.log, one_partition=len(attempt.partition_keys) == 1)
+        with workspace:
+            yield session
+
+    def _marker(self, attempt: Attempt) -> str:
+        session = self.run_session(attempt.instance, attempt.run)
+        return (attempt if session is None else attempt.within(self.open().session_record(session.id).lineage)).app_id
+
+    def _latest(self, attempt: Attempt) -> str | None:
+        """What a step sees of its own writes."""
+        session = self.run_session(attempt.instance, attempt.run)
+        return session.id if session else self.branch_of(attempt.run.tags) if self.is_lake() else None
+
+    def _batches(self, attempt: Attempt, path: str) -> tuple[Callable[[int], AbstractContextManager[Workspace]], str]:
+        """Where each batch of a step's own writes to a table goes, and their marker."""
+        marker = self._marker(attempt)
+        if self.run_session(attempt.instance, attempt.run) is None:
+            return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
+        staged = self.workspace(replace(attempt, output=path))
+
+        @contextmanager
+        def batch(_: int) -> Iterator[Workspace]:
+            yield staged
+            staged.flush()
+
+        staged.flush()  # an earlier attempt's batches are replaced even if this one makes none
+        return batch, marker
+
+    # Without an executor of ours
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        """Publish the session of a run that nobody else publishes, once all of its steps have succeeded."""
+        run, instance = context.run, context.instance
+        if run is None or instance is None:
+            return
+        stored = instance.get_run_by_id(run.run_id)
+        session = session_of(instance, run.run_id)
+        if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not _all_succeeded(instance, stored):
+            return
+        try:
+            done = publish_session(
+                instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=timedelta(hours=self.keep_failed_for)
+            )
+        except LakeError as error:
+            if context.log:
+                context.log.error(f"session {session.id} of this run is not published: {error}")
+            raise
+        if context.log:
+            context.log.info(f"session {session.id} of this run is published as commit {done.commit[:12]}")
 
 
 # A step may reach one table through several resources on the same root. If each counted its batches from one, the second
 # to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+
+
+def _all_succeeded(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Whether every step of a run has succeeded by now."""
+    if run.execution_plan_snapshot_id is None:
+        return False
+    planned = set(instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).step_keys_to_execute)
+    stats = instance.get_run_step_stats(run.run_id)
+    succeeded = {found.step_key for found in stats if found.status is not None and found.status.value == "SUCCESS"}
+    return planned <= succeeded and all(found.status is None or found.status.value in ("SUCCESS", "SKIPPED") for found in stats)
 
 
 def _from_environment(value: Any) -> Any:

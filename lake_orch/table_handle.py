@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -11,12 +13,13 @@ from lake_orch.data import check_writable
 from lake_orch.errors import BatchFailed
 from lake_orch.marker import SINGLE_BATCH
 from lake_orch.metadata import write_metadata
-from lake_orch.table_writer import Data, Mode, TableWriter
+from lake_orch.table_writer import Data, Mode, TableWriter, final_result
+from lake_orch.workspace import Receipt, Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lake_orch.resources import SparkResource
+    from lake_orch.spark_resource import SparkResource
 
 
 class Log(Protocol):
@@ -31,17 +34,32 @@ class LakeTable:
     The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches
     again; those that were committed before are skipped, and their results and the log say so. This asks one thing of the
     step: the same writes in the same order for the same partitions. What a batch holds is not compared.
+
+    In a run with one session the batches are staged in that, and all of a retried step's replace those of the earlier try.
     """
 
-    def __init__(self, writer: TableWriter, path: str, app_id: str, log: Log, *, one_partition: bool = False) -> None:
+    def __init__(
+        self,
+        begin: Callable[[int], AbstractContextManager[Workspace]],
+        look: Callable[[], DeltaTable],
+        path: str,
+        url: str,
+        app_id: str,
+        log: Log,
+        *,
+        partition_by: Sequence[str] = (),
+        one_partition: bool = False,
+    ) -> None:
         self.path = path
         """The table's path, relative to the lake's root."""
-        self.url = writer.url
-        self._writer = writer
+        self.url = url
+        self._begin, self._look = begin, look
         self._app_id = app_id
         self._log = log
+        self._partition_by = partition_by
         self._one_partition = one_partition
         self._results: list[WriteResult] = []
+        self._receipt: Receipt | None = None
         self._failed = False
 
     def __repr__(self) -> str:
@@ -60,7 +78,7 @@ class LakeTable:
 
     def open(self) -> DeltaTable:
         """The table itself, at its latest version. Raises TableNotFound before the first write."""
-        return self._writer.open()
+        return self._look()
 
     def to_arrow(self, *, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
         """The rows at the latest version. Raises TableNotFound before the first write."""
@@ -74,7 +92,9 @@ class LakeTable:
 
     def metadata(self) -> dict[str, Any]:
         """The output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
-        return write_metadata(self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition)
+        return write_metadata(
+            self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
+        )
 
     def _write(self, data: Data, mode: Mode, where: str | None) -> WriteResult:
         if self._failed:
@@ -86,7 +106,11 @@ class LakeTable:
         # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
         self._failed = True
         check_writable(data, f"batch {batch} for {self.url}")
-        result = self._writer.write(data, mode=mode, where=where, txn=(self._app_id, batch))
+        with self._begin(batch) as workspace:
+            writer = TableWriter(workspace, self.path, self._partition_by)
+            result = writer.write(data, mode=mode, where=where, txn=(self._app_id, batch))
+        self._receipt = workspace.receipt
+        result = final_result(result, self._receipt, self.path)
         self._failed = False
         self._results.append(result)
         if result.skipped:

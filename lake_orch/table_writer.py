@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
 from lake_orch.data import is_arrow, is_spark_dataframe
 from lake_orch.errors import TableNotEmpty
+from lake_orch.workspace import Receipt, Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,25 +20,18 @@ Mode: TypeAlias = Literal["overwrite", "append", "error"]
 Data: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TableWriter:
-    """Writes to the table at one URL. `storage_options` may hold secrets: they never appear in a repr or an error."""
+    """Writes to the table at one path of a workspace."""
 
-    url: str
-    storage_options: Mapping[str, Any] | None = None
+    workspace: Workspace
+    path: str
     partition_by: Sequence[str] = ()
     """The partition columns that the table gets if it is created here."""
 
-    def __repr__(self) -> str:
-        return f"TableWriter({self.url!r})"
-
-    def open(self) -> DeltaTable:
-        """The table as it stands now. Raises TableNotFound before its first write."""
-        return DeltaTable.open(self.url, storage_options=self.storage_options)
-
     def schema(self, data: Data) -> pa.Schema:
         """The table's schema, or that of the data before there is a table."""
-        table = self._open_if_exists()
+        table = self.workspace.find_table(self.path)
         return _schema(data) if table is None else table.schema
 
     def write(self, data: Data, *, mode: Mode, where: str | None, txn: tuple[str, int]) -> WriteResult:
@@ -49,7 +43,7 @@ class TableWriter:
         A write whose marker is in the table already does nothing, and its result says so. Raises TableNotEmpty, and
         what the table itself raises.
         """
-        table = self._open_if_exists() or self._create(data)
+        table = self.workspace.find_table(self.path) or self._create(data)
         if mode == "error":
             # What follows is an overwrite of nothing: unlike an append, it conflicts with rows that arrive meanwhile.
             _check_empty(table, where, txn)
@@ -60,13 +54,14 @@ class TableWriter:
         assert is_arrow(data)
         return table.append(data, txn=txn) if mode == "append" else table.overwrite(data, where=where, txn=txn)
 
-    def _open_if_exists(self) -> DeltaTable | None:
-        return self.open() if DeltaTable.exists(self.url, storage_options=self.storage_options) else None
-
     def _create(self, data: Data) -> DeltaTable:
-        return DeltaTable.create(
-            self.url, _schema(data), partition_by=tuple(self.partition_by), storage_options=self.storage_options, exist_ok=True
-        )
+        return self.workspace.create_table(self.path, _schema(data), partition_by=tuple(self.partition_by))
+
+
+def final_result(result: WriteResult, receipt: Receipt | None, path: str) -> WriteResult:
+    """A write's result with the version that it got by being published: within a session versions are provisional."""
+    version = receipt.versions.get(path) if receipt else None
+    return result if version is None or result.skipped else replace(result, version=version)
 
 
 def _schema(data: Data) -> pa.Schema:

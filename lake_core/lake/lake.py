@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, Literal, Self
 from urllib.parse import quote
@@ -26,7 +26,7 @@ from lake_core.lake.format import create_format, read_format
 from lake_core.lake.history import log
 from lake_core.lake.live import HISTORY
 from lake_core.lake.place import Placed, in_place, materialise, not_in_place, place_dataset
-from lake_core.lake.refs import OPEN, RefsState, SessionRecord, commit_value
+from lake_core.lake.refs import OPEN, RefsState, SessionRecord, check_name, commit_value
 from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
 from lake_core.lake.revision import resolve
 from lake_core.lake.session import Part, Published, Session, SessionHandle
@@ -176,11 +176,13 @@ class Lake(BranchesAndTags):
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         isolation: Literal["snapshot", "serializable"] | None = None,
+        id: str | None = None,
     ) -> Session:
         """A private session: it publishes when its `with` block ends, and leaves nothing behind where that raises.
 
         `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`: nothing that the
-        session read may have changed). Raises RefNotFound.
+        session read may have changed). Of several sessions with one `id` that began at the same commit, one publishes, and the others get
+        its result. Raises RefNotFound, InvalidRef.
         """
         repository = self._repository
         _check_metadata(message, metadata)
@@ -190,7 +192,7 @@ class Lake(BranchesAndTags):
             repository.root,
             View(repository.graveler, commit.metarange_id, Overlay()),
             repository.clock,
-            id=f"s-{uuid.uuid4().hex}",
+            id=f"s-{uuid.uuid4().hex}" if id is None else check_name(id, "session"),
             branch=branch,
             commit=commit.id,
             base=repository.commit_state(commit),
@@ -239,11 +241,12 @@ class Lake(BranchesAndTags):
         isolation: Literal["snapshot", "serializable"] | None = None,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
+        resume: bool = True,
     ) -> SessionHandle:
         """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
 
-        The handle only reads; `join` writes. It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound,
-        SessionClosed for one that has ended.
+        With `resume=False` an open one of this id is taken as it stands, its epoch too. The handle only reads; `join` writes. It expires
+        after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
         return shared.open_session(
@@ -254,6 +257,7 @@ class Lake(BranchesAndTags):
             isolation=isolation or self.isolation,
             message=message,
             metadata=metadata or {},
+            resume=resume,
         )
 
     def join(self, id: str, *, epoch: int | None = None, output: str | None = None, attempt: int = 0) -> Part:
@@ -315,12 +319,20 @@ class Lake(BranchesAndTags):
         """The datasets at a ref, by path."""
         return [record for _, record in sorted(self.at(ref).datasets().items())]
 
-    def log(self, ref: str = "main", *, dataset: str | None = None, first_parent: bool = False, limit: int | None = None) -> list[Commit]:
-        """A ref's commits, newest first; those that touched a dataset. Raises RefNotFound."""
+    def log(
+        self,
+        ref: str = "main",
+        *,
+        dataset: str | None = None,
+        first_parent: bool = False,
+        limit: int | None = None,
+        since: datetime | None = None,
+    ) -> list[Commit]:
+        """A ref's commits, newest first; those that touched a dataset; down to the first from before `since`. Raises RefNotFound."""
         refs = self._repository.refs()
         commits: list[Commit] = []
         for commit in log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset):
-            if limit is not None and len(commits) >= limit:
+            if (limit is not None and len(commits) >= limit) or (since is not None and commit.creation_date < since):
                 break
             commits.append(commit)
         return commits

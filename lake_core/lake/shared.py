@@ -40,8 +40,11 @@ def open_session(
     lineage: str | None = None,
     tree: str | None = None,
     base: str | None = None,
+    resume: bool = True,
 ) -> SessionHandle:
-    """Open a session on a branch, or resume the one of this id: its epoch rises. Raises RefNotFound, SessionClosed."""
+    """Open a session on a branch, or resume the one of this id: its epoch rises. Without `resume` an open one is left as it is.
+    Raises RefNotFound, SessionClosed.
+    """
     if not timedelta(0) < expires_in <= MOST_EXPIRY:
         raise ValueError(f"a session lives up to {MOST_EXPIRY.days} days, not {expires_in}")
     if isolation not in ("snapshot", "serializable"):
@@ -58,6 +61,9 @@ def open_session(
             record = refs.session(name)
             if record.state not in (OPEN, FAILED):
                 raise closed(record)
+            if not resume and record.state == OPEN and now < record.expires:
+                opened.append(record)
+                return ()
             record = replace(record, epoch=record.epoch + 1, state=OPEN, reason="", expires=_renewed(record, now, expires_in))
             opened.append(record)
             return [Update(record.key, record.to_json())]

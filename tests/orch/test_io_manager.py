@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, PartitionSliceError, SparkResource, TableNotEmpty, UnsupportedData
+from lake_orch.table_writer import TableWriter
+from lake_orch.workspace import PlainWorkspace
 
 MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2025-01-01")
 SINGLE_RUN = dg.BackfillPolicy.single_run()
@@ -292,7 +294,7 @@ def test_error_asks_for_the_slice_only_and_looks_at_the_marker_first(root: str, 
     with pytest.raises(TableNotEmpty, match="where `month` >= DATE '2024-02-01'"):
         dg.materialize([monthly], partition_key="2024-02-01", resources=resources)
 
-    writer = LakeResource(root=root).writer("tables/direct")
+    writer = TableWriter(PlainWorkspace(root, None, "app"), "tables/direct")
     first, again = (writer.write(pa.table({"n": [1]}), mode="error", where=None, txn=("app", 1)) for _ in range(2))
     assert (first.skipped, again.skipped, again.rows, again.version) == (False, True, 1, first.version)
 
@@ -374,6 +376,8 @@ def test_metadata_of_a_write(root: str, resources: dict[str, Any]) -> None:
         "lake/version": table(root, "whole").version,
         "lake/skipped": False,
         "lake/files_added": 1,
+        "lake/path": "tables/whole",
+        "lake/state": "published",
     }
 
 
@@ -384,9 +388,9 @@ def test_secrets_appear_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     shown = []
 
     @dg.asset
-    def good(lake: LakeResource) -> pa.Table:
+    def good(context: dg.AssetExecutionContext, lake: LakeResource) -> pa.Table:
         assert lake.options()["token"] == "hunter2-and-more"
-        shown.extend([repr(lake), str(lake), repr(lake.writer("tables/x"))])
+        shown.extend([repr(lake), str(lake), repr(lake.table(context, "tables/x"))])
         return pa.table({"n": [1]})
 
     @dg.asset(deps=[good])

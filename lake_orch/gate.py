@@ -1,0 +1,107 @@
+"""Which failed asset checks keep a run's session from being published.
+
+A check's latest evaluation counts, over all the runs that wrote into the session: a run that carries on from a failed one evaluates
+again only what it runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dagster import AssetCheckSeverity, DagsterEventType, RunsFilter
+
+from lake_orch.errors import CheckPending, GateFailed
+from lake_orch.run_session import Gate
+from lake_orch.tags import SESSION_TAG
+
+if TYPE_CHECKING:
+    from dagster import AssetCheckEvaluation, DagsterInstance, DagsterRun, OutputContext
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCheck:
+    """A check whose latest evaluation stands against publishing."""
+
+    asset: str
+    check: str
+    partition: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.asset}:{self.check}" + (f" ({self.partition})" if self.partition else "")
+
+
+def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
+    """The runs that wrote into a session, oldest first."""
+    records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
+    return [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
+
+
+def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[FailedCheck]:
+    """The checks that keep a session from being published, under this policy."""
+    evaluations = (
+        entry.dagster_event.asset_check_evaluation_data
+        for run in runs_of(instance, session)
+        for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
+        if entry.dagster_event
+    )
+    return standing_against(evaluations, gate)
+
+
+def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
+    """Of evaluations in the order of their time, those that are a check's latest and stand against publishing."""
+    latest: dict[FailedCheck, AssetCheckEvaluation] = {}
+    for found in evaluations:
+        latest[FailedCheck(found.asset_key.to_user_string(), found.check_name, getattr(found, "partition", None))] = found
+    return [check for check, found in latest.items() if stands_against(found, gate)]
+
+
+def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
+    """Whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
+    if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
+        return False
+    return bool(evaluation.blocking) or gate == "error"
+
+
+def check_step_gate(context: OutputContext) -> None:
+    """Let an output be published by its own step only once the blocking checks of that step, on the same asset, have passed.
+
+    Raises GateFailed for one that failed, CheckPending for one that was not evaluated yet.
+    """
+    if not context.has_asset_key:
+        return
+    step = context.step_context
+    assets = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
+    if assets is None:
+        return
+    blocking = {
+        spec.name
+        for output in step.step.step_outputs
+        if (key := output.properties.asset_check_key) is not None
+        and key.asset_key == context.asset_key
+        and (spec := assets.get_spec_for_check_key(key)).blocking
+    }
+    if not blocking:
+        return
+    logged = step.instance.all_logs(step.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
+    latest = {
+        found.check_name: found
+        for entry in logged
+        if entry.dagster_event and entry.step_key == context.step_key
+        for found in [entry.dagster_event.asset_check_evaluation_data]
+        if found.asset_key == context.asset_key
+    }
+    name = context.asset_key.to_user_string()
+    pending = sorted(blocking - latest.keys())
+    if pending:
+        raise CheckPending(
+            f"asset {name} is published with its output, and its blocking checks ({', '.join(pending)}) come later: yield their results "
+            f"before the output, decorate the asset's function with lake_orch.checks_first, or publish the run as a whole (scope='run')"
+        )
+    failed = sorted(check for check in blocking if stands_against(latest[check], "blocking"))
+    if failed:
+        raise GateFailed(
+            f"asset {name} is not published: {', '.join(failed)} failed. Its table is as before",
+            checks=[f"{name}:{check}" for check in failed],
+        )

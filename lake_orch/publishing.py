@@ -1,0 +1,102 @@
+"""Publishing a run's session: the gate, the publish itself, and what the UI is told of it.
+
+One way for all who publish: the executor, `lake_orch.testing`, a recovery, an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetKey, AssetObservation, DagsterEventType, MetadataValue
+
+from lake_orch.errors import GateFailed
+from lake_orch.gate import FailedCheck, failed_checks, runs_of
+from lake_orch.run_session import Gate, RunSession
+from lake_orch.tags import BRANCH, COMMIT, PATH, PUBLISHED, SESSION_TAG, STATE, VERSION
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from lake_core import Lake
+    from lake_core.lake.session import Published
+
+
+def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
+    """Raises GateFailed where a check stands against publishing a session."""
+    failed = failed_checks(instance, session, gate)
+    if failed:
+        raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
+
+
+def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, *, gate: Gate, keep_failed_for: timedelta) -> Published:
+    """Publish a run's session, unless a check stands against it, and say so of each asset in it. Repeated, the same result.
+
+    A gate that fails, and a conflict, leave the session failed: readable, and to be resumed, for `keep_failed_for`. Raises GateFailed,
+    Conflict, StaleEpoch, SessionClosed, PublishTimeout.
+    """
+    try:
+        check_gate(instance, session.id, gate)
+        done = lake.publish(session.id, epoch=session.epoch)
+    except Exception as error:
+        lake.fail(session.id, str(error), keep=keep_failed_for, epoch=session.epoch)
+        raise
+    branch = lake.session_record(session.id).branch
+    for key, path in materialized(instance, session.id).items():
+        if not _is_observed(instance, key, done.commit):
+            instance.report_runless_asset_event(_observation(key, path, session.id, branch, done))
+    return done
+
+
+def materialized(instance: DagsterInstance, session: str) -> dict[AssetKey, str | None]:
+    """The assets that the runs of a session materialized in it, with where their tables or files lie."""
+    found: dict[AssetKey, str | None] = {}
+    for run in runs_of(instance, session):
+        for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION):
+            event = entry.asset_materialization
+            if event is not None and _value(event.metadata, SESSION_TAG) == session:
+                path = _value(event.metadata, PATH)
+                found[event.asset_key] = path if isinstance(path, str) else None
+    return found
+
+
+def _observation(key: AssetKey, path: str | None, session: str, branch: str, done: Published) -> AssetObservation:
+    """What is said of an asset once its session is published. An observation, as it is no new materialization of it."""
+    metadata: dict[str, Any] = {STATE: PUBLISHED, SESSION_TAG: session, BRANCH: branch, COMMIT: done.commit}
+    if path is not None and path in done.versions:
+        metadata[VERSION] = done.versions[path]
+    return AssetObservation(key, metadata=metadata)
+
+
+def _is_observed(instance: DagsterInstance, key: AssetKey, commit: str) -> bool:
+    """Whether it is on record already that a commit holds an asset: who does not know that it is published publishes again."""
+    records = instance.fetch_observations(key, limit=20).records
+    entries = (record.event_log_entry.asset_observation for record in records)
+    return any(entry is not None and _value(entry.metadata, COMMIT) == commit for entry in entries)
+
+
+def _value(metadata: Mapping[str, MetadataValue[Any]], name: str) -> object:
+    found = metadata.get(name)
+    return None if found is None else found.value
+
+
+def published_metadata(session: RunSession, branch: str, done: Published, *, resumed: bool) -> dict[str, Any]:
+    """What the run's log says of a publish."""
+    versions = [f"- `{path}`: version {version}" for path, version in sorted(done.versions.items())]
+    metadata: dict[str, Any] = {SESSION_TAG: session.id, BRANCH: branch, COMMIT: done.commit, "lake/datasets": len(done.versions)}
+    if versions:
+        metadata["lake/versions"] = MetadataValue.md("\n".join(versions))
+    if resumed:
+        metadata["lake/resumed"] = True
+    if not done.in_place:
+        metadata["lake/in_place"] = False
+    return metadata
+
+
+def _gate_message(session: str, failed: Sequence[FailedCheck]) -> str:
+    names = ", ".join(str(check) for check in failed[:10]) + (f" and {len(failed) - 10} more" if len(failed) > 10 else "")
+    return (
+        f"session {session} is not published: {names} failed. Its branch is as before, and the session can be read as {session!r}. "
+        f"Mend the data and re-execute the run from failure (its session is resumed), or publish with another gate"
+    )

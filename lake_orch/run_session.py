@@ -1,0 +1,122 @@
+"""Which session of a lake a run writes into.
+
+A run opens a session of its own, unless it carries on what a failed run began: then it resumes that run's session, whose epoch rises, so
+that whatever is left of the failed run can write no more. The session stands in the run's tags, where its steps find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from lake_core.lake.errors import SessionNotFound
+from lake_core.lake.refs import FAILED, OPEN, PUBLISHED
+from lake_orch.errors import SessionLost
+from lake_orch.lineage import continues
+from lake_orch.tags import EPOCH_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, DagsterRun
+
+    from lake_core import Lake
+    from lake_core.lake.refs import SessionRecord
+
+Scope: TypeAlias = Literal["asset", "run"]
+Gate: TypeAlias = Literal["blocking", "error", "none"]
+Publisher: TypeAlias = Literal["executor", "testing", "teardown"]
+
+EXPIRY = timedelta(hours=24)
+"""How long a session lives without a write into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSession:
+    """A run's share of a session."""
+
+    id: str
+    epoch: int
+    resumed: bool = False
+    """Whether it was begun by a run that failed."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """How it stands on the run."""
+        return {SESSION_TAG: self.id, EPOCH_TAG: str(self.epoch)}
+
+
+def session_of(instance: DagsterInstance, run_id: str) -> RunSession | None:
+    """The session of a run, by its tags as they stand now: what a step was started with may be older than they are."""
+    run = instance.get_run_by_id(run_id)
+    return None if run is None else from_tags(run.tags)
+
+
+def from_tags(tags: Mapping[str, str]) -> RunSession | None:
+    """The session that a run's tags name."""
+    id, epoch = tags.get(SESSION_TAG), tags.get(EPOCH_TAG, "")
+    return RunSession(id, int(epoch)) if id and epoch.isdecimal() else None
+
+
+def session_id(run_id: str) -> str:
+    """The id of the session that a run opens."""
+    return f"run-{run_id}"
+
+
+def open_run_session(
+    instance: DagsterInstance, run: DagsterRun, lake: Lake, *, branch: str, root: str, publisher: Publisher, resume: bool = True
+) -> RunSession:
+    """Open the session of a run, or resume the one that it carries on, and note it in the run's tags.
+
+    Raises SessionLost where the run leaves out steps whose work was in a session that is gone, SessionClosed for a run whose session was
+    published already, RefNotFound for a branch that does not exist. Without `resume`, a session that other steps of this very run
+    opened is joined as it is.
+    """
+    tags = _tags(instance, run)
+    own = from_tags(tags)
+    inherited = None if own else _inherited(instance, run, lake)
+    id = own.id if own else inherited or session_id(run.run_id)
+    record = _record(lake, id)
+    handle = lake.open_session(
+        branch if record is None else record.branch,
+        id=id,
+        expires_in=EXPIRY,
+        message=f"{run.job_name} (run {run.run_id})" if record is None else "",
+        metadata={RUN: run.run_id} if record is None else {},
+        resume=resume,
+    )
+    opened = RunSession(handle.id, handle.epoch, resumed=record is not None)
+    instance.add_run_tags(run.run_id, {**opened.tags, PUBLISHER_TAG: publisher, ROOT_TAG: root})
+    return opened
+
+
+def _inherited(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
+    """The session of the run that this one carries on, as long as it is not published."""
+    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
+    if parent is None or not continues(instance, run, parent):
+        return None
+    begun = from_tags(_tags(instance, parent))
+    if begun is None:
+        return None
+    record = _record(lake, begun.id)
+    if record is not None and record.state in (OPEN, FAILED):
+        return begun.id
+    if record is not None and (record.state == PUBLISHED or not record.batches):
+        return None
+    told = "is no longer on record" if record is None else f"has ended ({record.state})"
+    raise SessionLost(
+        f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session {begun.id}, "
+        f"which {told}: start a new run of all steps"
+    )
+
+
+def _tags(instance: DagsterInstance, run: DagsterRun) -> dict[str, str]:
+    stored = instance.get_run_by_id(run.run_id)
+    return dict((stored or run).tags)
+
+
+def _record(lake: Lake, id: str) -> SessionRecord | None:
+    try:
+        return lake.session_record(id)
+    except SessionNotFound:
+        return None

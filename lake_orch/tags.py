@@ -1,0 +1,33 @@
+"""The names by which a run and what it wrote are found again: tags of runs, metadata of materializations and commits."""
+
+from __future__ import annotations
+
+# Tags of runs.
+SCOPE_TAG = "lake/scope"
+"""`run` or `asset`: what is published together. Goes before what an executor or a resource says."""
+GATE_TAG = "lake/gate"
+"""`blocking`, `error` or `none`: which failed checks keep a run's session from being published."""
+BRANCH_TAG = "lake/branch"
+"""The branch that a run reads and publishes to, instead of the resource's."""
+SESSION_TAG = "lake/session"
+"""The session that a run writes into."""
+EPOCH_TAG = "lake/epoch"
+"""The epoch at which the run opened or resumed its session: older writers are fenced."""
+PUBLISHER_TAG = "lake/publisher"
+"""Who publishes the run's session: `executor`, `testing` or `teardown`."""
+ROOT_TAG = "lake/root"
+"""Where the lake of the run's session lies, for whoever recovers it."""
+
+# Metadata of materializations and observations.
+STATE = "lake/state"
+"""`staged` until the session is published, then, and without a session, `published`."""
+STAGED, PUBLISHED = "staged", "published"
+COMMIT = "lake/commit"
+BRANCH = "lake/branch"
+VERSION = "lake/version"
+PATH = "lake/path"
+
+# Metadata of commits.
+RUN = "dagster/run"
+STEP = "dagster/step"
+OUTPUT = "dagster/output"

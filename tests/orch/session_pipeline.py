@@ -1,0 +1,88 @@
+"""Definitions for test_sessions: five tables of one run, whose steps fail, and whose checks say no, as a file asks for.
+
+Steps run in processes of their own: what a test wants stands in a file, and where that is comes with the job's arguments.
+"""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from lake_orch import DeltaIOManager, LakeResource, lake_executor
+
+TABLES = ("orders", "lines", "totals")
+
+
+def definitions(folder: str, in_process: bool = True) -> dg.Definitions:
+    """Assets `orders` -> `lines` -> `totals`, and `stock` by itself; blocking and other checks on `lines`."""
+    wish_file = Path(folder) / "wish.json"
+
+    def wish() -> dict[str, Any]:
+        return json.loads(wish_file.read_text()) if wish_file.exists() else {}
+
+    def obey(step: str) -> None:
+        wanted = wish().get(step)
+        if wanted == "fail":
+            raise RuntimeError(f"{step} was to fail")
+        if wanted == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if wanted == "wait":
+            (Path(folder) / f"{step}.waiting").touch()
+            while wish().get(step) == "wait":
+                time.sleep(0.05)
+
+    def rows(step: str) -> pa.Table:
+        return pa.table({"id": pa.array(range(3), pa.int64()), "of": [f"{step}{wish().get('round', 0)}"] * 3})
+
+    append = {"lake/mode": "append"}
+
+    @dg.asset(metadata=append)
+    def orders() -> pa.Table:
+        obey("orders")
+        return rows("orders")
+
+    @dg.asset(metadata=append)
+    def lines(orders: pa.Table) -> pa.Table:
+        obey("lines")
+        return rows("lines").append_column("seen", pa.array([len(orders)] * 3, pa.int64()))
+
+    @dg.asset(metadata=append)
+    def totals(context: dg.AssetExecutionContext, lines: pa.Table) -> pa.Table:
+        obey("totals")
+        return rows("totals").append_column("seen", pa.array([len(lines)] * 3, pa.int64()))
+
+    @dg.asset
+    def stock(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:
+        table = lake.table(context)
+        table.append(rows("stock"))
+        obey("stock")
+        table.append(rows("stock"))
+        return dg.MaterializeResult(metadata=table.metadata())
+
+    @dg.asset_check(asset=lines, blocking=True)
+    def lines_seen(lines: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=wish().get("lines_seen") != "fail", metadata={"rows": len(lines)})
+
+    @dg.asset_check(asset=totals)
+    def totals_fine(totals: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=wish().get("totals_fine") != "fail")
+
+    lake = LakeResource(root=f"{folder}/lake")
+    return dg.Definitions(
+        assets=[orders, lines, totals, stock],
+        asset_checks=[lines_seen, totals_fine],
+        jobs=[dg.define_asset_job("all"), dg.define_asset_job("strict", tags={"lake/gate": "error"})],
+        resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake},
+        executor=lake_executor.configured({"in_process": {}}, name="one_process") if in_process else lake_executor,
+    )
+
+
+def job(folder: str, name: str = "all", in_process: bool = True) -> dg.JobDefinition:
+    return definitions(folder, in_process).resolve_job_def(name)
