@@ -1,8 +1,10 @@
-"""Dagster over Delta tables with exactly-once writes: resources and an IO manager.
+"""Dagster over a lake, or over plain Delta tables, with exactly-once writes.
 
-Start at `DeltaIOManager`; `LakeResource.table` is for assets that write by themselves.
+Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published whole or not at all.
 """
 
+from lake_orch.automation import LakeUnpublished, lake_eager
+from lake_orch.backfill import lake_backfill_sensor
 from lake_orch.errors import (
     BatchFailed,
     CheckPending,
@@ -10,6 +12,7 @@ from lake_orch.errors import (
     InvalidDefinition,
     LakeOrchError,
     NotALake,
+    NothingToRecover,
     PartitionSliceError,
     SessionLost,
     TableNotEmpty,
@@ -17,8 +20,11 @@ from lake_orch.errors import (
 )
 from lake_orch.executor import lake_executor, with_sessions
 from lake_orch.io_manager import DeltaIOManager
+from lake_orch.job import lake_job
 from lake_orch.partition_slice import slice_where
 from lake_orch.resources import LakeResource, SparkResource
+from lake_orch.session_ops import lake_publish_asset, lake_recover
+from lake_orch.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
 from lake_orch.step_session import StepSession
 from lake_orch.table_handle import LakeTable
 
@@ -26,9 +32,18 @@ __all__ = [
     "DeltaIOManager",
     "LakeResource",
     "LakeTable",
+    "LakeUnpublished",
+    "SessionAlert",
     "SparkResource",
     "StepSession",
+    "lake_backfill_sensor",
+    "lake_eager",
     "lake_executor",
+    "lake_job",
+    "lake_publish_asset",
+    "lake_recover",
+    "lake_session_reaper",
+    "lake_session_sensors",
     "slice_where",
     "with_sessions",
     "LakeOrchError",
@@ -37,6 +52,7 @@ __all__ = [
     "GateFailed",
     "InvalidDefinition",
     "NotALake",
+    "NothingToRecover",
     "PartitionSliceError",
     "SessionLost",
     "TableNotEmpty",

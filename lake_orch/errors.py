@@ -49,3 +49,7 @@ class GateFailed(LakeOrchError):
 
 class CheckPending(LakeOrchError):
     """An output would be published before the check of the same step that is to gate it. Nothing was written."""
+
+
+class NothingToRecover(LakeOrchError):
+    """A session is not one whose steps all succeeded and whose publish did not. The message says what it is, and what to do."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, AssetObservation, DagsterEventType, MetadataValue
 
+from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
 from lake_orch.gate import FailedCheck, failed_checks, runs_of
 from lake_orch.run_session import Gate, RunSession
@@ -37,7 +38,8 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
     Conflict, StaleEpoch, SessionClosed, PublishTimeout.
     """
     try:
-        check_gate(instance, session.id, gate)
+        if lake.session_record(session.id).state != SESSION_PUBLISHED:
+            check_gate(instance, session.id, gate)
         done = lake.publish(session.id, epoch=session.epoch)
     except Exception as error:
         lake.fail(session.id, str(error), keep=keep_failed_for, epoch=session.epoch)

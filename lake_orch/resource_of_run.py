@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, JobDefinition, ResourceDefinition, build_resources
+from dagster import DagsterInstance, DagsterRun, JobDefinition, build_resources
 from dagster._core.execution.context.system import PlanOrchestrationContext
 
 from lake_orch.errors import InvalidDefinition
@@ -25,10 +25,19 @@ def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource
 @contextmanager
 def lake_of_job(job: JobDefinition, instance: DagsterInstance, run: DagsterRun) -> Iterator[LakeResource]:
     """The lake that a job's resources name, with a run's configuration. Raises InvalidDefinition where there is none, or several."""
-    key = _key(job.name, job.resource_defs)
-    config = run.run_config.get("resources")
+    with find_lake(job.resource_defs, job.name, instance, run.run_config, run) as lake:
+        yield lake
+
+
+@contextmanager
+def find_lake(
+    resources: Mapping[str, object], name: str, instance: DagsterInstance, run_config: Any = None, run: DagsterRun | None = None
+) -> Iterator[LakeResource]:
+    """The lake among resources, ready for use. `name`: whose they are. Raises InvalidDefinition where there is none, or several."""
+    key = _key(name, resources)
+    config = run_config.get("resources") if isinstance(run_config, Mapping) else None
     own = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
-    with build_resources({key: job.resource_defs[key]}, instance, own, run) as built:
+    with build_resources({key: resources[key]}, instance, own, run) as built:
         yield lake_in(getattr(built, key))
 
 
@@ -40,10 +49,10 @@ def lake_in(resource: Any) -> LakeResource:
     return found
 
 
-def _key(job: str, resources: Mapping[str, ResourceDefinition]) -> str:
-    """Which of a job's resources names its lake: one called `lake`, the only LakeResource, or the only IO manager with one."""
-    lakes = [name for name, definition in resources.items() if issubclass(_class(definition), LakeResource)]
-    managers = [name for name, definition in resources.items() if "lake" in getattr(_class(definition), "model_fields", {})]
+def _key(owner: str, resources: Mapping[str, object]) -> str:
+    """Which resource names the lake: one called `lake`, the only LakeResource, or the only IO manager with one."""
+    lakes = [name for name, resource in resources.items() if issubclass(_class(resource), LakeResource)]
+    managers = [name for name, resource in resources.items() if "lake" in getattr(_class(resource), "model_fields", {})]
     for names in (lakes, managers):
         if DEFAULT_KEY in names:
             return DEFAULT_KEY
@@ -51,11 +60,11 @@ def _key(job: str, resources: Mapping[str, ResourceDefinition]) -> str:
             return names[0]
         if names:
             raise InvalidDefinition(
-                f"job {job!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: name that one {DEFAULT_KEY!r}"
+                f"{owner!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: name that one {DEFAULT_KEY!r}"
             )
-    raise InvalidDefinition(f"job {job!r} has no LakeResource among its resources: add one, named {DEFAULT_KEY!r}")
+    raise InvalidDefinition(f"{owner!r} has no LakeResource among its resources: add one, named {DEFAULT_KEY!r}")
 
 
-def _class(definition: ResourceDefinition) -> type:
-    found = getattr(definition, "configurable_resource_cls", None)
-    return found if isinstance(found, type) else object
+def _class(resource: object) -> type:
+    found = getattr(resource, "configurable_resource_cls", None)
+    return found if isinstance(found, type) else type(resource)

@@ -21,7 +21,8 @@ from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
 from lake_orch.publishing import publish_session
 from lake_orch.reading import pinned
-from lake_orch.run_session import Gate, RunSession, Scope, open_run_session, session_of
+from lake_orch.run_session import BACKFILL_TAG, Gate, RunSession, Scope, backfill_branch, open_run_session, session_of
+from lake_orch.run_steps import all_succeeded
 from lake_orch.spark_resource import SparkResource
 from lake_orch.step_session import StepSession
 from lake_orch.table_handle import LakeTable
@@ -81,6 +82,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         default=24.0, gt=0, le=168, description="Hours for which the session of a failed run can be read, resumed and recovered."
     )
 
+    backfills: Literal["publish", "gather"] = Field(
+        default="publish",
+        description="Whether each run of a backfill publishes by itself, or all gather on a branch that lake_backfill_sensor merges once.",
+    )
+
     _lake: Lake | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
@@ -117,13 +123,20 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # What holds for a run
 
     def branch_of(self, tags: Mapping[str, str]) -> str:
-        """The branch of a run with these tags; it is made where `branch_from` says so. Raises RefNotFound."""
+        """The branch of a run with these tags; it is made where `branch_from` or `backfills` say so. Raises RefNotFound."""
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
-            lake = self.open()
-            if branch not in lake.branches():
-                lake.branch(branch, at=self.branch_from, exist_ok=True)
+            self._make_branch(branch, self.branch_from)
+        if self.backfills == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
+            gathering = backfill_branch(tags[BACKFILL_TAG])
+            self._make_branch(gathering, branch)
+            return gathering
         return branch
+
+    def _make_branch(self, name: str, at: str) -> None:
+        lake = self.open()
+        if name not in lake.branches():
+            lake.branch(name, at=at, exist_ok=True)
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
         """Which checks gate a run with these tags. Raises InvalidDefinition for a tag that says something else."""
@@ -273,7 +286,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return
         stored = instance.get_run_by_id(run.run_id)
         session = session_of(instance, run.run_id)
-        if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not _all_succeeded(instance, stored):
+        if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not all_succeeded(instance, stored):
             return
         try:
             done = publish_session(
@@ -291,16 +304,6 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 # to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-
-
-def _all_succeeded(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Whether every step of a run has succeeded by now."""
-    if run.execution_plan_snapshot_id is None:
-        return False
-    planned = set(instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).step_keys_to_execute)
-    stats = instance.get_run_step_stats(run.run_id)
-    succeeded = {found.step_key for found in stats if found.status is not None and found.status.value == "SUCCESS"}
-    return planned <= succeeded and all(found.status is None or found.status.value in ("SUCCESS", "SKIPPED") for found in stats)
 
 
 def _from_environment(value: Any) -> Any:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 Scope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
-Publisher: TypeAlias = Literal["executor", "testing", "teardown"]
+Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
+
+BACKFILL_TAG = "dagster/backfill"
 
 EXPIRY = timedelta(hours=24)
 """How long a session lives without a write into it."""
@@ -61,6 +63,11 @@ def from_tags(tags: Mapping[str, str]) -> RunSession | None:
 def session_id(run_id: str) -> str:
     """The id of the session that a run opens."""
     return f"run-{run_id}"
+
+
+def backfill_branch(backfill: str) -> str:
+    """The branch on which the runs of a backfill gather."""
+    return f"backfill-{backfill}"
 
 
 def open_run_session(

@@ -14,7 +14,7 @@ SESSION_TAG = "lake/session"
 EPOCH_TAG = "lake/epoch"
 """The epoch at which the run opened or resumed its session: older writers are fenced."""
 PUBLISHER_TAG = "lake/publisher"
-"""Who publishes the run's session: `executor`, `testing` or `teardown`."""
+"""Who publishes the run's session: `executor`, `testing`, `op` or `teardown`."""
 ROOT_TAG = "lake/root"
 """Where the lake of the run's session lies, for whoever recovers it."""
 

@@ -1,0 +1,73 @@
+"""Declarative automation that waits for what is published, not for what is only staged.
+
+An asset of a run with one session is materialized as soon as its step has ended, and published when the run has, if at all. Dagster's own
+conditions look at materializations: they would start a run that reads main as it was, and count the update as done.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import dagster as dg
+
+from lake_orch.tags import PUBLISHED, SESSION_TAG, STAGED, STATE
+
+_RECORDS = 1000
+"""How many of an asset's last materializations are looked at; those before have long been published, or never will be."""
+
+
+class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
+    """True of an asset, or of its partitions, whose last materialization is staged in a session that is not published.
+
+    Conditions written in Python are evaluated where the code is:
+    `dg.AutomationConditionSensorDefinition("automation", target="*", use_user_code_server=True)`.
+    """
+
+    @property
+    def description(self) -> str:
+        return "Materialized in a session of the lake that is not published"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        candidates = context.candidate_subset
+        instance: dg.DagsterInstance = context.asset_graph_view.instance
+        staged = _staged(instance, candidates.key)
+        waiting = {partition for partition, session in staged.items() if not is_published(instance, candidates.key, session)}
+        if not candidates.is_partitioned:
+            return dg.AutomationResult(context, true_subset=candidates if None in waiting else context.get_empty_subset())
+        keys = {key for key in waiting if key is not None} & candidates.expensively_compute_partition_keys()
+        subset = context.asset_graph_view.get_asset_subset_from_asset_partitions(
+            candidates.key, {dg.AssetKeyPartitionKey(candidates.key, key) for key in keys}
+        )
+        return dg.AutomationResult(context, true_subset=subset)
+
+
+def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str) -> bool:
+    """Whether an asset was observed published from a session."""
+    records = instance.fetch_observations(key, limit=_RECORDS).records
+    entries = (record.event_log_entry.asset_observation for record in records)
+    return any(
+        entry is not None and _value(entry.metadata, SESSION_TAG) == session and _value(entry.metadata, STATE) == PUBLISHED
+        for entry in entries
+    )
+
+
+def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
+    """Of each partition whose last materialization is staged, or of None for an asset without partitions, the session."""
+    newest: dict[str | None, str | None] = {}
+    for record in instance.fetch_materializations(key, limit=_RECORDS).records:
+        event = record.event_log_entry.asset_materialization
+        if event is None or event.partition in newest:
+            continue
+        staged = _value(event.metadata, STATE) == STAGED
+        newest[event.partition] = str(_value(event.metadata, SESSION_TAG)) if staged else None
+    return {partition: session for partition, session in newest.items() if session is not None}
+
+
+def _value(metadata: Mapping[str, dg.MetadataValue[Any]], name: str) -> object:
+    found = metadata.get(name)
+    return None if found is None else found.value
+
+
+def lake_eager() -> dg.AutomationCondition[dg.AssetKey]:
+    """`AutomationCondition.eager()` that waits until what is upstream is published."""
+    waiting = dg.AutomationCondition.any_deps_match(LakeUnpublished())
+    return cast("dg.AutomationCondition[dg.AssetKey]", dg.AutomationCondition.eager() & ~waiting)

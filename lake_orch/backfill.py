@@ -1,0 +1,86 @@
+"""A backfill as one publish: its runs gather on a branch of their own, which is merged once all of them have succeeded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import dagster as dg
+from dagster._core.execution.backfill import BulkActionStatus
+
+from lake_core import Lake
+from lake_core.lake.errors import Conflict, NothingToApply
+from lake_orch.resources import LakeResource
+from lake_orch.run_session import BACKFILL_TAG, backfill_branch
+
+_PREFIX = backfill_branch("")
+
+_COMPLETED = (BulkActionStatus.COMPLETED, BulkActionStatus.COMPLETED_SUCCESS, BulkActionStatus.COMPLETED_FAILED)
+_ENDED = (*_COMPLETED, BulkActionStatus.FAILED, BulkActionStatus.CANCELED)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What became of a backfill's branch."""
+
+    backfill: str
+    branch: str
+    outcome: Literal["running", "merged", "failed", "conflict", "unknown"]
+    """It goes on; it is merged, and the branch is gone; runs of it failed, or it contradicts what was published meanwhile: the branch
+    stays. Or this Dagster instance does not know it."""
+    commit: str | None = None
+    message: str = ""
+
+
+def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[Gathered]:
+    """Merge the branches of backfills all of whose runs succeeded. Repeated, it goes on where it stopped."""
+    return list(_merge(instance, lake, into))
+
+
+def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Gathered]:
+    for branch in sorted(name for name in lake.branches() if name.startswith(_PREFIX)):
+        backfill = branch.removeprefix(_PREFIX)
+        found = instance.get_backfill(backfill)
+        if found is None:
+            yield Gathered(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
+            continue
+        runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
+        failed = [run for run in runs if run.is_finished and not run.is_success and not _made_up_for(instance, run)]
+        if found.status not in _ENDED or any(not run.is_finished for run in runs):
+            yield Gathered(backfill, branch, "running")
+        elif failed or found.status not in _COMPLETED:
+            told = f"{len(failed)} runs did not succeed (backfill {found.status.value}): re-execute them, or delete branch {branch!r}"
+            yield Gathered(backfill, branch, "failed", message=told)
+        else:
+            yield _merge_one(lake, backfill, branch, into)
+
+
+def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> Gathered:
+    try:
+        commit = lake.merge(branch, into=into, message=f"Backfill {backfill}").commit
+    except NothingToApply:
+        commit = lake.branches()[into]
+    except Conflict as error:
+        return Gathered(backfill, branch, "conflict", message=str(error))
+    lake.delete_branch(branch)
+    return Gathered(backfill, branch, "merged", commit)
+
+
+def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """Whether a later re-execution of a failed run succeeded."""
+    group = instance.get_run_group(run.root_run_id or run.run_id)
+    return group is not None and any(other.is_success for other in group[1])
+
+
+def lake_backfill_sensor(name: str = "lake_backfills", *, minimum_interval_seconds: int = 30, **options: Any) -> dg.SensorDefinition:
+    """A sensor that merges the branches of finished backfills, for a `LakeResource(backfills="gather")`."""
+
+    @dg.sensor(name=name, minimum_interval_seconds=minimum_interval_seconds, description="Merges what backfills gathered.", **options)
+    def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
+        found = merge_backfills(context.instance, lake.open(), lake.branch)
+        told = [f"{one.branch}: {one.outcome} {one.commit or one.message}".rstrip() for one in found]
+        for line in told:
+            context.log.info(line)
+        return dg.SkipReason("; ".join(told) or "no backfill is gathering")
+
+    made: dg.SensorDefinition = merge_finished
+    return made

@@ -1,0 +1,132 @@
+"""What becomes of sessions whose runs cannot see to them any more: killed workers, cancelled runs, publishes that failed.
+
+`settle` brings the record of a finished run's session in line: it is failed, kept for a while, then expired. `recover` publishes one whose
+steps all succeeded. Neither ever touches what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from dagster import DagsterRunStatus, RunsFilter
+
+from lake_core.errors import LakeError
+from lake_core.lake.refs import FAILED, OPEN
+from lake_orch.errors import NothingToRecover
+from lake_orch.gate import runs_of
+from lake_orch.publishing import publish_session
+from lake_orch.run_session import Gate, from_tags
+from lake_orch.run_steps import all_succeeded
+from lake_orch.tags import SESSION_TAG
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, DagsterRun
+
+    from lake_core import Lake
+    from lake_core.lake.refs import SessionRecord
+    from lake_core.lake.session import Published
+
+_WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
+_MOST_RUNS = 1000
+"""How many later runs are looked through for one that did the same work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a look at a session found."""
+
+    session: str
+    run: str | None
+    """The last run that wrote into it."""
+    outcome: Literal["running", "retrying", "failed", "expired", "kept", "elsewhere"]
+    """Its run goes on, or is to be retried; it is failed or expired from now on; it is kept; it is no run's of this instance."""
+    reason: str = ""
+    publishable: bool = False
+    """Whether all steps succeeded and only the publish did not: `recover` may publish it."""
+
+
+def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta) -> list[Settled]:
+    """Look at every open or failed session: those of runs that have ended are failed, those whose time is up expire."""
+    return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for) for record in lake.sessions()]
+
+
+def settle_session(instance: DagsterInstance, lake: Lake, record: SessionRecord, *, keep_failed_for: timedelta) -> Settled:
+    """Look at one session."""
+    record = lake.session_record(record.id)
+    runs = runs_of(instance, record.id)
+    last = runs[-1] if runs else None
+    if record.state not in (OPEN, FAILED):
+        return Settled(record.id, last.run_id if last else None, "expired", record.reason)
+    if last is None:
+        return Settled(record.id, None, "elsewhere")
+    if not last.is_finished:
+        return Settled(record.id, last.run_id, "running")
+    if last.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in last.tags:
+        return Settled(record.id, last.run_id, "retrying")
+    publishable = last.status is not DagsterRunStatus.CANCELED and all_succeeded(instance, last)
+    if record.state == FAILED:
+        return Settled(record.id, last.run_id, "kept", record.reason, publishable)
+    reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
+    begun = from_tags(last.tags)
+    lake.fail(record.id, reason, keep=keep_failed_for, epoch=begun.epoch if begun else None)
+    return Settled(record.id, last.run_id, "failed", reason, publishable)
+
+
+def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
+    """The sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
+    return [record.id for record in lake.sessions() if _obstacle(instance, record.id) is None]
+
+
+def recover(instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, keep_failed_for: timedelta) -> Published:
+    """Publish the session of a run whose steps all succeeded. Repeated, the same result.
+
+    Raises NothingToRecover where steps failed, are still running, or where a later run has done the same work; and what publishing raises.
+    """
+    obstacle = _obstacle(instance, session)
+    if obstacle is not None:
+        raise NothingToRecover(obstacle)
+    last = runs_of(instance, session)[-1]
+    begun = from_tags(last.tags)
+    assert begun is not None
+    return publish_session(instance, lake, begun, gate=gate, keep_failed_for=keep_failed_for)
+
+
+def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta) -> dict[str, Published | LakeError]:
+    """Publish every session that can be; those that cannot are told with the error."""
+    outcome: dict[str, Published | LakeError] = {}
+    for session in recoverable(instance, lake):
+        try:
+            outcome[session] = recover(instance, lake, session, gate=gate, keep_failed_for=keep_failed_for)
+        except LakeError as error:
+            outcome[session] = error
+    return outcome
+
+
+def _obstacle(instance: DagsterInstance, session: str) -> str | None:
+    """Why a session is not to be recovered."""
+    runs = runs_of(instance, session)
+    if not runs:
+        return f"session {session} is of no run that this Dagster instance knows: publish it with `lake session publish {session}`"
+    last = runs[-1]
+    if not last.is_finished:
+        return f"run {last.run_id} still writes into session {session}: wait for its end"
+    if last.status is DagsterRunStatus.CANCELED:
+        return f"run {last.run_id} was cancelled: re-execute it from failure, which resumes session {session}"
+    if not all_succeeded(instance, last):
+        return f"steps of run {last.run_id} failed: re-execute it from failure, which resumes session {session}"
+    later = _started_over(instance, runs)
+    if later:
+        return f"run {later[0].run_id} has done the work of session {session} again: publishing both would double it"
+    return None
+
+
+def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequence[DagsterRun]:
+    """Runs that re-executed one of these, and wrote somewhere else."""
+    session, ids = runs[0].tags[SESSION_TAG], {run.run_id for run in runs}
+    first = instance.get_run_record_by_id(runs[0].run_id)
+    # Not by tags: re-executions through the Python API have none.
+    later = instance.get_runs(RunsFilter(created_after=first.create_timestamp if first else None), limit=_MOST_RUNS)
+    return [run for run in later if run.parent_run_id in ids and run.tags.get(SESSION_TAG) != session]

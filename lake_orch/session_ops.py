@@ -1,0 +1,129 @@
+"""Sessions in the hands of jobs made of ops, and a step of one's own for publishing.
+
+The steps between `open_session` and `publish` write into the session, IO managers too: it stands in the run's tags.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from lake_core.lake.errors import NothingToApply
+from lake_orch.errors import InvalidDefinition
+from lake_orch.publishing import publish_session, published_metadata
+from lake_orch.recovery import recover, recover_all
+from lake_orch.resources import LakeResource
+from lake_orch.run_session import RunSession, open_run_session, session_of
+from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, SESSION_TAG
+
+_AFTER = {"after": dg.In(dg.Nothing)}
+_NOTHING = dg.Out(dg.Nothing)
+
+
+class RecoverConfig(dg.Config):
+    """Which session to publish."""
+
+    session: str | None = Field(default=None, description="The session; without one, all whose steps succeeded.")
+
+
+class MergeConfig(dg.Config):
+    """Which branch to merge, and where."""
+
+    source: str = Field(description="The branch, tag or commit to merge.")
+    into: str = Field(default="main", description="The branch that takes it.")
+    message: str = Field(default="", description="The commit's message.")
+
+
+@dg.op(ins=_AFTER, out=_NOTHING, description="Open a session of the lake that the rest of the run writes into, or resume the failed run's.")
+def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
+    """In a run that has a session already, by its executor, that one is kept."""
+    found = session_of(context.instance, context.run_id)
+    if found is None:
+        branch = lake.branch_of(context.run.tags)
+        found = open_run_session(context.instance, context.run, lake.open(), branch=branch, root=lake.root, publisher="op")
+    context.add_output_metadata({SESSION_TAG: found.id, EPOCH_TAG: found.epoch})
+
+
+@dg.op(ins=_AFTER, out=_NOTHING, description="Publish the run's session: everything that was written into it becomes visible at once.")
+def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
+    """Repeated, the same. Raises what publishing raises."""
+    context.add_output_metadata(_publish(context, lake))
+
+
+@dg.op(ins=_AFTER, out=_NOTHING, description="End the run's session without a trace.")
+def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
+    lake.open().abandon(_session(context).id)
+
+
+@dg.op(ins=_AFTER, out=_NOTHING, description="Merge a branch of the lake into another.")
+def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: LakeResource) -> None:
+    """A branch that holds nothing new leaves the other as it is. Raises Conflict, RefNotFound."""
+    try:
+        done = lake.open().merge(config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}")
+    except NothingToApply:
+        context.log.info(f"{config.into} has all that {config.source} has")
+        return
+    context.add_output_metadata({COMMIT: done.commit, BRANCH: config.into, "lake/datasets": len(done.versions)})
+
+
+@dg.op(
+    out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed."
+)
+def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
+    """Raises what kept one from being published, after all were tried."""
+    keep = timedelta(hours=lake.keep_failed_for)
+    if config.session is not None:
+        done = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep)
+        context.add_output_metadata({SESSION_TAG: config.session, COMMIT: done.commit})
+        return
+    outcome = recover_all(context.instance, lake.open(), gate=lake.gate, keep_failed_for=keep)
+    failed = {session: error for session, error in outcome.items() if isinstance(error, Exception)}
+    for session, error in failed.items():
+        context.log.error(f"session {session}: {error}")
+    context.add_output_metadata({"lake/recovered": len(outcome) - len(failed), "lake/not_recovered": len(failed)})
+    if failed:
+        raise next(iter(failed.values()))
+
+
+def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
+    """A job that publishes sessions whose steps all succeeded and whose publish did not: run it from the UI after a failed publish."""
+
+    @dg.job(name=name, description="Publish sessions whose steps all succeeded and whose publish did not.")
+    def recover_job() -> None:
+        recover_sessions()
+
+    return recover_job
+
+
+def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
+    """An asset that publishes the run's session once all of `deps` are materialized: a visible step, which can be retried by itself.
+
+    For runs with one session (`scope="run"`); select it together with what it publishes. `options` are those of `@dg.asset`.
+    """
+    found = dg.AssetKey.from_coercible(key)
+
+    def publish_all(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
+        return dg.MaterializeResult(metadata=_publish(context.op_execution_context, lake))
+
+    asset: Any = dg.asset(key=found, deps=deps, description="Publishes the run's session.", **options)
+    made: dg.AssetsDefinition = asset(publish_all)
+    return made
+
+
+def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
+    session, tags = _session(context), context.run_tags
+    keep = timedelta(hours=lake.keep_failed_for)
+    done = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
+    branch = lake.open().session_record(session.id).branch
+    return published_metadata(session, branch, done, resumed=session.resumed)
+
+
+def _session(context: dg.OpExecutionContext) -> RunSession:
+    found = session_of(context.instance, context.run_id)
+    if found is None:
+        raise InvalidDefinition(
+            f"run {context.run_id} has no session to end: begin the job with open_session, or let the run be one session (scope='run')"
+        )
+    return found

@@ -1,0 +1,110 @@
+"""Sensors and a schedule that see to the sessions of runs that ended badly, and tell somebody."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import dagster as dg
+
+from lake_core.lake.errors import SessionNotFound
+from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
+from lake_orch.publishing import publish_session
+from lake_orch.recovery import Settled, settle, settle_session
+from lake_orch.resources import LakeResource
+from lake_orch.run_session import from_tags
+from lake_orch.tags import ROOT_TAG
+
+_STATUSES = {
+    "failure": dg.DagsterRunStatus.FAILURE,
+    "canceled": dg.DagsterRunStatus.CANCELED,
+    "success": dg.DagsterRunStatus.SUCCESS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAlert:
+    """What somebody may want to be told of."""
+
+    kind: str
+    """`publish_failed`: all steps succeeded, and main does not have the work; `run_failed`: a session is kept; `stale`: its time is up."""
+    session: str
+    run: str | None
+    message: str
+
+
+Alert: TypeAlias = Callable[[SessionAlert], None]
+
+
+def lake_session_sensors(*, alert: Alert | None = None, prefix: str = "lake", **options: Any) -> Sequence[dg.SensorDefinition]:
+    """Run status sensors that bring a run's session in line as soon as the run has ended, however it ended.
+
+    They need a resource `lake`. `alert` is called for what somebody should look at. `options` are those of `dg.run_status_sensor`.
+    """
+    return [_sensor(f"{prefix}_sessions_on_{name}", status, alert, options) for name, status in _STATUSES.items()]
+
+
+def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options: dict[str, Any]) -> dg.SensorDefinition:
+    settings: dict[str, Any] = {"default_status": dg.DefaultSensorStatus.RUNNING} | options
+
+    @dg.run_status_sensor(run_status=status, name=name, description="Settles the lake session of a run that has ended.", **settings)
+    def settle_run(context: dg.RunStatusSensorContext, lake: LakeResource) -> dg.SkipReason:
+        begun = from_tags(context.dagster_run.tags)
+        if begun is None or context.dagster_run.tags.get(ROOT_TAG) != lake.root:
+            return dg.SkipReason("the run had no session of this lake")
+        opened = lake.open()
+        try:
+            record = opened.session_record(begun.id)
+        except SessionNotFound:
+            return dg.SkipReason(f"session {begun.id} is no longer on record")
+        if record.epoch > begun.epoch:
+            return dg.SkipReason(f"session {begun.id} was resumed by a later run")
+        keep = timedelta(hours=lake.keep_failed_for)
+        if record.state == SESSION_PUBLISHED:
+            # Its process may have died before it could say so.
+            publish_session(context.instance, opened, begun, gate="none", keep_failed_for=keep)
+            return dg.SkipReason(f"session {begun.id} is published")
+        found = settle_session(context.instance, opened, record, keep_failed_for=keep)
+        _tell(alert, found)
+        return dg.SkipReason(f"session {begun.id}: {found.outcome} {found.reason}".rstrip())
+
+    made: dg.SensorDefinition = settle_run
+    return made
+
+
+def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[Settled]:
+    """Look at every session of the lake that has not ended: what no sensor saw is found here."""
+    found = settle(instance, lake.open(), keep_failed_for=timedelta(hours=lake.keep_failed_for))
+    for one in found:
+        _tell(alert, one)
+    return found
+
+
+def lake_session_reaper(
+    key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper", *, alert: Alert | None = None, **options: Any
+) -> dg.AssetsDefinition:
+    """An asset that looks at every open or failed session: those of runs that ended are failed, those whose time is up expire.
+
+    It works without sensors and after a lost daemon: give it a schedule, such as
+    `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. `options` are those of `@dg.asset`.
+    """
+
+    def reaper(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
+        found = reap(lake, context.instance, alert)
+        counts = {f"lake/{outcome}": sum(one.outcome == outcome for one in found) for outcome in ("running", "failed", "expired", "kept")}
+        table = [f"| {one.session} | {one.run or ''} | {one.outcome} | {one.reason} |" for one in found[:50]]
+        told = dg.MetadataValue.md("\n".join(["| session | run | outcome | reason |", "|---|---|---|---|", *table]))
+        return dg.MaterializeResult(metadata={**counts, "lake/publishable": sum(one.publishable for one in found), "lake/sessions": told})
+
+    asset: Any = dg.asset(key=dg.AssetKey.from_coercible(key), description="Sees to sessions whose runs cannot any more.", **options)
+    made: dg.AssetsDefinition = asset(reaper)
+    return made
+
+
+def _tell(alert: Alert | None, found: Settled) -> None:
+    if alert is None or found.outcome not in ("failed", "kept", "expired"):
+        return
+    kind = "publish_failed" if found.publishable else "stale" if found.outcome == "expired" else "run_failed"
+    action = "run lake_recover to publish it" if found.publishable else "re-execute the run from failure to go on"
+    message = f"session {found.session}: {found.reason or found.outcome}" + ("" if found.outcome == "expired" else f"; {action}")
+    alert(SessionAlert(kind, found.session, found.run, message))

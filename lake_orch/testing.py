@@ -1,0 +1,106 @@
+"""`materialize` and `execute_in_process` as Dagster has them, with the guarantees of a run that is one session.
+
+Dagster's own bypass executors, and so whatever an executor opens and publishes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+from lake_orch.publishing import publish_session
+from lake_orch.resource_of_run import find_lake
+from lake_orch.resources import LakeResource
+from lake_orch.run_session import EXPIRY, Gate, RunSession, session_id
+from lake_orch.tags import PUBLISHER_TAG, ROOT_TAG
+
+__all__ = ["execute_in_process", "materialize"]
+
+
+def materialize(
+    assets: Sequence[Any],
+    *,
+    resources: Mapping[str, object],
+    instance: dg.DagsterInstance | None = None,
+    tags: Mapping[str, str] | None = None,
+    gate: Gate | None = None,
+    resume: str | None = None,
+    raise_on_error: bool = True,
+    **options: Any,
+) -> dg.ExecuteInProcessResult:
+    """`dg.materialize`, as one session that is published if all steps succeed.
+
+    `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises what publishing raises: GateFailed,
+    Conflict.
+    """
+
+    def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
+        return dg.materialize(assets, resources=resources, instance=instance, tags=tags, raise_on_error=raise_on_error, **options)
+
+    return _as_session(run, resources, options.get("run_config"), instance, tags or {}, gate, resume, "materialize")
+
+
+def execute_in_process(
+    job: dg.JobDefinition,
+    *,
+    instance: dg.DagsterInstance | None = None,
+    tags: Mapping[str, str] | None = None,
+    gate: Gate | None = None,
+    resume: str | None = None,
+    raise_on_error: bool = True,
+    **options: Any,
+) -> dg.ExecuteInProcessResult:
+    """`job.execute_in_process`, as one session that is published if all steps succeed. The arguments are as for `materialize`."""
+
+    def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
+        return job.execute_in_process(instance=instance, tags=tags, raise_on_error=raise_on_error, **options)
+
+    resources = {**job.resource_defs, **(options.get("resources") or {})}
+    return _as_session(run, resources, options.get("run_config"), instance, {**job.tags, **(tags or {})}, gate, resume, job.name)
+
+
+def _as_session(
+    run: Callable[[dg.DagsterInstance, Mapping[str, str]], dg.ExecuteInProcessResult],
+    resources: Mapping[str, object],
+    run_config: Any,
+    instance: dg.DagsterInstance | None,
+    tags: Mapping[str, str],
+    gate: Gate | None,
+    resume: str | None,
+    name: str,
+) -> dg.ExecuteInProcessResult:
+    with (
+        nullcontext(instance) if instance else dg.DagsterInstance.ephemeral() as used,
+        find_lake(resources, name, used, run_config) as resource,
+    ):
+        lake, branch = resource.open(), resource.branch_of(tags)
+        handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
+        session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
+        reason = "it was interrupted"
+        try:
+            result = run(used, {**tags, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root})
+            if result.success:
+                _publish(used, resource, session, gate or resource.gate_of(tags), result)
+                return result
+            reason = "steps failed"
+            return result
+        finally:
+            # Without effect on one that is published.
+            lake.fail(session.id, reason, keep=timedelta(hours=resource.keep_failed_for), epoch=session.epoch)
+
+
+def _publish(
+    instance: dg.DagsterInstance, resource: LakeResource, session: RunSession, gate: Gate, result: dg.ExecuteInProcessResult
+) -> None:
+    try:
+        publish_session(instance, resource.open(), session, gate=gate, keep_failed_for=timedelta(hours=resource.keep_failed_for))
+    except Exception as error:
+        run = instance.get_run_by_id(result.run_id)
+        if run is not None:
+            instance.report_run_failed(run, f"Session {session.id} is not published: {error}")
+        raise

@@ -1,0 +1,220 @@
+"""Runs that no executor of ours brackets: `materialize`, `execute_in_process`, jobs made of ops."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from lake_core import Lake
+from lake_core.errors import LakeError
+from lake_core.lake.errors import RefNotFound
+from lake_orch import DeltaIOManager, GateFailed, LakeResource, NotALake, testing
+from lake_orch.session_ops import abandon, merge_branch, open_session, publish
+
+ROWS = pa.table({"id": [1, 2]})
+
+
+class Fails:
+    wanted = True
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def resources(lake: Lake, **options: Any) -> dict[str, Any]:
+    resource = LakeResource(root=lake.url, **options)
+    return {"io_manager": DeltaIOManager(lake=resource), "lake": resource}
+
+
+def assets(fail: bool = False, check: bool = True) -> list[Any]:
+    @dg.asset(metadata={"lake/mode": "append"})
+    def first() -> pa.Table:
+        return ROWS
+
+    @dg.asset(metadata={"lake/mode": "append"})
+    def second(first: pa.Table) -> pa.Table:
+        assert len(first)
+        if fail:
+            raise RuntimeError("as it was to")
+        return ROWS
+
+    @dg.asset_check(asset=second)
+    def fine(second: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=check)
+
+    return [first, second, fine]
+
+
+def tables(lake: Lake, ref: str = "main") -> dict[str, int]:
+    state = lake.at(ref)
+    return {path: len(state.delta(path).to_arrow()) for path in sorted(state.datasets())}
+
+
+BOTH = {"tables/first": 2, "tables/second": 2}
+
+
+def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
+    result = testing.materialize(assets(), resources=resources(lake), instance=instance)
+    assert result.success and tables(lake) == BOTH and len(lake.log()) == 2
+    failed = testing.materialize(assets(fail=True), resources=resources(lake), instance=instance, raise_on_error=False)
+    assert not failed.success and tables(lake) == BOTH
+    (session,) = lake.sessions()
+    assert session.state == "failed" and tables(lake, session.id)["tables/first"] == 4
+    rest = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
+    assert rest.success and tables(lake) == {"tables/first": 4, "tables/second": 4}
+
+
+def test_materialize_holds_the_gate(lake: Lake, instance: dg.DagsterInstance) -> None:
+    with pytest.raises(GateFailed, match="second:fine") as caught:
+        testing.materialize(assets(check=False), resources=resources(lake), instance=instance, gate="error")
+    assert caught.value.checks == ("second:fine",) and tables(lake) == {}
+    (run,) = instance.get_runs()
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert testing.materialize(assets(check=False), resources=resources(lake), instance=instance, gate="none").success
+
+
+def test_execute_in_process_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
+    defs = dg.Definitions(assets=assets()[:2], asset_checks=assets()[2:], resources=resources(lake), jobs=[dg.define_asset_job("all")])
+    assert testing.execute_in_process(defs.resolve_job_def("all"), instance=instance).success
+    assert tables(lake) == BOTH and len(lake.log()) == 2
+
+
+def test_a_bare_run_is_published_at_its_teardown(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert dg.materialize(assets(), resources=resources(lake, scope="run"), instance=instance).success
+    assert tables(lake) == BOTH and len(lake.log()) == 2 and lake.sessions() == []
+    failed = dg.materialize(assets(fail=True), resources=resources(lake, scope="run"), instance=instance, raise_on_error=False)
+    assert not failed.success and tables(lake) == BOTH and len(lake.sessions()) == 1
+
+
+def test_a_bare_run_whose_gate_fails_stays_unpublished(lake: Lake, instance: dg.DagsterInstance) -> None:
+    dg.materialize(assets(check=False), resources=resources(lake, scope="run", gate="error"), instance=instance, raise_on_error=False)
+    assert tables(lake) == {} and [session.state for session in lake.sessions()] == ["failed"]
+
+
+def test_each_asset_publishes_by_itself_by_default(lake: Lake, instance: dg.DagsterInstance) -> None:
+    dg.materialize(assets(fail=True), resources=resources(lake), instance=instance, raise_on_error=False)
+    assert tables(lake) == {"tables/first": 2}
+    (head, *_) = lake.log()
+    assert head.metadata["dagster/step"] == "first" and head.metadata["dagster/run"] in {run.run_id for run in instance.get_runs()}
+
+
+def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """Others publish while it runs: it sees what stood when it began, and what it wrote itself."""
+    dg.materialize(assets(), resources=resources(lake), instance=instance)
+    seen = []
+
+    @dg.asset
+    def slow() -> pa.Table:
+        for path in ("tables/first", "tables/second"):
+            with lake.session() as session:
+                session.delta(path).append(ROWS)
+        return ROWS
+
+    @dg.asset(deps=[slow])
+    def reads(first: pa.Table, second: pa.Table) -> None:
+        seen.append((len(first), len(second)))
+
+    @dg.asset
+    def reads_own(slow: pa.Table) -> None:
+        seen.append((len(slow),))
+
+    everything = [*(asset.to_source_assets()[0] for asset in assets()[:2]), slow, reads, reads_own]
+    assert dg.materialize(everything, resources=resources(lake), instance=instance).success
+    assert sorted(seen) == [(2,), (2, 2)] and tables(lake)["tables/first"] == 4
+    seen.clear()
+    assert dg.materialize(everything, resources=resources(lake), instance=instance, selection=[reads]).success
+    assert seen == [(6 - 2, 4)]
+
+
+def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefNotFound, match="no branch 'pr-7'"):
+        dg.materialize(assets(), resources=resources(lake, branch="pr-7"), instance=instance)
+    monkeypatch.setenv("LAKE_BRANCH", "pr-7")
+    on_branch = resources(lake, branch=dg.EnvVar("LAKE_BRANCH"), branch_from="main")
+    assert dg.materialize(assets(), resources=on_branch, instance=instance).success
+    assert tables(lake) == {} and tables(lake, "pr-7") == BOTH
+    assert testing.materialize(assets(), resources=on_branch, instance=instance).success
+    assert tables(lake) == {} and tables(lake, "pr-7") == {"tables/first": 4, "tables/second": 4}
+
+    @dg.job(resource_defs={"lake": LakeResource(root=lake.url).get_resource_definition()})
+    def merge_it() -> None:
+        merge_branch()
+
+    config = {"ops": {"merge_branch": {"config": {"source": "pr-7"}}}}
+    assert merge_it.execute_in_process(run_config=config, instance=instance).success
+    assert tables(lake) == {"tables/first": 4, "tables/second": 4}
+    assert dg.materialize(assets(), resources=resources(lake), tags={"lake/branch": "pr-7"}, instance=instance).success
+    assert tables(lake)["tables/first"] == 4 and tables(lake, "pr-7")["tables/first"] == 6
+
+
+@pytest.mark.parametrize("ending", [publish, abandon])
+def test_a_job_of_ops_is_one_session(lake: Lake, instance: dg.DagsterInstance, ending: Any) -> None:
+    @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(metadata={"lake/path": "tables/made"}))
+    def made() -> pa.Table:
+        return ROWS
+
+    @dg.op
+    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, made: pa.Table) -> None:
+        with lake.session(context) as session:
+            session.table("tables/by_hand").append(made)
+            session.files.put("reports/made.json", b"{}")
+
+    @dg.job(resource_defs={name: value.get_resource_definition() for name, value in resources(lake).items()})
+    def all_of_it() -> None:
+        ending(by_hand(made(open_session())))
+
+    assert all_of_it.execute_in_process(instance=instance).success
+    if ending is publish:
+        assert tables(lake) == {"tables/by_hand": 2, "tables/made": 2} and lake.at().exists("reports/made.json") and len(lake.log()) == 2
+    else:
+        assert tables(lake) == {} and not lake.at().exists("reports/made.json")
+    assert lake.sessions() == []
+
+
+def test_several_tables_of_one_step_publish_together_and_once(lake: Lake, instance: dg.DagsterInstance) -> None:
+    tries = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))
+    def pair(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        tries.append(context.retry_number)
+        with lake.session(context) as session:
+            session.table("tables/a").append(ROWS)
+            session.create_delta("tables/b", ROWS.schema).append(ROWS)
+            session.files.put("c", b"%d" % context.retry_number)
+            if context.retry_number == 0:
+                raise RuntimeError("between the tables")
+        if context.retry_number == 1:
+            raise RuntimeError("after the publish")
+
+    assert dg.materialize([pair], resources=resources(lake), instance=instance).success
+    assert tries == [0, 1, 2] and tables(lake) == {"tables/a": 2, "tables/b": 2}
+    assert len(lake.log()) == 2 and bytes(lake.at().get("c")) == b"1", "the third try found its work published"
+
+
+def test_what_needs_a_lake_says_so(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    plain = LakeResource(root=str(tmp_path / "plain"), scope="run")
+    with pytest.raises(NotALake, match="lake init"):
+        dg.materialize(assets()[:1], resources={"io_manager": DeltaIOManager(lake=plain)}, instance=instance)
+    on_branch = LakeResource(root=str(tmp_path / "plain"), branch="dev")
+    with pytest.raises(LakeError, match="lake init"):
+        dg.materialize(assets()[:1], resources={"io_manager": DeltaIOManager(lake=on_branch)}, instance=instance)
+
+
+def test_gating_more_than_can_be_gated_is_refused_at_definition() -> None:
+    with pytest.raises(ValidationError, match="scope='run'"):
+        LakeResource(root="/lake", gate="error")
+    assert LakeResource(root="/lake", gate="error", scope="run").gate == "error"

@@ -1,0 +1,128 @@
+"""Sessions whose runs cannot see to them any more: publishes that failed, cancelled runs, what is left open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_core.lake.errors import ProtectedBranch
+from lake_orch import LakeResource
+from lake_orch.errors import NothingToRecover, SessionLost
+from lake_orch.recovery import recover, recoverable, settle
+from lake_orch.session_ops import lake_recover
+from lake_orch.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
+from tests.orch.session_bench import ALL, Bench
+from tests.orch.test_sessions import check_published
+
+KEEP = timedelta(hours=24)
+
+
+def failed_publish(bench: Bench) -> dg.DagsterRun:
+    """A run all of whose steps succeed, and whose publish is refused."""
+    bench.lake.protect("main")
+    run = bench.run()
+    assert run.status is dg.DagsterRunStatus.FAILURE and "protected" in bench.error(run)
+    assert bench.state(run) == "failed" and [bench.rows(table) for table in ALL] == [[], [], [], []]
+    return run
+
+
+def test_a_failed_publish_is_made_up_for(bench: Bench) -> None:
+    run = failed_publish(bench)
+    assert recoverable(bench.instance, bench.lake) == [bench.session(run)]
+    with pytest.raises(ProtectedBranch):
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    bench.lake.unprotect("main")
+    first = recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    check_published(bench)
+    assert recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP).commit == first.commit
+    assert recoverable(bench.instance, bench.lake) == []
+    observed = bench.instance.fetch_observations(dg.AssetKey("orders"), limit=5).records
+    assert len(observed) == 1, "a publish that is repeated is told once"
+
+
+def test_the_job_recovers_what_can_be(bench: Bench) -> None:
+    run = failed_publish(bench)
+    bench.lake.unprotect("main")
+    job = lake_recover()
+    lake = LakeResource(root=f"{bench.folder}/lake")
+    result = job.execute_in_process(instance=bench.instance, resources={"lake": lake.get_resource_definition()})
+    assert result.success and bench.state(run) == "published"
+    check_published(bench)
+
+
+def test_what_was_done_again_is_not_published_too(bench: Bench) -> None:
+    run = failed_publish(bench)
+    bench.lake.unprotect("main")
+    assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
+    with pytest.raises(NothingToRecover, match="double"):
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    check_published(bench)
+
+
+def test_a_failed_run_is_not_recovered(bench: Bench) -> None:
+    bench.wish(totals="fail")
+    run = bench.run()
+    with pytest.raises(NothingToRecover, match="re-execute it from failure"):
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+
+
+def test_a_session_that_is_gone_is_not_carried_on(bench: Bench) -> None:
+    """Its green steps would be left out, and their work is nowhere."""
+    bench.wish(totals="fail")
+    run = bench.run()
+    bench.lake.abandon(bench.session(run))
+    bench.wish()
+    again = bench.resume(run)
+    assert again.status is dg.DagsterRunStatus.FAILURE and SessionLost.__name__ in bench.error(again)
+    assert [bench.rows(table) for table in ALL] == [[], [], [], []]
+
+
+def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
+    bench.wish(totals="fail")
+    run = bench.run()
+    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
+    bench.instance.add_run_tags(run.run_id, {"lake/epoch": "2"})
+    alerts: list[SessionAlert] = []
+    reaper = lake_session_reaper(alert=alerts.append)
+    result = dg.materialize([reaper], resources={"lake": LakeResource(root=f"{bench.folder}/lake")}, instance=bench.instance)
+    assert result.success and bench.state(run) == "failed"
+    assert [(alert.kind, alert.session) for alert in alerts] == [("run_failed", bench.session(run))]
+    bench.wish()
+    assert bench.resume(run).is_success
+    check_published(bench)
+    assert settle(bench.instance, bench.lake, keep_failed_for=KEEP) == []
+
+
+def sensor(sensors: Sequence[dg.SensorDefinition], name: str) -> dg.SensorDefinition:
+    return next(found for found in sensors if found.name.endswith(name))
+
+
+def evaluate(bench: Bench, sensors: Sequence[dg.SensorDefinition], name: str, run: dg.DagsterRun, lake: LakeResource) -> Any:
+    event = bench.instance.all_logs(run.run_id, of_type={dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_SUCCESS})[
+        -1
+    ].dagster_event
+    assert event is not None
+    with dg.build_run_status_sensor_context(
+        sensor_name=name, dagster_event=event, dagster_instance=bench.instance, dagster_run=run, resources={"lake": lake}
+    ) as context:
+        return sensor(sensors, name)(context)
+
+
+def test_sensors_tell_of_failed_publishes_once_a_run_has_ended(bench: Bench) -> None:
+    alerts: list[SessionAlert] = []
+    sensors = lake_session_sensors(alert=alerts.append)
+    lake = LakeResource(root=f"{bench.folder}/lake")
+    run = failed_publish(bench)
+    evaluate(bench, sensors, "failure", run, lake)
+    assert [(alert.kind, alert.run) for alert in alerts] == [("publish_failed", run.run_id)]
+    assert "lake_recover" in alerts[0].message
+    bench.lake.unprotect("main")
+    recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    assert "published" in str(evaluate(bench, sensors, "failure", run, lake))
+    assert len(alerts) == 1
+    elsewhere = LakeResource(root=f"{bench.folder}/another")
+    assert "no session of this lake" in str(evaluate(bench, sensors, "failure", run, elsewhere))
