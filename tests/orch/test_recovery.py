@@ -102,9 +102,8 @@ def sensor(sensors: Sequence[dg.SensorDefinition], name: str) -> dg.SensorDefini
 
 
 def evaluate(bench: Bench, sensors: Sequence[dg.SensorDefinition], name: str, run: dg.DagsterRun, lake: LakeResource) -> Any:
-    event = bench.instance.all_logs(run.run_id, of_type={dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_SUCCESS})[
-        -1
-    ].dagster_event
+    ended = {dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_SUCCESS}
+    event = bench.instance.all_logs(run.run_id, of_type=ended)[-1].dagster_event
     assert event is not None
     with dg.build_run_status_sensor_context(
         sensor_name=name, dagster_event=event, dagster_instance=bench.instance, dagster_run=run, resources={"lake": lake}

@@ -1,0 +1,143 @@
+"""Real processes that are killed in the middle of a run with one session: nothing is lost, doubled, or written after the publish."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_orch.recovery import recover, settle
+from tests.orch.session_bench import ALL, Bench
+from tests.orch.test_recovery import KEEP
+from tests.orch.test_sessions import check_published
+
+pytestmark = pytest.mark.timeout(180)
+
+WORKER = """
+import json, sys
+import dagster as dg
+folder, home, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+if __name__ == "__main__":
+    arguments = {"folder": folder, "in_process": False}
+    job = dg.build_reconstructable_job("tests.orch.session_pipeline", "job", reconstructable_kwargs=arguments)
+    config = {"execution": {"config": {"multiprocess": {"start_method": {"forkserver": {}}}}}}
+    with dg.DagsterInstance.from_config(home) as instance:
+        with dg.execute_job(job, instance=instance, tags=options, run_config=config):
+            pass
+"""
+
+
+@contextmanager
+def worker(bench: Bench, **tags: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A run worker in a process of its own, with steps in further ones."""
+    script = bench.folder / "worker.py"
+    script.write_text(WORKER)
+    command = [sys.executable, str(script), str(bench.folder), str(bench.folder / "home"), json.dumps(tags)]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def only_run(bench: Bench) -> dg.DagsterRun:
+    (run,) = bench.instance.get_runs()
+    return run
+
+
+def test_a_step_is_killed(bench: Bench) -> None:
+    bench.wish(totals="die")
+    with worker(bench) as process:
+        assert process.wait(90) is not None
+    run = only_run(bench)
+    assert run.status is dg.DagsterRunStatus.FAILURE and bench.state(run) == "failed"
+    assert [bench.rows(table) for table in ALL] == [[], [], [], []]
+    bench.wish()
+    assert bench.resume(run).is_success
+    check_published(bench)
+
+
+def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
+    """The orphan wakes up when the run that took over has published: it must not add a row."""
+    bench.wish(stock="wait")
+    with worker(bench) as process:
+        until((bench.folder / "stock.waiting").exists, "the step that waits")
+        until(lambda: bench.instance.get_run_step_stats(only_run(bench).run_id, step_keys=["orders"]), "another step")
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    run = only_run(bench)
+    assert bench.state(run) == "open", "nobody could say that it is over"
+    bench.instance.report_run_failed(run, "as the code server does that finds its worker dead")
+    run = bench.run_of(run.run_id)
+    assert [found.outcome for found in settle(bench.instance, bench.lake, keep_failed_for=KEEP)] == ["failed"]
+
+    (bench.folder / "wish-2.json").write_text("{}")  # the runs that take over look there: the orphan goes on waiting
+    os.environ["LAKE_TEST_WISHES"] = "wish-2.json"
+    try:
+        resumed = bench.resume(run)
+    finally:
+        del os.environ["LAKE_TEST_WISHES"]
+    assert resumed.is_success and resumed.tags["lake/epoch"] == "2"
+    check_published(bench)
+    bench.wish()
+    until(lambda: _ended(bench, run), "the orphan's end")
+    check_published(bench)
+    assert bench.lake.verify() == []
+
+
+def _ended(bench: Bench, run: dg.DagsterRun) -> bool:
+    """Whether the orphaned step has said how it ended: by being refused."""
+    entries = bench.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    return any(entry.step_key == "stock" and "StaleEpoch" in str(entry.dagster_event) for entry in entries) or any(
+        entry.step_key == "stock" and "SessionClosed" in str(entry.dagster_event) for entry in entries
+    )
+
+
+@pytest.mark.parametrize("seam", ["die before", "die after"])
+def test_the_run_worker_is_killed_as_it_publishes(bench: Bench, seam: str) -> None:
+    """All steps are green, and whether the publish took place is not known: recovery ends it, once."""
+    bench.wish(publish=seam)
+    with worker(bench) as process:
+        assert process.wait(90) == -signal.SIGKILL
+    run = only_run(bench)
+    bench.instance.report_run_failed(run, "as the code server does that finds its worker dead")
+    bench.wish()
+    assert bench.state(run) == ("open" if seam == "die before" else "published")
+    settle(bench.instance, bench.lake, keep_failed_for=KEEP)
+    recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    check_published(bench)
+
+
+def test_a_run_is_cancelled(bench: Bench) -> None:
+    bench.wish(totals="wait")
+    with worker(bench) as process:
+        until((bench.folder / "totals.waiting").exists, "the step that waits")
+        os.kill(process.pid, signal.SIGINT)  # what termination by the UI's API sends
+        process.wait(60)
+    run = until(lambda: only_run(bench) if only_run(bench).is_finished else None, "the run's end")
+    assert run.status is dg.DagsterRunStatus.CANCELED or run.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(run) == "failed" and [bench.rows(table) for table in ALL] == [[], [], [], []]
+    bench.wish()
+    assert bench.resume(run).is_success
+    check_published(bench)
