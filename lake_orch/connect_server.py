@@ -44,6 +44,8 @@ SESSIONS_PER_SERVER = 32
 _START_SECONDS = 150
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _LOG_LINES = 8
+_OF_A_SESSION = "userFiles-"
+"""How PySpark names the folder that each session with a JVM of its own puts on the import path."""
 
 # A lease lasts as long as the session, and not longer than the process.
 _leases: WeakKeyDictionary[SparkSession, Lease] = WeakKeyDictionary()
@@ -264,6 +266,8 @@ def _import_path() -> list[str]:
     found = []
     for entry in sys.path:
         place = Path(entry or os.curdir).resolve()
+        if place.name.startswith(_OF_A_SESSION):
+            continue
         if place.exists() and str(place) not in found and not any(place.is_relative_to(prefix) for prefix in installed):
             found.append(str(place))
     return found

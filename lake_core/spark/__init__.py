@@ -5,7 +5,8 @@ Reads are planned from the log in the driver; writes run in the executors and ar
 
 from __future__ import annotations
 
-from lake_core.spark.errors import JavaTooOld, NoJava, SparkJobFailed, UnreachableStore
+from lake_core.spark.data_source import register
+from lake_core.spark.errors import InvalidOption, JavaTooOld, NoJava, SparkJobFailed, SparkServerFailed, UnreachableStore
 from lake_core.spark.merge import merge_delta
 from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta
 from lake_core.spark.read import read_delta
@@ -13,15 +14,18 @@ from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
 
 __all__ = [
+    "InvalidOption",
     "JavaTooOld",
     "NoJava",
     "SparkJobFailed",
+    "SparkServerFailed",
     "UnreachableStore",
     "convert_delta",
     "delete_delta",
     "merge_delta",
     "optimize_delta",
     "read_delta",
+    "register",
     "session",
     "update_delta",
     "write_delta",

@@ -23,3 +23,7 @@ class SparkJobFailed(LakeError):
 
 class SparkServerFailed(LakeError):
     """A shared Spark Connect server cannot be started, or cannot be talked to."""
+
+
+class InvalidOption(LakeError):
+    """An option of `format("lake")` is unknown, or means nothing here. Nothing was read or written."""

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
+from lake_core.expression import Predicate
 from lake_core.spark.executor import by_value
 
 _FILES_PER_TASK = 32
@@ -27,14 +28,19 @@ _BYTES_PER_TASK = 128 << 20
 
 def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> DataFrame:
     """The rows of a scan's files, read by Arrow in the executors; `schema` is that of `scan.read_schema`."""
+    payloads = file_payloads(scan)
+    source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
+    spark.dataSource.register(source)
+    return spark.read.format(source.name()).load()
+
+
+def file_payloads(scan: Scan, predicate: Predicate | None = None) -> list[bytes]:
+    """The files of a scan, each payload the `DataFiles` of a task, with all that it takes to read them, and compressed."""
     tasks = _tasks(scan.files["size"].to_pylist())
     # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
     relaxed = pa.schema([pa.field(child.name, child.type) for child in scan.read_schema])
     # Most of it is code, which every task carries.
-    payloads = [zlib.compress(by_value(replace(open_data_files(scan, rows), schema=relaxed)), 1) for rows in tasks]
-    source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
-    spark.dataSource.register(source)
-    return spark.read.format(source.name()).load()
+    return [zlib.compress(by_value(replace(open_data_files(scan, rows, predicate), schema=relaxed)), 1) for rows in tasks]
 
 
 def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) -> type[DataSource]:

@@ -6,12 +6,13 @@ A task that failed or ran twice leaves at most unreferenced files: only the rows
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.delta.action_fields import PARTITION_VALUES
@@ -59,7 +60,7 @@ def write_delta(
     if (where is not None or dynamic) and mode != "overwrite":
         raise ValueError("where and dynamic say what an overwrite replaces: they go with mode='overwrite'")
     schema = arrow_schema(df)
-    target = _target(table, schema, partition_by, storage_options, schema_mode=schema_mode, where=where, txn=txn)
+    target = target_table(table, schema, partition_by, storage_options, schema_mode=schema_mode, where=where, txn=txn)
     earlier = target.recorded(txn)
     if earlier is not None:
         return earlier
@@ -76,12 +77,17 @@ def write_delta(
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """A DataFrame's schema in Arrow, with nullability and field metadata. Raises UnsupportedType."""
+    return arrow_schema_of(df.schema)
+
+
+def arrow_schema_of(schema: T.StructType) -> pa.Schema:
+    """A Spark schema in Arrow, with nullability and field metadata. Raises UnsupportedType."""
     # A collation says how Spark compares texts, not what they are; in a table it would be a feature of its own.
-    plain = json.loads(df.schema.json(), object_hook=lambda body: {key: value for key, value in body.items() if key != _COLLATIONS})
+    plain = json.loads(schema.json(), object_hook=lambda body: {key: value for key, value in body.items() if key != _COLLATIONS})
     return schema_from_json(plain).to_arrow()
 
 
-def _target(
+def target_table(
     table: DeltaTable | str,
     schema: pa.Schema,
     partition_by: Sequence[str],
@@ -91,6 +97,7 @@ def _target(
     where: str | None,
     txn: Txn | None,
 ) -> DeltaTable:
+    """The table that rows of a schema go to, created if it is named by URL and absent. Raises what `write_delta` raises."""
     if isinstance(table, DeltaTable):
         target = table
     elif DeltaTable.exists(table, storage_options=storage_options):
@@ -114,10 +121,12 @@ def write_files(df: DataFrame, writer: RowWriter) -> tuple[list[AddFile], list[A
     """
     # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
     plain = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
-    return collect_files(plain.mapInArrow(batch_function(_write_partition(writer, df.columns)), FILE_ROWS))
+    return collect_files(plain.mapInArrow(batch_function(write_partition(writer, df.columns)), FILE_ROWS))
 
 
-def _write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
+def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
+    """A function for the executors: from batches with these columns to files, as rows of `FILE_ROWS`."""
+
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield file_rows(*writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches))
 
@@ -132,6 +141,11 @@ def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
         rows = df.toArrow().to_pylist()
     except PySparkException as error:
         raise lake_error(error) from error
+    return files_of(rows)
+
+
+def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[AddFile]]:
+    """The data files and change data files of rows of `FILE_ROWS`."""
     files: tuple[list[AddFile], list[AddFile]] = ([], [])
     for row in rows:
         values = dict(row["partitionValues"])

@@ -41,6 +41,15 @@ assert shared_session(folder, config) is session
 rows = session.range(4).mapInArrow(lambda batches: batches, "id long").count()
 lease = _leases[session]
 told = {"rows": rows, "folder": str(lease.folder), "shown": f"{lease!r} {session!r} {session.sql('set -v').collect()!r}"}
+if "table" in sys.argv:
+    from lake_core.spark import register
+    register(session)
+    path = str(folder / "table")
+    for _ in range(2):
+        write = session.range(5).write.format("lake").mode("append").option("txnAppId", "a").option("txnVersion", "1")
+        write.save(path)
+    session.sql(f"CREATE TEMPORARY VIEW numbers USING lake OPTIONS (path '{path}')")
+    told["sum"] = session.sql("SELECT sum(id) AS total FROM numbers").collect()[0].total
 if "die" in sys.argv:
     os.kill(json.loads((lease.folder / "server.json").read_text())["java"], 9)
     while lease.is_alive():
@@ -105,8 +114,9 @@ def command_lines() -> str:
 
 @pytest.mark.spark
 def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Path) -> None:
-    first, second = (told(client) for client in [start_client(folder), start_client(folder)])
+    first, second = (told(client) for client in [start_client(folder, "table"), start_client(folder)])
     assert first["rows"] == second["rows"] == 4
+    assert first["sum"] == 10, "format('lake') works through Connect: rows landed once, and are read back"
     assert first["folder"] == second["folder"]
 
     lease = lease_server(folder, CONFIG)

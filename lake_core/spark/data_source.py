@@ -1,0 +1,366 @@
+"""`format("lake")`: Delta tables by URL, in a lake at any ref, as a Spark data source; views and SQL over them work.
+
+    register(spark)
+    spark.read.format("lake").load("lake://prod/main/tables/orders")
+    spark.sql("CREATE TEMPORARY VIEW orders USING lake OPTIONS (path 'lake://prod/v1/tables/orders')")
+
+Plans and commits are made on the driver's machine (with Spark Connect the server's), by Python workers that need this package;
+executors do not. Spark does not tell a Python data source which columns a query needs: name them by the option `columns`, or by
+`.schema(…)`. Filters it would tell, but Spark 4.3 remembers those of one use of a source for all others (a union of two filtered
+halves loses rows): they are not asked for, and the option `where` is what chooses files. `read_delta` and `write_delta` are faster,
+and return results; this is for SQL, and for who wants Spark's own words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import SchemaMismatch, TableNotFound
+from lake_core.delta.operations.write import Write
+from lake_core.delta.scan import plan_read
+from lake_core.errors import InvalidUrl
+from lake_core.lake.errors import ReadOnly
+from lake_core.lake.filesystem.files import Place
+from lake_core.lake.filesystem.paths import Paths, Pins
+from lake_core.lake.session import Part
+from lake_core.spark.errors import InvalidOption
+from lake_core.spark.executor import by_value
+from lake_core.spark.source import file_payloads
+from lake_core.spark.write import arrow_schema_of, files_of, target_table, write_partition
+
+NAME = "lake"
+_LAKE = "lake://"
+_READ = ("path", "version", "timestamp", "columns", "where")
+_WRITE = ("path", "txnAppId", "txnVersion", "replaceWhere", "partitionBy")
+
+
+def register(
+    spark: SparkSession, *, storage_options: Mapping[str, Any] | None = None, lakes: Mapping[str, str] | None = None, name: str = NAME
+) -> None:
+    """Make `format("lake")` known to a session.
+
+    `storage_options` open whatever is read or written; they travel with the source, and stand in no plan and no setting. `lakes` are
+    names for lakes (`{"prod": "s3://bucket/lake"}` for `lake://prod/main/…`). Several registrations with other options go by other
+    names.
+
+    Options of a read: `path` (`load`'s argument), `version` or `timestamp`, `columns` (names, with commas between), `where` (Spark SQL).
+    Of a write (modes `append` and `overwrite`): `path`, `txnAppId` with `txnVersion` (a version that was recorded before makes it a
+    no-op), `replaceWhere`, and `partitionBy` for a table that is created. What is read is fixed when the DataFrame is made; with Spark
+    Connect, which plans again for each action, at each action: name a version, a commit or a tag where that matters.
+    """
+    spark.dataSource.register(_source_class(name, _Access(dict(storage_options or {}), dict(lakes or {}))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """How tables are reached. Its options may hold secrets."""
+
+    storage_options: dict[str, Any] = field(repr=False)
+    lakes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """The state that a source looks at from its making on."""
+
+    version: int
+    lakes: Pins = field(default_factory=dict)
+
+
+def _source_class(name_: str, access: _Access) -> type[DataSource]:
+    """The source's class. Its instances, readers and writers travel to executors, which lack this package: so all of it is made here,
+    goes by value, and looks for us only where we are at home. What it holds is plain, or bytes.
+    """
+    import pickle
+
+    access_ = pickle.dumps(access)
+
+    class LakeReader(DataSourceReader):
+        def __init__(self, plan: tuple[Any, ...]) -> None:
+            self.plan = plan
+
+        def partitions(self) -> Sequence[InputPartition]:
+            from lake_core.spark.data_source import _payloads
+
+            return [InputPartition(payload) for payload in _payloads(*self.plan)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            import pickle
+            import zlib
+
+            if partition.value is None:  # no files at all
+                return
+            names, compressed = partition.value
+            files = pickle.loads(zlib.decompress(compressed))
+            for index in range(len(files.keys)):
+                for rows in files.batches(index):
+                    yield from rows.select(names).to_batches()
+
+    class LakeWriter(DataSourceArrowWriter):
+        def __init__(self, payload: bytes | None, commit: bytes) -> None:
+            self.payload, self.planned = payload, commit
+
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            import pickle
+
+            from pyspark.sql.datasource import WriterCommitMessage
+
+            message = WriterCommitMessage()
+            message.files = []  # type: ignore[attr-defined]
+            if self.payload is None:  # written before
+                for _ in iterator:
+                    pass
+            else:
+                for batch in pickle.loads(self.payload)(iterator):
+                    message.files.extend(batch.to_pylist())  # type: ignore[attr-defined]
+            return message
+
+        def commit(self, messages: list[Any]) -> None:
+            from lake_core.spark.data_source import _commit
+
+            _commit(self.planned, [row for message in messages for row in message.files])
+
+        def abort(self, messages: list[Any]) -> None:
+            # Spark calls this also after a commit that failed, which may have landed: files that nothing names are left to vacuum.
+            pass
+
+    class LakeSource(DataSource):
+        def __init__(self, options: Mapping[str, str]) -> None:
+            from lake_core.spark.data_source import _pinned
+
+            self.options = dict(options)
+            self.access = access_
+            self.pin = _pinned(self.access, self.options)
+
+        @classmethod
+        def name(cls) -> str:
+            return name_
+
+        def schema(self) -> Any:
+            from lake_core.spark.data_source import _schema
+
+            return _schema(self.access, self.options, self.pin)
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return LakeReader((self.access, self.options, self.pin, schema))
+
+        def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+            from lake_core.spark.data_source import _plan
+
+            return LakeWriter(*_plan(self.access, self.options, schema, overwrite))
+
+    for kind in (LakeReader, LakeWriter, LakeSource):
+        kind.__module__ = "__main__"  # so that they travel by value
+    return LakeSource
+
+
+# What follows runs on the driver's machine.
+
+
+def _pinned(access: bytes, options: Mapping[str, str]) -> bytes | None:
+    """The state that reads look at; None where there is no table yet, which a write may create."""
+    import pickle
+
+    try:
+        table, pins = _open(pickle.loads(access), options)
+    except TableNotFound:
+        return None
+    return pickle.dumps(_Pin(table.version, pins))
+
+
+def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) -> tuple[DeltaTable, Pins]:
+    """The table of a read, and what pins its lake."""
+    path = _path(options, (*_READ, *_WRITE[1:]))
+    given = _option(options, "version")
+    at: dict[str, Any] = {"version": None if given is None else _whole(given, "version"), "timestamp": _option(options, "timestamp")}
+    if pin is not None:
+        at = {"version": pin.version}
+    if not path.startswith(_LAKE):
+        return DeltaTable.open(path, storage_options=access.storage_options or None, **at), {}
+    paths = Paths(access.lakes, access.storage_options or None)
+    if pin is not None:
+        paths.pin(pin.lakes)
+    place, key = _find(paths, path)
+    table: DeltaTable = place.state.delta(key, **at)
+    return table, paths.pins()
+
+
+def _find(paths: Paths, path: str) -> tuple[Place, str]:
+    place, key, _ = paths.find(path.removeprefix(_LAKE))
+    if place is None or not key.strip("/"):
+        raise InvalidUrl(f"{path!r} names no table: use lake://<lake>/<ref>/<path of the table>")
+    return place, key.strip("/")
+
+
+def _schema(access: bytes, options: Mapping[str, str], pin: bytes | None) -> T.StructType:
+    import pickle
+
+    table, _ = _open(pickle.loads(access), options, None if pin is None else pickle.loads(pin))
+    schema = _spark_schema(table)
+    columns = _option(options, "columns")
+    return schema if columns is None else T.StructType([schema[name] for name in _names(schema, _listed(columns))])
+
+
+def _payloads(access: bytes, options: Mapping[str, str], pin: bytes | None, schema: T.StructType) -> list[tuple[list[str], bytes]]:
+    """What each task of a read needs, with the columns to return."""
+    import pickle
+
+    for option in _WRITE[1:]:
+        if _option(options, option) is not None:
+            raise InvalidOption(f"{option} is an option of writing, not of reading")
+    table, _ = _open(pickle.loads(access), options, None if pin is None else pickle.loads(pin))
+    whole = _spark_schema(table)
+    names = _names(whole, schema.names)
+    for child in schema:
+        own = whole[_names(whole, [child.name])[0]]
+        if child.dataType != own.dataType or child.name != own.name:
+            raise SchemaMismatch(
+                f"the schema asks for {child.name} {child.dataType.simpleString()}, but the table has {own.name} "
+                f"{own.dataType.simpleString()}: a schema only chooses columns"
+            )
+    scan = plan_read(table.snapshot, names, _option(options, "where"))
+    return [(names, payload) for payload in file_payloads(scan, scan.predicate)]
+
+
+def _plan(access: bytes, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> tuple[bytes | None, bytes]:
+    """What the tasks of a write need (None where it was committed before), and what its commit needs."""
+    import pickle
+
+    opened: _Access = pickle.loads(access)
+    _path(options, _WRITE)
+    txn = _txn(options)
+    where = _option(options, "replaceWhere")
+    if where is not None and not overwrite:
+        raise InvalidOption("replaceWhere says what an overwrite replaces: it goes with mode('overwrite')")
+    arrow = arrow_schema_of(schema)
+    target, part = _target(opened, options, arrow)
+    planned = _Planned(opened, dict(options), target.version, arrow, overwrite, None if part is None else part.pins)
+    if target.recorded(txn) is not None:
+        return None, pickle.dumps(planned)
+    return by_value(write_partition(planned.write(target).writer, schema.names)), pickle.dumps(planned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The part of a shared session that a write goes into."""
+
+    part: Part
+    pins: Pins
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A write on its way from the worker that plans it to the one that commits it."""
+
+    access: _Access
+    options: dict[str, str]
+    version: int
+    schema: pa.Schema
+    overwrite: bool
+    pins: Pins | None
+
+    def write(self, table: DeltaTable) -> Write:
+        """The same for the same version of a table: it keeps the table's metadata."""
+        if self.overwrite:
+            return table.plan_overwrite(self.schema, where=_option(self.options, "replaceWhere"))
+        return table.plan_append(self.schema)
+
+
+def _commit(payload: bytes, rows: Sequence[Mapping[str, Any]]) -> None:
+    import pickle
+
+    planned: _Planned = pickle.loads(payload)
+    txn = _txn(planned.options)
+    table, joined = _target(planned.access, planned.options, planned.schema, planned.version, planned.pins)
+    if table.recorded(txn) is not None:
+        return
+    table.commit(planned.write(table).operation(*files_of(rows)), txn)
+    if joined is not None:
+        joined.part.flush()
+
+
+def _target(
+    access: _Access, options: Mapping[str, str], schema: pa.Schema, version: int | None = None, pins: Pins | None = None
+) -> tuple[DeltaTable, _Joined | None]:
+    """The table that is written, at the version that the write was planned on."""
+    path = options["path"]
+    storage_options = access.storage_options or None
+    if not path.startswith(_LAKE):
+        if version is not None:
+            return DeltaTable.open(path, version=version, storage_options=storage_options), None
+        partition_by = _listed(_option(options, "partitionBy") or "")
+        where = _option(options, "replaceWhere")
+        return target_table(path, schema, partition_by, storage_options, schema_mode=None, where=where, txn=_txn(options)), None
+    paths = Paths(access.lakes, storage_options)
+    paths.pin(pins or {})
+    place, key = _find(paths, path)
+    if place.join is None:
+        raise ReadOnly(
+            f"{path!r} cannot be written: branches change by publishing, and commits and tags never do. Write into a shared session "
+            f"(lake://<lake>/<session>/{key}), or inside `with lake.session() as s:` by write_delta(df, s.delta({key!r}))"
+        )
+    part = place.join()
+    table: DeltaTable = part.delta(key, version=version)
+    return table, _Joined(part, paths.pins())
+
+
+# Options
+
+
+def _path(options: Mapping[str, str], known: Sequence[str]) -> str:
+    names = {name.lower(): name for name in known}
+    unknown = sorted(name for name in options if name.lower() not in names)
+    if unknown:
+        raise InvalidOption(f"format('lake') has no option {', '.join(unknown)}; there are {', '.join(known)}")
+    path = _option(options, "path")
+    if not path:
+        raise InvalidOption("format('lake') needs a path: .load('lake://<lake>/<ref>/<table>'), or the URL of a Delta table")
+    return path
+
+
+def _option(options: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
+def _txn(options: Mapping[str, str]) -> tuple[str, int] | None:
+    app, version = _option(options, "txnAppId"), _option(options, "txnVersion")
+    if (app is None) != (version is None):
+        raise InvalidOption("txnAppId and txnVersion go together: the source of the rows, and the number of the batch")
+    return None if app is None or version is None else (app, _whole(version, "txnVersion"))
+
+
+def _whole(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidOption(f"{name} is a whole number, not {text!r}")
+    return int(text)
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _names(schema: T.StructType, names: Sequence[str]) -> list[str]:
+    """The columns of these names, whatever their case."""
+    folded = {name.lower(): name for name in reversed(schema.names)}
+    found = [name if name in schema.names else folded.get(name.lower()) for name in names]
+    if None in found:
+        raise SchemaMismatch(f"no column {names[found.index(None)]!r} in the table; there are {', '.join(schema.names)}")
+    return [name for name in found if name is not None]
+
+
+def _spark_schema(table: DeltaTable) -> T.StructType:
+    schema = T.StructType.fromJson(json.loads(table.metadata.schema_string))
+    # Spark takes every column of a source for nullable.
+    return T.StructType([T.StructField(child.name, child.dataType, True, child.metadata) for child in schema])
+
+
+__all__ = ["NAME", "register"]
