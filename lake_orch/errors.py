@@ -15,12 +15,16 @@ class InvalidDefinition(LakeOrchError):
     """An asset's or input's definition metadata cannot be followed: unknown mode, malformed path, missing `partition_expr`."""
 
 
+class DefinitionMismatch(LakeOrchError):
+    """Rows, or the table that stands there, are not what the asset's definition declares, and that cannot be put right by itself."""
+
+
 class PartitionSliceError(LakeOrchError):
     """The partitions of a run cannot be turned into a predicate on the table's columns. Nothing was written."""
 
 
 class UnsupportedData(LakeOrchError):
-    """An output or an input has a Python type that is neither Arrow nor a PySpark DataFrame."""
+    """An output or an input has a Python type, or holds one, that no handler knows how to store or load."""
 
 
 class TableNotEmpty(LakeOrchError):
@@ -53,3 +57,11 @@ class CheckPending(LakeOrchError):
 
 class NothingToRecover(LakeOrchError):
     """A session is not one whose steps all succeeded and whose publish did not. The message says what it is, and what to do."""
+
+
+class FilesGone(LakeOrchError):
+    """Files of a landing zone were taken away before they were in their table. Nothing was written."""
+
+
+class BatchOutOfTurn(LakeOrchError):
+    """A batch of a landing zone is to land before an earlier one has: it would make that one look landed. Nothing was written."""

@@ -15,6 +15,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
+from lake_core.lake.errors import RefNotFound
 from lake_core.store import open_store
 from lake_orch.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.errors import InvalidDefinition, NotALake
@@ -192,6 +193,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
         table: DeltaTable = state.delta(path, **options)
         return table
+
+    def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
+        """The table at a path as it stands on the branch, or at another ref; None where there is none."""
+        try:
+            return self.read_table(path, None, ref=ref)
+        except (TableNotFound, RefNotFound):
+            return None
 
     def _pinned(self, path: str, instance: DagsterInstance, run: DagsterRun) -> str:
         session = self.run_session(instance, run)

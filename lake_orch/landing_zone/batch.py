@@ -1,0 +1,98 @@
+"""A batch in the hands of the run that brings it into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from fsspec import AbstractFileSystem
+
+from lake_core.delta.marker import Txn
+from lake_orch.errors import FilesGone, InvalidDefinition
+from lake_orch.landing_zone.ledger import BatchRecord, Ledger
+from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
+
+_FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "arrow": "ipc", "feather": "ipc"}
+_PACKED = (".gz", ".bz2", ".zst", ".lz4")
+
+
+@dataclass(frozen=True)
+class LandedBatch:
+    """Files that are committed together, and the marker to commit them with."""
+
+    zone: LandingZone
+    number: int
+    files: Sequence[FoundFile]
+    """As they were when the run began with them."""
+    filesystem: AbstractFileSystem = field(repr=False)
+    root: str = field(repr=False)
+
+    @classmethod
+    def begin(cls, ledger: Ledger, number: int) -> LandedBatch:
+        """Take a batch up: its files as they are now. Raises InvalidDefinition for a number that was never made, FilesGone."""
+        record = ledger.batch(number)
+        if record is None:
+            raise InvalidDefinition(f"landing zone {ledger.zone.name!r} has no batch {number}: its sensor makes them")
+        filesystem, root = ledger.zone.filesystem()
+        files = list(_now(record, filesystem, root.rstrip("/"), ledger.zone))
+        ledger.note_read(files)
+        return cls(ledger.zone, number, files, filesystem, root.rstrip("/"))
+
+    @property
+    def txn(self) -> Txn:
+        """The marker: `table.append(rows, txn=batch.txn)` adds the batch once, whoever tries it again."""
+        return self.zone.app_id, self.number
+
+    @property
+    def paths(self) -> list[str]:
+        """The files' paths in `filesystem`."""
+        return [f"{self.root}/{file.key}" for file in self.files]
+
+    @property
+    def urls(self) -> list[str]:
+        """The files' URLs, for engines that read them by themselves, such as Spark."""
+        return [f"{self.zone.url.rstrip('/')}/{file.key}" for file in self.files]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(file.size for file in self.files)
+
+    def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
+        """The rows, lazily. `format`: parquet, csv, json or ipc, or one of `pyarrow.dataset`; by default as the files are called."""
+        return ds.dataset(self.paths, format=format or self._format(), schema=schema, filesystem=self.filesystem)
+
+    def to_arrow(self, *, format: Any = None, schema: pa.Schema | None = None) -> pa.Table:
+        """The rows."""
+        return self.dataset(format=format, schema=schema).to_table()
+
+    def _format(self) -> str:
+        names = {_format_of(file.key) for file in self.files}
+        if len(names) != 1 or None in names:
+            raise InvalidDefinition(
+                f"the files of batch {self.number} of landing zone {self.zone.name!r} are of no one format that their names tell: name it"
+            )
+        return str(names.pop())
+
+
+def _format_of(key: str) -> str | None:
+    for packed in _PACKED:
+        key = key.removesuffix(packed)
+    return _FORMATS.get(key.rpartition(".")[2].lower())
+
+
+def _now(record: BatchRecord, filesystem: AbstractFileSystem, root: str, zone: LandingZone) -> Iterator[FoundFile]:
+    gone = []
+    for file in record.files:
+        try:
+            yield file_of(file.key, filesystem.info(f"{root}/{file.key}"))
+        except FileNotFoundError:
+            gone.append(file.key)
+    if gone:
+        raise FilesGone(
+            f"batch {record.number} of landing zone {zone.name!r} cannot be read: {', '.join(gone[:10])} "
+            f"{'is' if len(gone) == 1 else 'are'} gone. Put them back, and the batch is tried again"
+        )

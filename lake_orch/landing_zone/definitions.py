@@ -1,0 +1,207 @@
+"""The sensor that makes batches and asks for runs, and the asset that brings a batch into its table."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets and sensors as objects.
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import dagster as dg
+import pyarrow as pa
+
+from lake_core.store import open_store
+from lake_orch.attempt import Attempt
+from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
+from lake_orch.landing_zone.batch import LandedBatch
+from lake_orch.landing_zone.ledger import BatchRecord, Ledger, Look
+from lake_orch.landing_zone.zone import LandingZone
+from lake_orch.location import checked_path, table_path
+from lake_orch.metadata import write_metadata
+from lake_orch.resources import LakeResource
+from lake_orch.table_writer import TableWriter, final_result
+
+ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
+
+Read: TypeAlias = Callable[[LandedBatch], Any]
+"""Makes rows of a batch: anything that can be written to a table."""
+
+
+def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
+    """The ledger of a zone beside a lake."""
+    return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
+
+
+def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger) -> int:
+    """The last batch that is in the table: by its marker, and where that has expired by the ledger."""
+    found = lake.find_table(table)
+    marker = None if found is None else found.snapshot.transaction_version(zone.app_id)
+    return ledger.landed if marker is None else max(marker, 0)
+
+
+def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
+    """The batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor of the zone asked for, FilesGone."""
+    tags = context.run_tags
+    if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
+        raise InvalidDefinition(
+            f"this run is for no batch of landing zone {zone.name!r}: its sensor asks for runs with the tags {ZONE_TAG} and {BATCH_TAG}; "
+            f"to land a batch by hand, launch one with them"
+        )
+    return LandedBatch.begin(ledger_of(zone, lake), int(tags[BATCH_TAG]))
+
+
+def landing_zone_asset(
+    zone: LandingZone,
+    *,
+    key: str | Sequence[str] | dg.AssetKey | None = None,
+    read: Read | None = None,
+    schema: pa.Schema | None = None,
+    partition_by: Sequence[str] = (),
+    **options: Any,
+) -> dg.AssetsDefinition:
+    """An asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
+
+    `read` makes rows of a batch; by default the files are read as what their names say they are. `schema`: of the table, and of what is
+    read. `options` are those of `@dg.asset`.
+    """
+    asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
+    path = table_path(asset_key.path, options.get("metadata") or {})
+
+    def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
+        batch = batch_of(context, zone, lake)
+        before = landed(zone, lake, path, ledger_of(zone, lake))
+        if before < batch.number - 1:
+            raise BatchOutOfTurn(
+                f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1} has: re-execute that one first"
+            )
+        rows = read(batch) if read is not None else batch.to_arrow(schema=schema)
+        with lake.workspace(Attempt.of_step(context, (), f"landing {zone.name}")) as workspace:
+            result = TableWriter(workspace, path, tuple(partition_by)).write(rows, mode="append", where=None, txn=batch.txn)
+        written = final_result(result, workspace.receipt, path)
+        url = workspace.url(path)
+        own = write_metadata([written], workspace.after(path), url=url, path=path, one_partition=False, receipt=workspace.receipt)
+        files = dg.MetadataValue.md("\n".join(f"- `{file.key}` ({file.size} bytes)" for file in batch.files[:100]))
+        told: dict[str, Any] = {
+            "lake/landing_batch": batch.number,
+            "lake/files_landed": len(batch.files),
+            "lake/bytes_landed": batch.size,
+            "files": files,
+        }
+        return dg.MaterializeResult(metadata={**own, **told})
+
+    kinds = options.pop("kinds", {"deltalake"})
+    asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
+    made: dg.AssetsDefinition = asset(land)
+    return made
+
+
+def landing_zone_sensor(
+    zone: LandingZone,
+    *,
+    target: Any,
+    table: str,
+    name: str | None = None,
+    asset_key: str | Sequence[str] | dg.AssetKey | None = None,
+    request: Callable[[BatchRecord], Mapping[str, Any]] | None = None,
+    max_retries: int = 3,
+    minimum_interval_seconds: int = 30,
+    **options: Any,
+) -> dg.SensorDefinition:
+    """A sensor that puts new files into batches and asks for one run a batch, in order: the next as soon as the one before has landed.
+
+    A run that failed is asked for again, up to `max_retries` times; then somebody must look, and re-execute it. `target`: the job or
+    assets to run. `table`: the path of the table that the batches land in. `request` adds to a run request, such as a partition key.
+    `asset_key`: the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
+    """
+    path = checked_path(table)
+    reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
+
+    def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
+        ledger = ledger_of(zone, lake)
+        done = landed(zone, lake, path, ledger)
+        ledger.note_landed(done)
+        seen = ledger.look(zone.files(), done)
+        _report(context, zone, ledger, seen, reported)
+        waiting = ledger.batches(done)
+        if not waiting and seen.new:
+            made = ledger.make_batch(seen.new)
+            waiting = [made] if made else ledger.batches(done)
+            _report_late(context, zone, made, reported)
+        context.update_cursor(json.dumps({"landed": done, "batch": waiting[-1].number if waiting else done}))
+        if not waiting:
+            return dg.SkipReason(f"no new files in {zone.url}")
+        return _ask(context, zone, waiting[0], request, max_retries)
+
+    sensor: Any = dg.sensor(
+        name=name or f"{zone.name}_landing_zone",
+        target=target,
+        minimum_interval_seconds=minimum_interval_seconds,
+        description=f"Lands the files of {zone.url}, each exactly once.",
+        **options,
+    )
+    result: dg.SensorDefinition = sensor(look)
+    return result
+
+
+def _ask(
+    context: dg.SensorEvaluationContext,
+    zone: LandingZone,
+    batch: BatchRecord,
+    request: Callable[[BatchRecord], Mapping[str, Any]] | None,
+    max_retries: int,
+) -> dg.SensorResult | dg.SkipReason:
+    """Ask for a run of a batch, unless one is under way or too many have failed."""
+    own = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
+    runs = context.instance.get_runs(dg.RunsFilter(tags=own), limit=max_retries + 2)
+    going = [run for run in runs if not run.is_finished]
+    if going:
+        return dg.SkipReason(f"batch {batch.number} is landing in run {going[0].run_id}")
+    if len(runs) > max_retries:
+        return dg.SkipReason(
+            f"batch {batch.number} of landing zone {zone.name!r} failed {len(runs)} times, and later ones wait for it: mend what is wrong "
+            f"and re-execute run {runs[0].run_id}"
+        )
+    extra = dict(request(batch)) if request else {}
+    tags = {**extra.pop("tags", {}), **own}
+    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=f"{zone.name}:{batch.number}:{len(runs)}", tags=tags, **extra)])
+
+
+def _report(context: dg.SensorEvaluationContext, zone: LandingZone, ledger: Ledger, seen: Look, asset_key: dg.AssetKey | None) -> None:
+    if seen.gone:
+        context.log.warning(f"{len(seen.gone)} files are gone before they landed: {', '.join(seen.gone[:10])}")
+    if not seen.rewritten:
+        return
+    keys = [file.key for file in seen.rewritten]
+    context.log.warning(f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}")
+    if asset_key is not None:
+        told: dict[str, Any] = {
+            "lake/rewritten_files": len(keys),
+            "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
+        }
+        context.instance.report_runless_asset_event(
+            dg.AssetObservation(asset_key, metadata=told, description=f"Files of {zone.url} were rewritten after they had landed")
+        )
+    ledger.note_reported(seen.rewritten)
+
+
+def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: BatchRecord | None, asset_key: dg.AssetKey | None) -> None:
+    late = [file.key for file in batch.files if file.late] if batch else []
+    if not late or batch is None:
+        return
+    context.log.info(f"{len(late)} files came late, and land in batch {batch.number}: {', '.join(late[:10])}")
+    if asset_key is not None:
+        told: dict[str, Any] = {"lake/late_files": len(late), "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in late[:100]))}
+        context.instance.report_runless_asset_event(
+            dg.AssetObservation(asset_key, metadata=told, description=f"Files of {zone.url} came later than ones that sort after them")
+        )
+
+
+def landing_zone_definitions(
+    zone: LandingZone, *, key: str | Sequence[str] | dg.AssetKey | None = None, sensor: Mapping[str, Any] | None = None, **options: Any
+) -> dg.Definitions:
+    """Both: the asset, with the options of `landing_zone_asset`, and the sensor that runs it, with `sensor` as the options of
+    `landing_zone_sensor`.
+    """
+    asset = landing_zone_asset(zone, key=key, **options)
+    path = table_path(asset.key.path, options.get("metadata") or {})
+    watching = landing_zone_sensor(zone, target=[asset], table=path, asset_key=asset.key, **(sensor or {}))
+    return dg.Definitions(assets=[asset], sensors=[watching])

@@ -1,0 +1,172 @@
+"""Which files went into which batch: a journal beside the lake, so that no reset of a sensor's cursor can land a file twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lake_core.journal import Action, Add, Journal, State, Update
+from lake_core.store import ObjectStore
+from lake_orch.landing_zone.zone import FoundFile, LandingZone
+
+FOLDER = "_landing"
+_LANDED = "landed"
+
+
+@dataclass(frozen=True, slots=True)
+class LandedFile:
+    """A file in a batch."""
+
+    key: str
+    size: int
+    fingerprint: str
+    """As it was when the batch last read it, or was made."""
+    late: bool = False
+    """Whether its name sorts before one that was in a batch already."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch: files that are committed together, under one number."""
+
+    number: int
+    """From 1, without gaps: the version of the transaction marker."""
+    files: Sequence[LandedFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a listing shows beside what is known."""
+
+    new: Sequence[FoundFile] = ()
+    rewritten: Sequence[FoundFile] = ()
+    """Files of batches that have landed, and that are other files since: their rows are those of the first."""
+    gone: Sequence[str] = ()
+    """Files of batches that have not landed, and that are not there any more."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The batches of one landing zone."""
+
+    zone: LandingZone
+    journal: Journal = field(repr=False)
+
+    @classmethod
+    def of(cls, zone: LandingZone, store: ObjectStore) -> Ledger:
+        """The ledger of a zone, kept in a store: the lake's root."""
+        return cls(zone, Journal(store, f"{FOLDER}/{zone.name}"))
+
+    def batches(self, after: int = 0) -> list[BatchRecord]:
+        """The batches with numbers above this one, in order."""
+        state = self.journal.state()
+        return [found for number in range(after + 1, _last(state) + 1) if (found := _batch(state, number)) is not None]
+
+    def batch(self, number: int) -> BatchRecord | None:
+        """A batch by its number."""
+        return _batch(self.journal.state(), number)
+
+    @property
+    def landed(self) -> int:
+        """The last batch that a sensor saw landed; for tables whose marker has expired."""
+        return int(self.journal.state().get(_LANDED, 0))
+
+    def note_landed(self, number: int) -> None:
+        """Remember that batches up to a number are in their table."""
+
+        def plan(state: State) -> Sequence[Action]:
+            known = state.get(_LANDED)
+            if known is None:
+                return [Add(_LANDED, number)]
+            return [Update(_LANDED, number)] if known != number else ()
+
+        self.journal.append(plan)
+
+    def look(self, found: Iterable[FoundFile], landed: int) -> Look:
+        """Compare a listing with what is known."""
+        state = self.journal.state()
+        new: list[FoundFile] = []
+        rewritten: list[FoundFile] = []
+        seen = set()
+        for file in found:
+            seen.add(file.key)
+            known = state.get(f"file/{file.key}")
+            if known is None:
+                new.append(file)
+            elif file.fingerprint not in (known["fingerprint"], known.get("reported")) and known["batch"] <= landed:
+                rewritten.append(file)
+        waiting = (file.key for batch in self.batches(landed) for file in batch.files)
+        return Look(new, rewritten, [key for key in waiting if key not in seen])
+
+    def make_batch(self, files: Sequence[FoundFile]) -> BatchRecord | None:
+        """Put files into the next batch, as many as go into one; None if all of them are in one already.
+
+        Two that try at the same time make one batch between them: each takes what the other left.
+        """
+        made: list[BatchRecord] = []
+
+        def plan(state: State) -> Sequence[Action]:
+            made.clear()
+            chosen = _chosen([file for file in files if f"file/{file.key}" not in state], self.zone)
+            if not chosen:
+                return ()
+            number, newest = _last(state) + 1, str(state.get("newest", ""))
+            record = BatchRecord(number, [LandedFile(file.key, file.size, file.fingerprint, file.key < newest) for file in chosen])
+            made.append(record)
+            actions: list[Action] = [Add(f"batch/{number:012}", {"files": [_file_json(file) for file in record.files]})]
+            actions += [Add(f"file/{file.key}", {"batch": number, "fingerprint": file.fingerprint}) for file in record.files]
+            latest = max(newest, *(file.key for file in record.files))
+            actions.append(Update("newest", latest) if "newest" in state else Add("newest", latest))
+            actions.append(Update("last", number) if "last" in state else Add("last", number))
+            return actions
+
+        self.journal.append(plan)
+        return made[0] if made else None
+
+    def note_read(self, files: Sequence[FoundFile]) -> None:
+        """Remember what a run reads: a file that was replaced before its batch landed is read as it is now."""
+        self._note(files, "fingerprint")
+
+    def note_reported(self, files: Sequence[FoundFile]) -> None:
+        """Remember that these were told as rewritten, so that they are told once."""
+        self._note(files, "reported")
+
+    def _note(self, files: Sequence[FoundFile], what: str) -> None:
+        def plan(state: State) -> Sequence[Action]:
+            actions: list[Action] = []
+            for file in files:
+                known = state.get(f"file/{file.key}")
+                if known is not None and known.get(what) != file.fingerprint:
+                    actions.append(Update(f"file/{file.key}", {**known, what: file.fingerprint}))
+            return actions
+
+        self.journal.append(plan)
+
+
+def _chosen(files: Sequence[FoundFile], zone: LandingZone) -> list[FoundFile]:
+    chosen: list[FoundFile] = []
+    size = 0
+    for file in files[: zone.max_files]:
+        size += file.size
+        if chosen and size > zone.max_bytes:
+            break
+        chosen.append(file)
+    return chosen
+
+
+def _last(state: State) -> int:
+    return int(state.get("last", 0))
+
+
+def _batch(state: State, number: int) -> BatchRecord | None:
+    found = state.get(f"batch/{number:012}")
+    return None if found is None else BatchRecord(number, [_file(value) for value in found["files"]])
+
+
+def _file_json(file: LandedFile) -> dict[str, Any]:
+    return {"key": file.key, "size": file.size, "fingerprint": file.fingerprint, "late": file.late}
+
+
+def _file(value: Mapping[str, Any]) -> LandedFile:
+    return LandedFile(value["key"], value["size"], value["fingerprint"], value.get("late", False))

@@ -1,0 +1,108 @@
+"""Where files land, and which ones are there."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+
+from lake_orch.errors import InvalidDefinition
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file as a listing tells of it."""
+
+    key: str
+    """Its path below the zone."""
+    size: int
+    fingerprint: str
+    """Changes when the file is rewritten: its ETag where the store has one, else size and time."""
+    modified: datetime | None = None
+
+
+@dataclass(frozen=True)
+class LandingZone:
+    """A folder or prefix on any store that fsspec knows, whose files are to be in a table exactly once.
+
+    Example:
+        .. code-block:: python
+
+            zone = LandingZone("flights", "s3://bucket/landing/flights", pattern="*.parquet")
+    """
+
+    name: str
+    """Names the source for good: the marker of its batches is `landing/<name>`."""
+    url: str
+    pattern: str = "*"
+    """Which files count: a glob on the path below the zone, or on its last part. Names that begin with `.` or `_` never do."""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    settle: timedelta = timedelta(0)
+    """How long a file must not have changed before it counts: for writers that are not atomic."""
+    max_files: int = 1000
+    """The most files in one batch."""
+    max_bytes: int = 64 << 30
+    """The most bytes in one batch; a larger file makes one of its own."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidDefinition(f"{self.name!r} cannot name a landing zone: use letters, digits, '_', '-' and '.'")
+        if not 1 <= self.max_files <= 10_000 or self.max_bytes < 1:
+            raise InvalidDefinition(f"landing zone {self.name!r}: max_files is 1 to 10000, max_bytes at least 1")
+
+    @property
+    def app_id(self) -> str:
+        """The appId of the marker with which the zone's batches are committed."""
+        return f"landing/{self.name}"
+
+    def filesystem(self) -> tuple[AbstractFileSystem, str]:
+        """What opens the zone's files, and the zone's path in it. Never from a cache: a listing must be of now."""
+        opened: tuple[AbstractFileSystem, str] = url_to_fs(
+            self.url, **{"use_listings_cache": False, "skip_instance_cache": True, **self.storage_options}
+        )
+        return opened
+
+    def files(self, now: datetime | None = None) -> list[FoundFile]:
+        """The files that count now, by name. A folder that does not exist has none."""
+        filesystem, root = self.filesystem()
+        root = root.rstrip("/")
+        try:
+            found = filesystem.find(root, detail=True)
+        except FileNotFoundError:
+            return []
+        now = now or datetime.now(UTC)
+        return sorted(self._counted(found, root, now), key=lambda file: file.key)
+
+    def _counted(self, found: Mapping[str, Mapping[str, Any]], root: str, now: datetime) -> Iterator[FoundFile]:
+        for path, info in found.items():
+            if info.get("type") == "directory" or not path.startswith(f"{root}/"):
+                continue
+            file = file_of(path[len(root) + 1 :], info)
+            parts = file.key.split("/")
+            if any(part.startswith((".", "_")) for part in parts):
+                continue
+            if not (fnmatch.fnmatchcase(file.key, self.pattern) or fnmatch.fnmatchcase(parts[-1], self.pattern)):
+                continue
+            if file.modified is None or now - file.modified >= self.settle:
+                yield file
+
+
+def file_of(key: str, info: Mapping[str, Any]) -> FoundFile:
+    """A file as one entry of a listing tells of it."""
+    tag = next((str(info[name]) for name in ("ETag", "etag", "md5", "checksum") if info.get(name)), None)
+    modified = next((info[name] for name in ("LastModified", "mtime", "created", "last_modified", "updated") if info.get(name)), None)
+    size = int(info.get("size") or 0)
+    fingerprint = tag.strip('"') if tag else f"{size}-{modified}"
+    if isinstance(modified, int | float):
+        modified = datetime.fromtimestamp(modified, UTC)
+    if isinstance(modified, datetime):
+        modified = modified if modified.tzinfo else modified.replace(tzinfo=UTC)
+    return FoundFile(key, size, fingerprint, modified if isinstance(modified, datetime) else None)

@@ -1,0 +1,251 @@
+"""Landing zones: each file is in its table exactly once, whatever is killed, fired again or rewritten."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_orch import LakeResource
+from lake_orch.errors import FilesGone, InvalidDefinition
+from lake_orch.landing_zone import LandedBatch, LandingZone, landing_zone_definitions
+from lake_orch.landing_zone.definitions import BATCH_TAG, ledger_of
+
+
+class Zone:
+    """A folder of files, a table, and the sensor between them."""
+
+    def __init__(self, folder: Path, instance: dg.DagsterInstance, *, is_lake: bool = True, **options: Any) -> None:
+        self.folder, self.instance = folder, instance
+        self.landing = folder / "landing"
+        self.landing.mkdir()
+        self.zone = LandingZone("events", str(self.landing), **{"pattern": "*.parquet", **options})
+        self.lake = LakeResource(root=str(folder / "lake"))
+        if is_lake:
+            Lake.create(folder / "lake")
+        self.fail = False
+        self.cursor: str | None = None
+        self.define()
+
+    def define(self, **sensor: Any) -> None:
+        def read(batch: LandedBatch) -> pa.Table:
+            if self.fail:
+                raise RuntimeError("as it was to")
+            return batch.to_arrow()
+
+        self.defs = landing_zone_definitions(self.zone, read=read, sensor=sensor)
+        (self.asset,), (self.sensor,) = self.defs.assets or (), self.defs.sensors or ()
+
+    def drop(self, name: str, *ids: int) -> None:
+        path = self.landing / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), path)
+
+    def tick(self) -> Any:
+        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
+            found = self.sensor(context)
+            self.cursor = context.cursor
+        return found
+
+    def requests(self) -> list[dg.RunRequest]:
+        found = self.tick()
+        return list(found.run_requests) if isinstance(found, dg.SensorResult) else []
+
+    def run(self, request: dg.RunRequest) -> bool:
+        result = dg.materialize(
+            [self.asset], resources={"lake": self.lake}, instance=self.instance, tags=dict(request.tags), raise_on_error=False
+        )
+        return result.success
+
+    def drain(self) -> int:
+        """Run whatever the sensor asks for; how many runs that were."""
+        count = 0
+        while requests := self.requests():
+            for request in requests:
+                self.run(request)
+                count += 1
+        return count
+
+    def ids(self) -> list[int]:
+        table = self.lake.find_table("tables/events")
+        return [] if table is None else sorted(table.to_arrow()["id"].to_pylist())
+
+    def observations(self) -> list[dict[str, Any]]:
+        records = self.instance.fetch_observations(dg.AssetKey("events"), limit=50).records
+        found = [record.event_log_entry.asset_observation for record in records]
+        return [{name: value.value for name, value in one.metadata.items()} for one in found if one is not None]
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture(params=["lake", "plain"])
+def zone(request: pytest.FixtureRequest, tmp_path: Path, instance: dg.DagsterInstance) -> Zone:
+    return Zone(tmp_path, instance, is_lake=request.param == "lake")
+
+
+def test_files_land_once_in_order(zone: Zone) -> None:
+    assert "no new files" in str(zone.tick())
+    zone.drop("a.parquet", 1, 2)
+    zone.drop("sub/b.parquet", 3)
+    zone.drop("_hidden.parquet", 99)
+    zone.drop("other.csv", 98)
+    assert zone.drain() == 1 and zone.ids() == [1, 2, 3]
+    assert zone.drain() == 0
+    zone.drop("c.parquet", 4)
+    assert zone.drain() == 1 and zone.ids() == [1, 2, 3, 4]
+    event = zone.instance.get_latest_materialization_event(dg.AssetKey("events"))
+    assert event is not None and event.asset_materialization is not None
+    told = event.asset_materialization.metadata
+    assert told["lake/landing_batch"].value == 2 and told["lake/files_landed"].value == 1
+
+
+def test_a_lost_cursor_lands_nothing_twice(zone: Zone) -> None:
+    zone.drop("a.parquet", 1)
+    zone.drain()
+    zone.cursor = None
+    assert zone.drain() == 0
+    zone.drop("b.parquet", 2)
+    zone.cursor = '{"landed": 0, "batch": 0}'
+    assert zone.drain() == 1 and zone.ids() == [1, 2]
+
+
+def test_a_batch_that_is_run_again_adds_nothing(zone: Zone) -> None:
+    zone.drop("a.parquet", 1)
+    (request,) = zone.requests()
+    zone.drop("b.parquet", 2)
+    assert zone.run(request) and zone.run(request) and zone.ids() == [1]
+    assert zone.drain() == 1 and zone.ids() == [1, 2]
+    assert zone.run(request) and zone.ids() == [1, 2], "an orphan of the first batch comes last"
+
+
+def test_a_failed_batch_is_tried_again_and_those_behind_it_wait(zone: Zone) -> None:
+    zone.fail = True
+    zone.drop("a.parquet", 1)
+    keys = []
+    for _ in range(4):
+        (request,) = zone.requests()
+        keys.append(request.run_key)
+        assert not zone.run(request)
+    assert len(set(keys)) == 4, "each try is a run of its own"
+    zone.drop("b.parquet", 2)
+    told = str(zone.tick())
+    assert "failed 4 times" in told and "re-execute" in told
+    zone.fail = False
+    zone.run(request)
+    assert zone.ids() == [1]
+    assert zone.drain() == 1 and zone.ids() == [1, 2]
+
+
+def test_a_batch_does_not_land_before_an_earlier_one(zone: Zone) -> None:
+    """Its marker would make the earlier one look landed."""
+    zone.drop("a.parquet", 1)
+    (first,) = zone.requests()
+    zone.drop("b.parquet", 2)
+    ledger = ledger_of(zone.zone, zone.lake)
+    made = ledger.make_batch(zone.zone.files())
+    assert made is not None and made.number == 2
+    second = dg.RunRequest(tags={**first.tags, BATCH_TAG: "2"})
+    assert not zone.run(second) and zone.ids() == []
+    assert zone.run(first) and zone.run(second) and zone.ids() == [1, 2]
+
+
+def test_late_and_rewritten_files_are_told_once(zone: Zone) -> None:
+    zone.drop("2024-02.parquet", 2)
+    zone.drain()
+    zone.drop("2024-01.parquet", 1)
+    zone.drain()
+    assert zone.ids() == [1, 2]
+    assert [told["lake/late_files"] for told in zone.observations() if "lake/late_files" in told] == [1]
+    zone.drop("2024-02.parquet", 2, 22)
+    assert zone.drain() == 0 and zone.drain() == 0 and zone.ids() == [1, 2]
+    assert [told["lake/rewritten_files"] for told in zone.observations() if "lake/rewritten_files" in told] == [1]
+
+
+def test_a_file_that_is_replaced_before_it_landed_is_read_as_it_is(zone: Zone) -> None:
+    zone.fail = True
+    zone.drop("a.parquet", 1)
+    (request,) = zone.requests()
+    zone.run(request)
+    zone.drop("a.parquet", 10, 11)
+    zone.fail = False
+    assert zone.drain() == 1 and zone.ids() == [10, 11]
+    assert zone.drain() == 0 and zone.observations() == []
+
+
+def test_a_file_that_is_gone_before_it_landed(zone: Zone) -> None:
+    zone.drop("a.parquet", 1)
+    (request,) = zone.requests()
+    (zone.landing / "a.parquet").unlink()
+    assert not zone.run(request)
+    with pytest.raises(FilesGone, match=r"a\.parquet is gone"):
+        LandedBatch.begin(ledger_of(zone.zone, zone.lake), 1)
+    zone.drop("a.parquet", 1)
+    assert zone.drain() == 1 and zone.ids() == [1]
+
+
+def test_an_expired_marker_is_no_reason_to_land_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance, is_lake=False)
+    zone.drop("a.parquet", 1)
+    assert zone.drain() == 1 and zone.drain() == 0
+    table = DeltaTable.open(f"{zone.lake.root}/tables/events")
+    table.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+    zone.drop("b.parquet", 2)
+    assert zone.drain() == 1 and zone.ids() == [1, 2]
+
+
+def test_batches_are_bounded(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance, max_files=2)
+    for number in range(5):
+        zone.drop(f"{number}.parquet", number)
+    assert zone.drain() == 3 and zone.ids() == [0, 1, 2, 3, 4]
+    assert [len(batch.files) for batch in ledger_of(zone.zone, zone.lake).batches()] == [2, 2, 1]
+
+
+def test_files_settle_before_they_count(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance, settle=timedelta(minutes=5))
+    zone.drop("a.parquet", 1)
+    assert zone.drain() == 0
+    an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).timestamp()
+    os.utime(zone.landing / "a.parquet", (an_hour_ago, an_hour_ago))
+    assert zone.drain() == 1 and zone.ids() == [1]
+
+
+def test_formats_by_name(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance, pattern="*.csv")
+    csv.write_csv(pa.table({"id": [7]}), zone.landing / "a.csv")
+    assert zone.drain() == 1 and zone.ids() == [7]
+    mixed = Zone(tmp_path / "mixed", instance, pattern="*") if (tmp_path / "mixed").mkdir() is None else zone
+    mixed.drop("a.parquet", 1)
+    (mixed.landing / "b.unknown").write_bytes(b"?")
+    batch = mixed.requests()
+    assert not mixed.run(batch[0])
+    with pytest.raises(InvalidDefinition, match="name it"):
+        LandedBatch.begin(ledger_of(mixed.zone, mixed.lake), 1).to_arrow()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "x" * 200])
+def test_names_that_name_no_zone(name: str) -> None:
+    with pytest.raises(InvalidDefinition):
+        LandingZone(name, "/landing")
+
+
+def test_two_sensors_make_one_batch_between_them(zone: Zone) -> None:
+    zone.drop("a.parquet", 1)
+    one, other = ledger_of(zone.zone, zone.lake), ledger_of(zone.zone, zone.lake)
+    files = zone.zone.files()
+    assert one.make_batch(files) is not None and other.make_batch(files) is None
+    assert [batch.number for batch in other.batches()] == [1]
