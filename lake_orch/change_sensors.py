@@ -1,0 +1,238 @@
+"""Sensors over what others publish: new versions of tables, and branches that come, move and go."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of sensors as objects.
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import dagster as dg
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.graveler import Commit
+from lake_core.lake.place import touched
+from lake_orch.errors import InvalidDefinition
+from lake_orch.location import checked_path, table_path
+from lake_orch.resources import LakeResource
+from lake_orch.tags import BRANCH, BRANCH_TAG, COMMIT, PATH, VERSION
+
+_MOST_CHANGES = 1000
+"""Of one table, in one tick: what came before is told as one change."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What happened to a table since the sensor last looked."""
+
+    path: str
+    asset_key: dg.AssetKey
+    version: int
+    """The table's version now."""
+    operations: Sequence[str] = ()
+    """In the order in which they happened, as the table's history names them."""
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    """Added up: numOutputRows, numAddedFiles, …"""
+    commits: int = 0
+    """How many versions, or commits of the lake, it is since the sensor last looked."""
+    commit: str | None = None
+    """The lake's commit, where there is a lake."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """What happened to a branch since the sensor last looked."""
+
+    branch: str
+    kind: Literal["created", "moved", "deleted"]
+    commit: str | None
+
+
+RequestForTable: TypeAlias = Callable[[TableChange], dg.RunRequest | None]
+RequestForBranch: TypeAlias = Callable[[BranchChange], dg.RunRequest | None]
+
+
+def table_change_sensor(
+    tables: Sequence[dg.AssetSpec | dg.AssetKey | str],
+    *,
+    name: str = "table_changes",
+    target: Any = None,
+    request: RequestForTable | None = None,
+    minimum_interval_seconds: int = 30,
+    **options: Any,
+) -> dg.SensorDefinition:
+    """A sensor that sees new versions of tables, whoever wrote them.
+
+    It observes each changed table on its asset: version, commit, what was done, and the data version, so that what depends on an external
+    table is known to be stale. With a `target` it asks for a run of each change, or for what `request` makes of one. Its cursor is the
+    number of the lake's journal, or the version of a plain table: a change is told once, and after a reset the present state is.
+    `options` are those of `@dg.sensor`.
+    """
+    watched = {_path(table): _key(table) for table in tables}
+    if not watched:
+        raise InvalidDefinition("table_change_sensor watches no table: name some")
+
+    def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
+        seen: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+        found = _lake_changes(lake.open(), lake.branch, watched, seen) if lake.is_lake() else _plain_changes(lake, watched, seen)
+        changes = list(found)
+        requests = []
+        for change in changes:
+            asked = request(change) if request else _request_for_table(change) if target is not None else None
+            if asked is not None:
+                requests.append(asked)
+        events = [_observation(change, lake.branch) for change in changes]
+        return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(seen))
+
+    sensor: Any = dg.sensor(
+        name=name,
+        target=target,
+        minimum_interval_seconds=minimum_interval_seconds,
+        description=f"Sees new versions of {', '.join(list(watched)[:5])}.",
+        **options,
+    )
+    made: dg.SensorDefinition = sensor(look)
+    return made
+
+
+def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
+    """What happened on a branch since the commit in the cursor. Changes `seen`."""
+    refs = lake.repository.refs()
+    if seen.get("number") == refs.number:
+        return
+    head, last = refs.branch(branch), seen.get("commit")
+    seen |= {"number": refs.number, "commit": head}
+    if head == last:
+        return
+    since: list[Commit] = []
+    for commit in lake.log(branch, first_parent=True, limit=_MOST_CHANGES):
+        if commit.id == last:
+            break
+        since.append(commit)
+    state = lake.at(head)
+    for path, key in watched.items():
+        own = [commit for commit in reversed(since) if path in touched(commit)]
+        if path not in state.datasets() or (not own and last is not None):
+            continue
+        told = [touched(commit)[path] for commit in own]
+        operations = [str(one.get("operation")) for one in told]
+        metrics = _sum(one.get("summary") for one in told)
+        yield TableChange(path, key, state.delta(path).version, operations, metrics, len(own), own[-1].id if own else head)
+
+
+def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
+    """What happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
+    for path, key in watched.items():
+        table = lake.find_table(path)
+        if table is None or seen.get(path) == table.version:
+            continue
+        last = seen.get(path)
+        entries = _history(table, last)
+        seen[path] = table.version
+        operations = [str(entry.get("operation")) for entry in entries]
+        yield TableChange(path, key, table.version, operations, _sum(entry.get("operationMetrics") for entry in entries), len(entries))
+
+
+def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
+    """The versions after one, oldest first, as far as the log has them."""
+    count = min(table.version - after, _MOST_CHANGES) if after is not None and after < table.version else 1
+    return [entry for entry in reversed(table.history(count)) if after is None or entry["version"] > after]
+
+
+def _sum(told: Any) -> dict[str, int]:
+    """Metrics of several operations, added up."""
+    total: dict[str, int] = {}
+    for metrics in told:
+        for name, value in (metrics or {}).items():
+            text = str(value)
+            if text.isdecimal():
+                total[name] = total.get(name, 0) + int(text)
+    return total
+
+
+def _observation(change: TableChange, branch: str) -> dg.AssetObservation:
+    metadata: dict[str, Any] = {PATH: change.path, VERSION: change.version, "lake/changes": change.commits}
+    if change.operations:
+        metadata["lake/operations"] = ", ".join(change.operations[-20:])
+    if change.commit is not None:
+        metadata |= {COMMIT: change.commit, BRANCH: branch}
+    metadata |= {f"lake/{name}": value for name, value in change.metrics.items()}
+    return dg.AssetObservation(change.asset_key, metadata=metadata, tags={"dagster/data_version": str(change.version)})
+
+
+def _request_for_table(change: TableChange) -> dg.RunRequest:
+    return dg.RunRequest(run_key=f"{change.path}@{change.commit or change.version}", tags={"lake/changed": change.path[:200]})
+
+
+def branch_sensor(
+    *,
+    name: str = "lake_branches",
+    target: Any = None,
+    prefix: str = "",
+    request: RequestForBranch | None = None,
+    minimum_interval_seconds: int = 30,
+    **options: Any,
+) -> dg.SensorDefinition:
+    """A sensor that sees branches of the lake come, move and go: to check a pull request's branch, or to clean up after one.
+
+    It asks for a run of `target` on each branch that was created or has moved (by the tag `lake/branch`), or for what `request` makes of a
+    change. The branch that the resource stands for is left out, as are those without `prefix`. `options` are those of `@dg.sensor`.
+    """
+    if target is None and request is None:
+        raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
+
+    def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
+        standing = {name: commit for name, commit in lake.open().branches().items() if name.startswith(prefix) and name != lake.branch}
+        seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        requests = []
+        for change in _branch_changes(seen, standing):
+            asked = request(change) if request else _request_for_branch(change)
+            if asked is not None:
+                requests.append(asked)
+        return dg.SensorResult(run_requests=requests, cursor=json.dumps(standing, sort_keys=True))
+
+    sensor: Any = dg.sensor(
+        name=name,
+        target=target,
+        minimum_interval_seconds=minimum_interval_seconds,
+        description="Sees branches of the lake come, move and go.",
+        **options,
+    )
+    made: dg.SensorDefinition = sensor(look)
+    return made
+
+
+def _branch_changes(seen: Mapping[str, str], standing: Mapping[str, str]) -> Iterator[BranchChange]:
+    for branch, commit in sorted(standing.items()):
+        if branch not in seen:
+            yield BranchChange(branch, "created", commit)
+        elif seen[branch] != commit:
+            yield BranchChange(branch, "moved", commit)
+    for branch in sorted(seen.keys() - standing.keys()):
+        yield BranchChange(branch, "deleted", None)
+
+
+def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
+    if change.commit is None:
+        return None
+    return dg.RunRequest(run_key=f"{change.branch}@{change.commit}", tags={BRANCH_TAG: change.branch})
+
+
+def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:
+    """A table that others write, as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
+    found = dg.AssetKey.from_coercible(key)
+    metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(found.path, {PATH: path} if path else {})}
+    return dg.AssetSpec(found, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)
+
+
+def _path(table: dg.AssetSpec | dg.AssetKey | str) -> str:
+    if isinstance(table, dg.AssetSpec):
+        return table_path(table.key.path, table.metadata)
+    return checked_path(table) if isinstance(table, str) else table_path(table.path, {})
+
+
+def _key(table: dg.AssetSpec | dg.AssetKey | str) -> dg.AssetKey:
+    if isinstance(table, dg.AssetSpec):
+        return table.key
+    return dg.AssetKey(checked_path(table).removeprefix("tables/").split("/")) if isinstance(table, str) else table

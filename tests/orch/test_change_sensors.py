@@ -1,0 +1,136 @@
+"""Sensors over what others publish: tables' versions, and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_orch import InvalidDefinition, LakeResource
+from lake_orch.change_sensors import BranchChange, TableChange, branch_sensor, external_table, table_change_sensor
+
+ROWS = pa.table({"id": [1, 2]})
+ORDERS = external_table("orders", "shared/orders")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+class Watch:
+    """A sensor with its cursor."""
+
+    def __init__(self, sensor: dg.SensorDefinition, lake: LakeResource, instance: dg.DagsterInstance) -> None:
+        self.sensor, self.lake, self.instance = sensor, lake, instance
+        self.cursor: str | None = None
+
+    def tick(self) -> dg.SensorResult:
+        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
+            found: dg.SensorResult = self.sensor(context)  # type: ignore[assignment]
+        self.cursor = found.cursor
+        return found
+
+    def told(self) -> list[dict[str, Any]]:
+        return [{name: value.value for name, value in event.metadata.items()} for event in self.tick().asset_events]
+
+
+def test_new_versions_of_plain_tables(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    watch = Watch(table_change_sensor([ORDERS]), LakeResource(root=str(tmp_path)), instance)
+    assert watch.told() == []
+    table = DeltaTable.create(str(tmp_path / "shared" / "orders"), ROWS.schema)
+    table.append(ROWS)
+    (first,) = watch.told()
+    assert first["lake/version"] == 1 and watch.told() == []
+    table.append(ROWS)
+    table.delete("id = 1")
+    (change,) = watch.told()
+    assert change["lake/version"] == 3 and change["lake/changes"] == 2
+    assert change["lake/operations"] == "WRITE, DELETE"
+    assert change["lake/numOutputRows"] == 2 and change["lake/numDeletedRows"] == 2
+    assert watch.told() == []
+    watch.cursor = None
+    assert [told["lake/version"] for told in watch.told()] == [3], "after a reset the present state is told"
+
+
+def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        session.create_delta("shared/orders", ROWS.schema).append(ROWS)
+        session.create_delta("tables/other", ROWS.schema)
+    asked: list[TableChange] = []
+
+    def request(change: TableChange) -> dg.RunRequest:
+        asked.append(change)
+        return dg.RunRequest(run_key=change.commit)
+
+    watch = Watch(table_change_sensor([ORDERS, "tables/other"], request=request), LakeResource(root=str(tmp_path)), instance)
+    assert {told["lake/path"] for told in watch.told()} == {"shared/orders", "tables/other"}
+    asked.clear()
+    assert watch.told() == []
+    with lake.session() as session:
+        session.delta("shared/orders").append(ROWS)
+    with lake.session() as session:
+        session.delta("shared/orders").append(ROWS)
+    lake.branch("dev")
+    found = watch.tick()
+    (change,) = asked
+    assert (change.path, change.version, change.commits, change.asset_key) == ("shared/orders", 2, 2, dg.AssetKey("orders"))
+    assert change.commit == lake.branches()["main"] and change.operations == ["WRITE", "WRITE"] and change.metrics["numOutputRows"] == 4
+    assert [one.run_key for one in found.run_requests or ()] == [change.commit]
+    with lake.session("dev") as session:
+        session.delta("shared/orders").append(ROWS)
+    assert watch.told() == [], "another branch is none of its business"
+
+
+def test_branches_that_come_move_and_go(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    seen: list[tuple[str, str]] = []
+
+    def request(change: BranchChange) -> dg.RunRequest | None:
+        seen.append((change.branch, change.kind))
+        return None
+
+    watch = Watch(branch_sensor(request=request, prefix="pr-"), LakeResource(root=str(tmp_path)), instance)
+    watch.tick()
+    assert seen == []
+    for name in ("pr-1", "pr-2", "elsewhere"):
+        lake.branch(name)
+    watch.tick()
+    assert seen == [("pr-1", "created"), ("pr-2", "created")]
+    with lake.session("pr-1") as session:
+        session.put("a", b"1")
+    with lake.session("main") as session:
+        session.put("b", b"1")
+    lake.delete_branch("pr-2")
+    seen.clear()
+    watch.tick()
+    assert seen == [("pr-1", "moved"), ("pr-2", "deleted")]
+
+
+def test_a_run_on_each_branch(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+
+    @dg.asset
+    def checked() -> None: ...
+
+    watch = Watch(branch_sensor(target=[checked]), LakeResource(root=str(tmp_path)), instance)
+    lake.branch("pr-1")
+    (request,) = watch.tick().run_requests or ()
+    assert request.tags["lake/branch"] == "pr-1"
+    lake.delete_branch("pr-1")
+    assert not watch.tick().run_requests
+
+
+def test_sensors_that_would_do_nothing() -> None:
+    with pytest.raises(InvalidDefinition, match="no table"):
+        table_change_sensor([])
+    with pytest.raises(InvalidDefinition, match="nothing by itself"):
+        branch_sensor()
