@@ -24,6 +24,8 @@ class WriteResult:
     """Data files that hold them."""
     bytes: int | None
     """Their size."""
+    metrics: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """As in the table's history: numOutputRows, numRemovedFiles, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def recorded_write(store: ObjectStore, latest: int, marker: SetTransaction) -> W
     """What the write that recorded a marker wrote, as far as the log up to version `latest` tells."""
     found = recorded_operation(store, latest, marker)
     rows, files, size = (found.metrics.get(name) for name in ("numOutputRows", "numFiles", "numOutputBytes"))
-    return WriteResult(found.version, True, rows, files, size)
+    return WriteResult(found.version, True, rows, files, size, found.metrics)
 
 
 def _whole(text: object) -> int | None:

@@ -25,7 +25,7 @@ _PIECE_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rows that an overwrite replaces."""
+    """The rows that an overwrite replaces, or that a write is confined to."""
 
     text: str
     predicate: Predicate
@@ -35,8 +35,8 @@ class Scope:
         inside = matching(rows, self.predicate).num_rows
         if inside < rows.num_rows:
             raise RowsOutsidePredicate(
-                f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {self.text!r}, so this overwrite would add rows where it "
-                f"removes none. Filter the rows, or widen `where`"
+                f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {self.text!r}, to which this write is confined. "
+                f"Filter the rows, or widen `where`"
             )
 
 

@@ -164,6 +164,21 @@ def made_nullable(metadata: Metadata, column: str) -> Metadata:
     return with_schema(metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True)))
 
 
+def commented(metadata: Metadata, comments: Mapping[str, str | None]) -> Metadata:
+    """The metadata with other comments on columns, or fields inside them (by dots); None takes one away. Raises SchemaMismatch."""
+    schema = metadata.schema
+    for column, comment in comments.items():
+        if comment is not None and not isinstance(comment, str):
+            raise SchemaMismatch(f"the comment on column {column!r} is {comment!r}: a comment is text, or None to take it away")
+        told = {} if comment is None else {"comment": comment}
+
+        def edit(child: StructField, told: Mapping[str, str] = told) -> StructField:
+            return replace(child, metadata={key: value for key, value in child.metadata.items() if key != "comment"} | dict(told))
+
+        schema = _edited(schema, _path(schema, column), edit)
+    return with_schema(metadata, schema)
+
+
 def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
     """The metadata with these columns first, in this order, the others behind them as they were. Raises SchemaMismatch."""
     paths = [_path(metadata.schema, name) for name in names]

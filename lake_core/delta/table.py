@@ -258,6 +258,10 @@ class DeltaTable(TableView):
         """Let a column, or a field inside one (by dots), take nulls. Raises SchemaMismatch, MetadataChanged."""
         return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
 
+    def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:
+        """Give columns, or fields inside them (by dots), a comment; None takes it away. Raises SchemaMismatch, MetadataChanged."""
+        return self.operate(lambda snapshot, _: alter.set_comments(snapshot, comments), txn)
+
     def reorder_columns(self, names: Sequence[str], *, txn: Txn | None = None) -> OperationResult:
         """Put these columns first, in this order. Raises SchemaMismatch, MetadataChanged."""
         return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
@@ -327,7 +331,7 @@ class DeltaTable(TableView):
             assert txn is not None
             return recorded_write(self.store, self.version, set_transaction(txn, None))
         metrics = operation.metrics
-        return WriteResult(done.version, False, metrics["numOutputRows"], metrics["numFiles"], metrics["numOutputBytes"])
+        return WriteResult(done.version, False, metrics["numOutputRows"], metrics["numFiles"], metrics["numOutputBytes"], metrics)
 
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.

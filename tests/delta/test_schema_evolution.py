@@ -411,3 +411,18 @@ def test_statistics_and_metadata_follow_names(tmp_path: Path) -> None:
     assert len(plan_scan(table.snapshot, None, "text = 'e'").files) == 1
     assert len(plan_scan(table.snapshot, None, "s.z = 4").files) == 1
     assert "gone" not in [child["name"] for child in json.loads(table.metadata.schema_string)["fields"]]
+
+
+def test_comments(store: MemoryStore) -> None:
+    table = DeltaTable.create(store, pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64())]))]))
+    table.append(pa.table({"id": [1], "s": [{"x": 1}]}, schema=table.schema))
+    table.set_comments({"ID": "which one", "s.x": "inside"})
+    fields = DeltaTable.open(store).metadata.schema.fields
+    assert fields[0].metadata == {"comment": "which one"} and table.to_arrow()["id"].to_pylist() == [1]
+    version = table.version
+    assert table.set_comments({"id": "which one"}).version == version
+    table.set_comments({"id": None})
+    assert DeltaTable.open(store).metadata.schema.fields[0].metadata == {}
+    for bad in ({"zz": "x"}, {"id": 7}):
+        with pytest.raises(SchemaMismatch):
+            table.set_comments(bad)

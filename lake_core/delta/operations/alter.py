@@ -21,7 +21,7 @@ from lake_core.delta.properties import check_properties
 from lake_core.delta.row_rules import GENERATION_EXPRESSION, INVARIANTS, check_rules, constraint, constraints
 from lake_core.delta.scan import plan_scan, stream_rows
 from lake_core.delta.schema import schema_from_arrow, schema_to_json, walk
-from lake_core.delta.schema_evolution import added, dropped, made_nullable, renamed, reordered, with_schema
+from lake_core.delta.schema_evolution import added, commented, dropped, made_nullable, renamed, reordered, with_schema
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 
@@ -136,6 +136,12 @@ def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
 def drop_not_null(snapshot: Snapshot, column: str) -> Operation | None:
     """Let a column take nulls. Raises SchemaMismatch."""
     return _redefined(snapshot, "CHANGE COLUMN", {"column": column}, made_nullable(snapshot.metadata, column))
+
+
+def set_comments(snapshot: Snapshot, comments: Mapping[str, str | None]) -> Operation | None:
+    """Give columns a comment; None takes it away. Raises SchemaMismatch."""
+    parameters = {"columns": json.dumps(list(comments), ensure_ascii=False)}
+    return _redefined(snapshot, "CHANGE COLUMNS", parameters, commented(snapshot.metadata, comments))
 
 
 def reorder_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
