@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import dagster as dg
+from dagster._core.definitions.events import AssetKeyPartitionKey
 
 from lake_orch.tags import PUBLISHED, SESSION_TAG, STAGED, STATE
 
@@ -35,7 +36,7 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
             return dg.AutomationResult(context, true_subset=candidates if None in waiting else context.get_empty_subset())
         keys = {key for key in waiting if key is not None} & candidates.expensively_compute_partition_keys()
         subset = context.asset_graph_view.get_asset_subset_from_asset_partitions(
-            candidates.key, {dg.AssetKeyPartitionKey(candidates.key, key) for key in keys}
+            candidates.key, {AssetKeyPartitionKey(candidates.key, key) for key in keys}
         )
         return dg.AutomationResult(context, true_subset=subset)
 
