@@ -5,9 +5,12 @@ Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` mak
 
 from lake_orch.automation import LakeUnpublished, lake_eager
 from lake_orch.backfill import lake_backfill_sensor
+from lake_orch.checks_first import checks_first
+from lake_orch.data import TableSlice, TypeHandler
 from lake_orch.errors import (
     BatchFailed,
     CheckPending,
+    DefinitionMismatch,
     GateFailed,
     InvalidDefinition,
     LakeOrchError,
@@ -19,6 +22,7 @@ from lake_orch.errors import (
     UnsupportedData,
 )
 from lake_orch.executor import lake_executor, with_sessions
+from lake_orch.file_io_manager import FileIOManager
 from lake_orch.io_manager import DeltaIOManager
 from lake_orch.job import lake_job
 from lake_orch.partition_slice import slice_where
@@ -30,12 +34,16 @@ from lake_orch.table_handle import LakeTable
 
 __all__ = [
     "DeltaIOManager",
+    "FileIOManager",
     "LakeResource",
     "LakeTable",
     "LakeUnpublished",
     "SessionAlert",
     "SparkResource",
     "StepSession",
+    "TableSlice",
+    "TypeHandler",
+    "checks_first",
     "lake_backfill_sensor",
     "lake_eager",
     "lake_executor",
@@ -49,6 +57,7 @@ __all__ = [
     "LakeOrchError",
     "BatchFailed",
     "CheckPending",
+    "DefinitionMismatch",
     "GateFailed",
     "InvalidDefinition",
     "NotALake",

@@ -1,31 +1,33 @@
 """The IO manager: what an asset returns becomes its Delta table, what it depends on is read from one."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
-from dagster import ConfigurableIOManager, InputContext, OutputContext
+from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
+from pydantic import Field
 
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import TableNotFound
 from lake_orch.attempt import Attempt, run_of
-from lake_orch.data import check_writable, load
+from lake_orch.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.gate import check_step_gate
+from lake_orch.io_annotation import reads_itself, type_of_each, without_none
 from lake_orch.location import table_path
 from lake_orch.marker import SINGLE_BATCH
-from lake_orch.metadata import write_metadata
+from lake_orch.merge_settings import TARGET
+from lake_orch.metadata import lineage_metadata, write_metadata
 from lake_orch.partition_slice import partition_columns, slice_where
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.table_writer import Data, Mode, TableWriter, final_result
-
-PARTITION_EXPR_METADATA = "partition_expr"
-MODE_METADATA = "lake/mode"
-PARTITION_BY_METADATA = "lake/partition_by"
-COLUMNS_METADATA = "columns"
-
-_MODES: tuple[Mode, ...] = ("overwrite", "append", "error")
+from lake_orch.table_settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
+from lake_orch.table_state import table_state
+from lake_orch.table_writer import Data, TableWriter, final_result
 
 
 class DeltaIOManager(ConfigurableIOManager):
-    """Stores PySpark DataFrames and Arrow data in Delta tables, each write exactly once, and loads them by annotation.
+    """Stores DataFrames and Arrow data in Delta tables, each write exactly once, and loads them by annotation.
 
     Example:
         .. code-block:: python
@@ -43,18 +45,24 @@ class DeltaIOManager(ConfigurableIOManager):
             )
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
-    An asset's table lies at `<root>/tables/<asset key>`. It returns a `pyspark.sql.DataFrame`, a `pyarrow.Table` or a
-    `pyarrow.RecordBatchReader`; a parameter annotated with one of these, or with `DeltaTable`, loads it so.
+    An asset's table lies at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars LazyFrame, or a
+    `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, loads it so, and with
+    `dict[str, T]` one value a partition.
 
-    Definition metadata of an asset:
+    Definition metadata of an asset, or of an op's output:
         partition_expr: the column that the partitions stand for, or a dict from dimension to column. Required if partitioned.
-        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's partitions), `append`, or `error`
-            (only where there are no rows yet).
+        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's partitions), `append`, `merge`, `replace_where`,
+            `overwrite_partitions` (those of the table that get rows), `error` or `ignore` (only where there are no rows yet).
+        lake/merge: the keys (`["id"]`), or a dict of `keys` or `on`, and clauses.
+        lake/replace_where: the SQL that selects the rows to replace.
+        lake/schema_mode: `none` (default: other columns are an error), `merge` (adds columns), `overwrite`.
         lake/path: the table's path below the root, instead of the asset's key.
-        lake/partition_by: the table's partition columns at its creation; by default those of `partition_expr`.
+        lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: what
+            the table is.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
-        columns: the columns to load.
+        columns, lake/where: the columns and rows to load.
+        lake/ref, lake/version, lake/timestamp: the state to load them from.
 
     A step that is retried, or re-executed from failure, after its rows were committed writes nothing and says so
     (`lake/skipped`). Rows outside the run's partitions fail the step before anything is visible.
@@ -62,76 +70,150 @@ class DeltaIOManager(ConfigurableIOManager):
 
     lake: LakeResource
     spark: SparkResource | None = None
+    mode: Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"] = Field(
+        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+    )
+    schema_mode: Literal["none", "merge", "overwrite"] = Field(
+        default="none", description="What becomes of columns that the table lacks, where metadata names no lake/schema_mode."
+    )
 
-    def handle_output(self, context: OutputContext, obj: "Data | None") -> None:
-        """Write an output to its table. Raises InvalidDefinition, UnsupportedData, PartitionSliceError, TableNotEmpty and DeltaError."""
+    @classmethod
+    def type_handlers(cls) -> Sequence[TypeHandler]:
+        """Who stores and loads which Python types; the first that knows one does.
+
+        Override it to add types: `return (GeoFrames(), *super().type_handlers())`.
+        """
+        return HANDLERS
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        """Write an output to its table.
+
+        Raises InvalidDefinition, DefinitionMismatch, UnsupportedData, PartitionSliceError, TableNotEmpty and DeltaError.
+        """
         if obj is None:  # the asset wrote by itself, or has nothing to say
             return
         what = f"the output of {_name(context)}"
-        mode = _mode(context)
-        path = _path(context)
+        settings = self._settings(context)
         keys = _partition_keys(context)
-        columns = _partition_columns(context)
-        check_writable(obj, what)
+        columns = _partition_columns(context, settings)
+        rows = to_rows(obj, what, self.type_handlers())
+        began = time.monotonic()
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
-            writer = TableWriter(workspace, path, _partition_by(context, columns))
-            where = None
+            by = columns if settings.partition_by is None else settings.partition_by
+            writer = TableWriter(workspace, settings.path, by, settings, what)
+            part = None
             if context.has_asset_partitions:
-                where = slice_where(context.asset_partitions_def, keys, _partition_expr(context), writer.schema(obj))
+                settings, part = _confined(context, settings, keys, writer, rows)
             if not workspace.is_staged:
                 check_step_gate(context)
-            result = writer.write(obj, mode=mode, where=where, txn=(workspace.app_id, SINGLE_BATCH))
-        result = final_result(result, workspace.receipt, path)
+            result = writer.write(
+                rows,
+                mode=settings.mode,
+                where=_both(part, settings.replace_where),
+                merge=settings.merge,
+                txn=(workspace.app_id, SINGLE_BATCH),
+            )
+        result = final_result(result, workspace.receipt, settings.path)
+        milliseconds = int((time.monotonic() - began) * 1000)
 
-        url = workspace.url(path)
+        url = workspace.url(settings.path)
         if result.skipped:
             context.log.info(f"{what} was committed by an earlier attempt, in version {result.version} of {url}: nothing written")
         else:
             context.log.info(f"{what}: {result.rows} rows to {url}, version {result.version}")
-        table = workspace.after(path)
-        context.add_output_metadata(
-            write_metadata([result], table, url=url, path=path, one_partition=len(keys) == 1, receipt=workspace.receipt)
+        table = workspace.after(settings.path)
+        state = table_state(table, part)
+        told = write_metadata(
+            [result],
+            table,
+            url=url,
+            path=settings.path,
+            one_partition=len(keys) == 1,
+            receipt=workspace.receipt,
+            operation=settings.mode,
+            settings=settings,
+            state=state,
+            milliseconds=milliseconds,
         )
+        context.add_output_metadata(told | lineage_metadata(settings.column_lineage))
+        if context.has_asset_key:
+            # The state of the data alone: a commit that leaves it as it is, such as a skipped retry, makes nothing downstream stale.
+            context.step_context.set_data_version(context.asset_key, DataVersion(state.data_version))
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input: of a partitioned asset exactly the partitions that this run's map to.
 
+        A table that is not there yet is an error, except where the run asks for no partition of it, or is the first of an asset that
+        depends on itself: None then for a parameter that is annotated `T | None`, no rows for any other.
+
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and DeltaError.
         """
+        what = f"input {context.name!r}" if context.has_input_name else "the value"
         upstream = context.upstream_output
+        told: Mapping[str, Any] = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
+        settings = InputSettings.parse(context.definition_metadata or {}, what)
+        annotation, optional = without_none(context.dagster_type.typing_type)
+        keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
+        path = _input_path(context, told)
+        if keys == [] and optional:
+            return None
+        try:
+            table = self.lake.read_table(path, run_of(context), ref=settings.ref, **settings.moment)
+        except TableNotFound:
+            if keys != [] and not reads_itself(context):
+                raise
+            if optional:
+                return None
+            table = None
+        expression = told.get(PARTITION_EXPR)
+        if keys is not None and expression is None:
+            raise _missing_partition_expr(context.asset_key.to_user_string())
+        each = type_of_each(annotation)
+        if each is not None:
+            if keys is None:
+                raise InvalidDefinition(f"{what} is annotated as a value for each partition, but {path} is not partitioned")
+            return {key: self._load(context, table, settings, [key], expression, each, path, what) for key in keys}
+        return self._load(context, table, settings, keys, expression, annotation, path, what)
+
+    def _load(
+        self,
+        context: InputContext,
+        table: DeltaTable | None,
+        settings: InputSettings,
+        keys: Sequence[str] | None,
+        expression: Any,
+        annotation: object,
+        path: str,
+        what: str,
+    ) -> Any:
+        where = settings.where
+        if keys is not None and table is not None:
+            where = _both(slice_where(context.asset_partitions_def, keys, expression, table.schema), where)
+        upstream = context.upstream_output
+        declared = _declared(upstream) if table is None and upstream is not None else None
+        part = TableSlice(table, settings.columns, where, self.spark, declared, path)
+        value = load(part, annotation, what, self.type_handlers())
+        found = "no table yet" if table is None else f"version {table.version}" + (f" at {settings.ref}" if settings.ref else "")
+        context.log.info(f"{what} is {path}, {found}" + (f", where {where[:300]}" if where else ""))
+        return value
+
+    def _settings(self, context: OutputContext) -> TableSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
-        path = table_path(asset_key, upstream.definition_metadata if upstream else {})
-        table = self.lake.read_table(path, run_of(context))
-        where = None
-        if context.has_asset_partitions:
-            expression = (upstream.definition_metadata if upstream else {}).get(PARTITION_EXPR_METADATA)
-            if expression is None:
-                raise _missing_partition_expr(context.asset_key.to_user_string())
-            where = slice_where(context.asset_partitions_def, context.asset_partition_keys, expression, table.schema)
-        return load(
-            table,
-            context.dagster_type.typing_type,
-            columns=_columns(context),
-            where=where,
-            spark=self.spark,
-            what=f"input {context.name!r}" if context.has_input_name else path,
+        settings = TableSettings.parse(
+            asset_key, context.definition_metadata or {}, _name(context), mode=self.mode, schema_mode=self.schema_mode
         )
+        return settings if context.mapping_key is None else replace(settings, path=f"{settings.path}/{context.mapping_key}")
 
 
 def _name(context: OutputContext) -> str:
     return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"step {context.step_key}"
 
 
-def _path(context: OutputContext) -> str:
-    return table_path(context.asset_key.path if context.has_asset_key else None, context.definition_metadata)
-
-
-def _mode(context: OutputContext) -> Mode:
-    mode = context.definition_metadata.get(MODE_METADATA, "overwrite")
-    if mode not in _MODES:
-        raise InvalidDefinition(f"{MODE_METADATA} of {_name(context)} is {mode!r}: use one of {', '.join(_MODES)}")
-    return cast(Mode, mode)
+def _input_path(context: InputContext, told: Mapping[str, Any]) -> str:
+    path = table_path(context.asset_key.path if context.has_asset_key else None, told)
+    upstream = context.upstream_output
+    return path if upstream is None or upstream.mapping_key is None else f"{path}/{upstream.mapping_key}"
 
 
 def _partition_keys(context: OutputContext) -> Sequence[str]:
@@ -143,38 +225,42 @@ def _partition_keys(context: OutputContext) -> Sequence[str]:
     return ()
 
 
-def _partition_expr(context: OutputContext) -> Any:
-    expression = context.definition_metadata.get(PARTITION_EXPR_METADATA)
-    if expression is None:
-        raise _missing_partition_expr(_name(context))
-    return expression
-
-
 def _missing_partition_expr(name: str) -> InvalidDefinition:
     return InvalidDefinition(
-        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR_METADATA!r}: name the column that the partitions stand for "
+        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the column that the partitions stand for "
         f"(a dict from dimension to column for several dimensions)"
     )
 
 
-def _partition_columns(context: OutputContext) -> tuple[str, ...]:
+def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple[str, ...]:
     if not context.has_asset_partitions:
         return ()
-    return partition_columns(context.asset_partitions_def, _partition_expr(context))
+    if settings.partition_expr is None:
+        raise _missing_partition_expr(_name(context))
+    if settings.schema_mode == "overwrite":
+        raise InvalidDefinition(
+            f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {_name(context)} is for some of its partitions: use 'merge'"
+        )
+    return partition_columns(context.asset_partitions_def, settings.partition_expr)
 
 
-def _partition_by(context: OutputContext, default: tuple[str, ...]) -> tuple[str, ...]:
-    value = context.definition_metadata.get(PARTITION_BY_METADATA, default)
-    columns = (value,) if isinstance(value, str) else tuple(value)
-    if not all(isinstance(column, str) and column for column in columns):
-        raise InvalidDefinition(f"{PARTITION_BY_METADATA} of {_name(context)} is {value!r}: use a list of column names")
-    return columns
+def _confined(
+    context: OutputContext, settings: TableSettings, keys: Sequence[str], writer: TableWriter, rows: Data
+) -> tuple[TableSettings, str]:
+    """The settings of a write that stays inside the run's partitions, and the slice that these are."""
+    schema, definition = writer.schema(rows), context.asset_partitions_def
+    part = slice_where(definition, keys, settings.partition_expr, schema)
+    if settings.merge is not None:
+        target = slice_where(definition, keys, settings.partition_expr, schema, relation=TARGET)
+        merge = settings.merge.within(partition_columns(definition, settings.partition_expr), target)
+        settings = replace(settings, merge=merge)
+    return settings, part
 
 
-def _columns(context: InputContext) -> list[str] | None:
-    value = context.definition_metadata.get(COLUMNS_METADATA)
-    if value is None:
-        return None
-    if isinstance(value, str) or not all(isinstance(column, str) for column in value):
-        raise InvalidDefinition(f"metadata {COLUMNS_METADATA!r} of an input is {value!r}: use a list of column names")
-    return list(value)
+def _both(first: str | None, second: str | None) -> str | None:
+    return f"({first}) AND ({second})" if first and second else first or second
+
+
+def _declared(upstream: OutputContext) -> Any:
+    key = upstream.asset_key.path if upstream.has_asset_key else None
+    return TableSettings.parse(key, upstream.definition_metadata or {}, _name(upstream)).declared

@@ -7,6 +7,7 @@ dimension to column for multi-dimensional partitions. Time windows become `start
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TypeAlias
 
@@ -53,11 +54,13 @@ def slice_where(
     keys: Iterable[str],
     partition_expr: PartitionExpr,
     schema: pa.Schema,
+    *,
+    relation: str | None = None,
 ) -> str:
     """The predicate that holds for the rows of these partitions and no others.
 
     `schema` is the table's, or that of the data where there is no table yet: literals take the type of the column.
-    Contiguous time windows are merged.
+    `relation`: an alias that columns are to be named by, as in a merge. Contiguous time windows are merged.
 
     Raises PartitionSliceError where no exact predicate exists. There is no fallback: a wider one would overwrite rows of other partitions.
     """
@@ -73,15 +76,21 @@ def slice_where(
         defs = [partitions_def]
     if not tuples:
         return NOTHING
-    return _tuples_where(tuples, defs, columns, types)
+    prefix = "" if relation is None else f"{quote_identifier(relation)}."
+    return _tuples_where(tuples, defs, [_Column(prefix + quote_identifier(name), name, types[name]) for name in columns])
 
 
-def _tuples_where(
-    tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[str], types: Mapping[str, str]
-) -> str:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    sql: str
+    name: str
+    type: str
+
+
+def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]) -> str:
     """Keys of the first dimension that go with the same rest are told together: an OR of as few tuples as that gives."""
     if len(columns) == 1:
-        return _keys_where([key for (key,) in tuples], defs[0], columns[0], types[columns[0]])
+        return _keys_where([key for (key,) in tuples], defs[0], columns[0])
     rest_of: dict[str, set[tuple[str, ...]]] = {}
     for first, *rest in tuples:
         rest_of.setdefault(first, set()).add(tuple(rest))
@@ -89,22 +98,21 @@ def _tuples_where(
     for first, rests in sorted(rest_of.items()):
         firsts_of.setdefault(frozenset(rests), []).append(first)
     return _any_of(
-        f"({_keys_where(firsts, defs[0], columns[0], types[columns[0]])}) AND ({_tuples_where(rests, defs[1:], columns[1:], types)})"
+        f"({_keys_where(firsts, defs[0], columns[0])}) AND ({_tuples_where(rests, defs[1:], columns[1:])})"
         for rests, firsts in firsts_of.items()
     )
 
 
-def _keys_where(keys: Sequence[str], partitions_def: PartitionsDefinition, column: str, column_type: str) -> str:
-    if isinstance(partitions_def, TimeWindowPartitionsDefinition) and column_type in ("date", "timestamp", "timestamp_ntz"):
+def _keys_where(keys: Sequence[str], partitions_def: PartitionsDefinition, column: _Column) -> str:
+    if isinstance(partitions_def, TimeWindowPartitionsDefinition) and column.type in ("date", "timestamp", "timestamp_ntz"):
         windows = _merged(partitions_def.time_window_for_partition_key(key) for key in keys)
-        name = quote_identifier(column)
         return _any_of(
-            f"{name} >= {_moment(window.start, column, column_type)} AND {name} < {_moment(window.end, column, column_type)}"
+            f"{column.sql} >= {_moment(window.start, column.name, column.type)} AND "
+            f"{column.sql} < {_moment(window.end, column.name, column.type)}"
             for window in windows
         )
-    literals = [_key_literal(key, column, column_type) for key in sorted(set(keys))]
-    name = quote_identifier(column)
-    return f"{name} = {literals[0]}" if len(literals) == 1 else f"{name} IN ({', '.join(literals)})"
+    literals = [_key_literal(key, column.name, column.type) for key in sorted(set(keys))]
+    return f"{column.sql} = {literals[0]}" if len(literals) == 1 else f"{column.sql} IN ({', '.join(literals)})"
 
 
 def _any_of(predicates: Iterable[str]) -> str:

@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from lake_core.graveler import Commit
 
 
-def pinned(lake: Lake, branch: str, path: str, instance: DagsterInstance, run: DagsterRun) -> str:
+def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:
     """The ref at which a run reads a dataset: the branch as it was when the run began; what the run itself has published goes before.
 
-    A branch that is younger than the run is read as it is.
+    `path` None: what is read are plain files, of which commits do not tell one by one. A branch that is younger than the run is read
+    as it is.
     """
     record = instance.get_run_record_by_id(run.run_id)
     if record is None:
         return branch
     began = record.start_time or record.create_timestamp.replace(tzinfo=record.create_timestamp.tzinfo or UTC).timestamp()
     for commit in lake.log(branch, first_parent=True, since=datetime.fromtimestamp(began - 1, UTC)):
-        if _made_at(commit) <= began or (commit.metadata.get(RUN) == run.run_id and path in touched(commit)):
+        if _made_at(commit) <= began or (commit.metadata.get(RUN) == run.run_id and (path is None or path in touched(commit))):
             return commit.id
     # All commits since then came later: the one before them, if the branch was there.
     older = next((commit for commit in lake.log(branch, first_parent=True) if _made_at(commit) <= began), None)

@@ -16,7 +16,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake.errors import RefNotFound
-from lake_core.store import open_store
+from lake_core.store import ObjectStore, open_store
 from lake_orch.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
@@ -194,6 +194,16 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         table: DeltaTable = state.delta(path, **options)
         return table
 
+    def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
+        """The lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
+        if not self.is_lake():
+            if ref is not None:
+                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+            return open_store(self.root, storage_options=self.options() or None)
+        if ref is None:
+            ref = self.branch if run is None else self._pinned(None, *run)
+        return self.open().at(ref)
+
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
         """The table at a path as it stands on the branch, or at another ref; None where there is none."""
         try:
@@ -201,7 +211,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         except (TableNotFound, RefNotFound):
             return None
 
-    def _pinned(self, path: str, instance: DagsterInstance, run: DagsterRun) -> str:
+    def _pinned(self, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:
         session = self.run_session(instance, run)
         if session is not None:
             return session.id

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
-from lake_orch.data import check_writable
+from lake_orch.data import to_rows
 from lake_orch.errors import BatchFailed
 from lake_orch.marker import SINGLE_BATCH
+from lake_orch.merge_settings import MergeSettings
 from lake_orch.metadata import write_metadata
-from lake_orch.table_writer import Data, Mode, TableWriter, final_result
+from lake_orch.table_settings import Mode
+from lake_orch.table_writer import TableWriter, final_result
 from lake_orch.workspace import Receipt, Workspace
 
 if TYPE_CHECKING:
@@ -65,11 +67,21 @@ class LakeTable:
     def __repr__(self) -> str:
         return f"LakeTable({self.url!r}, {len(self._results)} batches)"
 
-    def append(self, data: Data) -> WriteResult:
-        """Add the rows, unless this batch was committed before. The table is created if absent."""
+    def append(self, data: Any) -> WriteResult:
+        """Add the rows, unless this batch was committed before. The table is created if absent.
+
+        Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark.
+        """
         return self._write(data, "append", None)
 
-    def overwrite(self, data: Data, *, where: str | None = None) -> WriteResult:
+    def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str]) -> WriteResult:
+        """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
+
+        Raises InvalidDefinition for what is no description of a merge, and what `DeltaTable.merge` raises.
+        """
+        return self._write(data, "merge", None, MergeSettings.parse(how, "how"))
+
+    def overwrite(self, data: Any, *, where: str | None = None) -> WriteResult:
         """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
 
         Rows of `data` outside `where` fail the write before anything is visible.
@@ -96,7 +108,7 @@ class LakeTable:
             self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
         )
 
-    def _write(self, data: Data, mode: Mode, where: str | None) -> WriteResult:
+    def _write(self, data: Any, mode: Mode, where: str | None, merge: MergeSettings | None = None) -> WriteResult:
         if self._failed:
             raise BatchFailed(
                 f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step fail, so that a "
@@ -105,10 +117,10 @@ class LakeTable:
         batch = len(self._results) + SINGLE_BATCH
         # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
         self._failed = True
-        check_writable(data, f"batch {batch} for {self.url}")
+        rows = to_rows(data, f"batch {batch} for {self.url}")
         with self._begin(batch) as workspace:
             writer = TableWriter(workspace, self.path, self._partition_by)
-            result = writer.write(data, mode=mode, where=where, txn=(self._app_id, batch))
+            result = writer.write(rows, mode=mode, where=where, merge=merge, txn=(self._app_id, batch))
         self._receipt = workspace.receipt
         result = final_result(result, self._receipt, self.path)
         self._failed = False

@@ -70,7 +70,7 @@ def run_year(instance: dg.DagsterInstance) -> None:
     for month in assets.MONTHS.get_partition_keys():
         begun = time.monotonic()
         result = run_job(instance, "month", month)
-        rows = written(result, "flights")["dagster/row_count"].value
+        rows = written(result, "flights")["lake/rows_written"].value
         print(f"  {month[:7]}  {rows:>7,} flights  {time.monotonic() - begun:5.1f} s", flush=True)
     print("Summary of the year ...", flush=True)
     run_job(instance, "year")

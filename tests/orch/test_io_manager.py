@@ -139,7 +139,7 @@ def test_a_run_over_a_range_replaces_exactly_the_range(root: str, resources: dic
         result = job.execute_in_process(tags=tags)
         assert result.success
     assert sorted({(row["month"].month, row["value"]) for row in rows(root, "monthly")}) == [(1, 1), (2, 2), (3, 2), (4, 1), (5, 1)]
-    assert metadata(result)["dagster/row_count"] == 4
+    assert (metadata(result)["lake/rows_written"], metadata(result)["dagster/row_count"]) == (4, 10)
     assert "dagster/partition_row_count" not in metadata(result)
 
 
@@ -188,7 +188,8 @@ def test_an_empty_output_clears_its_slice(root: str, resources: dict[str, Any]) 
     for key in ("2024-01-01", "2024-02-01", "2024-01-01"):
         result = dg.materialize([monthly], partition_key=key, resources=resources)
     assert {row["month"].month for row in rows(root, "monthly")} == {2}
-    assert metadata(result)["dagster/row_count"] == 0
+    found = metadata(result)
+    assert (found["lake/rows_written"], found["dagster/partition_row_count"], found["dagster/row_count"]) == (0, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,7 @@ def test_an_unknown_mode_is_refused(resources: dict[str, Any]) -> None:
     def wrong() -> pa.Table:
         return pa.table({"n": [1]})
 
-    with pytest.raises(InvalidDefinition, match="use one of overwrite, append, error"):
+    with pytest.raises(InvalidDefinition, match="use one of overwrite, append, merge, replace_where"):
         dg.materialize([wrong], resources=resources)
 
 
@@ -368,14 +369,19 @@ def test_metadata_of_a_write(root: str, resources: dict[str, Any]) -> None:
         ("n", "bigint", "a number"),
         ("at", "timestamp", None),
     ]
-    assert type(found["lake/bytes_written"]) is int and found.pop("lake/bytes_written") > 0
+    numbers = [found.pop(f"lake/{name}") for name in ("bytes_written", "table_bytes", "commit_ms")]
+    assert [type(number) for number in numbers] == [int] * 3 and numbers[0] == numbers[1] > 0
     assert found == {
         "dagster/row_count": 2,
         "dagster/table_name": "whole",
         "dagster/uri": f"{root}/tables/whole",
         "lake/version": table(root, "whole").version,
         "lake/skipped": False,
+        "lake/operation": "overwrite",
+        "lake/rows_written": 2,
         "lake/files_added": 1,
+        "lake/files_removed": 0,
+        "lake/num_files": 1,
         "lake/path": "tables/whole",
         "lake/state": "published",
     }
@@ -501,7 +507,7 @@ def test_spark_frames_come_and_go(root: str, spark_resources: dict[str, Any]) ->
     assets = [monthly, yearly, mixed]
     for key in ("2024-01-01", "2024-02-01", "2024-01-01"):
         result = dg.materialize(assets, selection=[monthly], partition_key=key, resources=spark_resources)
-        assert metadata(result)["dagster/row_count"] == 2
+        assert metadata(result)["lake/rows_written"] == 2
     dg.materialize(assets, selection=[yearly, mixed], resources=spark_resources)
     assert seen == {"columns": ["month"], "rows": (2, 4)}
     assert table(root, "monthly").metadata.partition_columns == ("month",)

@@ -1,0 +1,87 @@
+"""How Python objects become the bytes of a file, and come back: as they are, as text, as JSON, and only where allowed by pickle."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, get_origin
+
+from lake_orch.errors import UnsupportedData
+
+Format: TypeAlias = Literal["bytes", "text", "json", "pickle"]
+
+EXTENSIONS: Mapping[Format, str] = {"bytes": ".bin", "text": ".txt", "json": ".json", "pickle": ".pickle"}
+
+_JSON_TYPES = (dict, list, bool, int, float)
+_WHY_NO_PICKLE = (
+    "pickle is not allowed here: whoever can write the file could make its reader run any code, and it may not load with other versions "
+    "of Python or of a library"
+)
+
+
+def encode(value: object, what: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
+    """A value's format by its type, and its bytes. Raises UnsupportedData for one that has no other form than pickle's, unless allowed,
+    and for what JSON would not give back as it was.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes", bytes(value)
+    if isinstance(value, str):
+        return "text", value.encode()
+    if isinstance(value, _JSON_TYPES):
+        problem = _no_json(value)
+        if problem is None:
+            return "json", json.dumps(value, ensure_ascii=False, indent=1).encode()
+        if not allow_pickle:
+            raise UnsupportedData(f"{what} is no JSON: {problem}. Convert it, or return text or bytes")
+    if not allow_pickle:
+        kind = type(value)
+        raise UnsupportedData(
+            f"{what} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. Return bytes, text, or what JSON can hold; or set "
+            f"allow_pickle=True on the FileIOManager"
+        )
+    return "pickle", pickle.dumps(value)
+
+
+def decode(data: bytes, extension: str, annotation: object, what: str, *, allow_pickle: bool) -> Any:
+    """The value of a file's bytes, as a parameter is annotated; its extension decides where that does not.
+
+    Raises UnsupportedData for pickle that is not allowed, and for bytes that are not of their format.
+    """
+    kind = get_origin(annotation) or annotation
+    format_ = next((name for name, own in EXTENSIONS.items() if own == extension), None)
+    if kind is bytes:
+        return bytes(data)
+    if format_ is None:
+        format_ = "text" if kind is str else "json" if kind in _JSON_TYPES else "bytes"
+    elif kind is str and format_ == "json":
+        format_ = "text"
+    if format_ == "bytes":
+        return bytes(data)
+    if format_ == "pickle":
+        if not allow_pickle:
+            raise UnsupportedData(f"{what} is a pickle, and {_WHY_NO_PICKLE}. If you trust its writers, set allow_pickle=True")
+        return pickle.loads(data)
+    try:
+        text = bytes(data).decode()
+        return text if format_ == "text" else json.loads(text)
+    except ValueError as error:
+        raise UnsupportedData(f"{what} is no {format_}: {error}. Annotate the parameter as bytes to look at it") from None
+
+
+def _no_json(value: object, path: str = "") -> str | None:
+    """What of a value JSON would lose or change; None for nothing."""
+    if value is None or isinstance(value, bool | int | str):
+        return None
+    if isinstance(value, float):
+        return None if value - value == 0 else f"{path or 'it'} is {value}"
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if not isinstance(key, str):
+                return f"{path or 'it'} has the key {key!r}, which is no text"
+            if (problem := _no_json(child, f"{path}[{key!r}]")) is not None:
+                return problem
+        return None
+    if isinstance(value, list):
+        return next((problem for at, child in enumerate(value) if (problem := _no_json(child, f"{path}[{at}]")) is not None), None)
+    return f"{path or 'it'} is a {type(value).__qualname__}"

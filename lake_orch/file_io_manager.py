@@ -1,0 +1,205 @@
+"""The IO manager for everything that is no table: an object becomes a file of the lake."""
+
+import hashlib
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from dagster import ConfigurableIOManager, DataVersion, InputContext, MultiPartitionKey, OutputContext
+from pydantic import Field
+
+from lake_core.errors import NotFound
+from lake_core.store import ObjectStore
+from lake_orch.attempt import Attempt, run_of
+from lake_orch.errors import InvalidDefinition, PartitionSliceError
+from lake_orch.file_format import EXTENSIONS, decode, encode
+from lake_orch.gate import check_step_gate
+from lake_orch.io_annotation import reads_itself, without_none
+from lake_orch.location import PATH_METADATA, checked_path
+from lake_orch.metadata import receipt_metadata
+from lake_orch.resources import LakeResource
+from lake_orch.table_settings import InputSettings, plain_metadata
+from lake_orch.tags import PATH
+from lake_orch.workspace import PlainWorkspace
+
+ALLOW_MISSING = "allow_missing_partitions"
+
+
+class FileIOManager(ConfigurableIOManager):
+    """Stores bytes, text and JSON (dicts, lists, numbers) as files of the lake, and in the run's session where there is one.
+
+    Example:
+        .. code-block:: python
+
+            @dg.asset(io_manager_key="files")
+            def report(orders: pa.Table) -> dict[str, Any]:     # files/report.json
+                return {"rows": orders.num_rows}
+
+            resources = {"io_manager": DeltaIOManager(lake=lake), "files": FileIOManager(lake=lake), "lake": lake}
+
+    The file is `files/<asset key>.<extension>` below the root, that of a partition `files/<asset key>/<partition>.<extension>`; the type of
+    the value says which extension. Metadata `lake/path` of an asset gives another path, with an extension or without.
+
+    Several partitions are loaded as a dict by partition key, and written from one, as Dagster's own file managers do. Metadata of an
+    input: `lake/ref` reads at a branch, tag or commit; `allow_missing_partitions` leaves out partitions that have no file.
+
+    Anything else needs `allow_pickle=True`: who can write a pickle can make its reader run any code.
+    """
+
+    lake: LakeResource
+    allow_pickle: bool = Field(default=False, description="Whether other objects are stored, and loaded, with pickle.")
+    prefix: str = Field(default="files", description="The folder below the lake's root for files of assets without lake/path.")
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        """Write an output to its file. Raises UnsupportedData, InvalidDefinition, PartitionSliceError and the store's errors."""
+        if obj is None:  # the asset wrote by itself, or has nothing to say
+            return
+        what = f"the output of {_name(context)}"
+        base = self._base(context)
+        keys = _partition_keys(context)
+        files = {}
+        for key, value in _by_partition(obj, keys, what).items():
+            format_, data = encode(value, what, allow_pickle=self.allow_pickle)
+            place = base.of(key)
+            files[place.stem + (place.extension or EXTENSIONS[format_])] = (data, place)
+        with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
+            if not workspace.is_staged:
+                check_step_gate(context)
+            for path, (data, place) in files.items():
+                _put(workspace.store, place, path, data)
+        size = sum(len(data) for data, _ in files.values())
+        context.log.info(f"{what}: {size} bytes to {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
+        told: dict[str, Any] = {
+            PATH: next(iter(files)) if len(files) == 1 else base,
+            "lake/bytes_written": size,
+            "lake/files_added": len(files),
+        }
+        if isinstance(workspace, PlainWorkspace):
+            told["dagster/uri"] = workspace.url(where)
+        if workspace.receipt is not None:
+            told |= receipt_metadata(workspace.receipt)
+        context.add_output_metadata(told)
+        if context.has_asset_key:
+            content = hashlib.sha256("".join(hashlib.sha256(data).hexdigest() for data, _ in files.values()).encode())
+            context.step_context.set_data_version(context.asset_key, DataVersion(content.hexdigest()[:32]))
+
+    def load_input(self, context: InputContext) -> Any:
+        """Read an input. Raises NotFound for a file that is not there, and UnsupportedData."""
+        what = f"input {context.name!r}" if context.has_input_name else "the value"
+        told = plain_metadata(context.definition_metadata or {})
+        settings = InputSettings.parse(told, what)
+        annotation, optional = without_none(context.dagster_type.typing_type)
+        upstream = context.upstream_output
+        base = self._base(upstream if upstream is not None else context)
+        files = self.lake.read_files(run_of(context), ref=settings.ref)
+        if not context.has_asset_partitions:
+            return self._load(files, base, annotation, what)
+        keys = list(context.asset_partition_keys)
+        if not keys and optional:
+            return None
+        values = {}
+        for key in keys:
+            try:
+                values[str(key)] = self._load(files, base.of(key), annotation, what)
+            except NotFound:
+                if told.get(ALLOW_MISSING) is True:
+                    continue
+                if optional and len(keys) == 1 and reads_itself(context):
+                    return None
+                raise
+        return values[str(keys[0])] if len(keys) == 1 and values else values
+
+    def _load(self, files: ObjectStore, place: "_Place", annotation: object, what: str) -> Any:
+        path = place.find(files)
+        data = files.get(path)
+        return decode(data, posixpath.splitext(path)[1], annotation, f"{what}, {path},", allow_pickle=self.allow_pickle)
+
+    def _base(self, context: OutputContext | InputContext) -> "_Place":
+        told = plain_metadata(context.definition_metadata or {}) if isinstance(context, OutputContext) else {}
+        if PATH_METADATA in told:
+            place = _Place(*posixpath.splitext(checked_path(told[PATH_METADATA])))
+        elif context.has_asset_key:
+            place = _Place(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
+        else:
+            raise InvalidDefinition(f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}")
+        mapping_key = context.mapping_key if isinstance(context, OutputContext) else None
+        return place if mapping_key is None else place.below(mapping_key)
+
+
+def _name(context: OutputContext) -> str:
+    return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"step {context.step_key}"
+
+
+def _partition_keys(context: OutputContext) -> Sequence[str]:
+    if context.has_asset_partitions:
+        return list(context.asset_partition_keys)
+    if context.has_asset_key and context.asset_spec.partitions_def is not None:
+        raise PartitionSliceError(f"{_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition")
+    return ()
+
+
+def _by_partition(value: object, keys: Sequence[str], what: str) -> dict[str | None, object]:
+    """The values to write, by partition."""
+    if len(keys) < 2:
+        return {keys[0] if keys else None: value}
+    if not isinstance(value, Mapping) or {str(key) for key in value} != {str(key) for key in keys}:
+        raise PartitionSliceError(
+            f"this run is for {len(keys)} partitions, and {what} is not a dict with a value for each of them: return {{key: value, …}} for "
+            f"context.partition_keys"
+        )
+    return {key: value[str(key)] for key in keys}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where files lie: one, or one for each partition."""
+
+    stem: str
+    extension: str
+    """Empty where the value's format decides."""
+
+    def below(self, *parts: str) -> "_Place":
+        """The place of a part. What cannot stand in a path is quoted as in URLs."""
+        return _Place("/".join([self.stem, *map(_quoted, parts)]), self.extension)
+
+    def of(self, key: str | None) -> "_Place":
+        """The place of a partition's file."""
+        if key is None:
+            return self
+        return (
+            self.below(*(value for _, value in sorted(key.keys_by_dimension.items())))
+            if isinstance(key, MultiPartitionKey)
+            else self.below(key)
+        )
+
+    def find(self, files: ObjectStore) -> str:
+        """The file that is there. Raises NotFound."""
+        found = [f"{self.stem}{self.extension}"] if self.extension else self.others(files)
+        if not found:
+            raise NotFound(f"no file {self.stem}.* ({', '.join(EXTENSIONS.values())}): materialize the asset first", key=self.stem)
+        return found[0]
+
+    def others(self, files: ObjectStore) -> list[str]:
+        """The files that are there, under whatever extension."""
+        names = [] if self.extension else [f"{self.stem}{extension}" for extension in EXTENSIONS.values()]
+        return [meta.key for meta in files.list(f"{self.stem}.") if meta.key in names]
+
+
+def _quoted(part: str) -> str:
+    quoted = quote(part, safe=" !#$&'()+,-;=@[]^_`{}~.:")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
+
+
+def _put(store: ObjectStore, place: _Place, path: str, data: bytes) -> None:
+    """Put a file, unless it is there just so, in the place of one of the same name with another extension."""
+    outdated = [other for other in place.others(store) if other != path]
+    if outdated:
+        store.delete(outdated)
+    try:
+        if store.head(path).size == len(data) and store.get(path) == data:
+            return
+    except NotFound:
+        pass
+    store.put(path, data)
