@@ -71,11 +71,8 @@ class FileIOManager(ConfigurableIOManager):
                 _put(workspace.store, place, path, data)
         size = sum(len(data) for data, _ in files.values())
         context.log.info(f"{what}: {size} bytes to {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
-        told: dict[str, Any] = {
-            PATH: next(iter(files)) if len(files) == 1 else base,
-            "lake/bytes_written": size,
-            "lake/files_added": len(files),
-        }
+        where = next(iter(files)) if len(files) == 1 else base.stem
+        told: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
         if isinstance(workspace, PlainWorkspace):
             told["dagster/uri"] = workspace.url(where)
         if workspace.receipt is not None:
