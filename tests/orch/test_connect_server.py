@@ -42,6 +42,7 @@ rows = session.range(4).mapInArrow(lambda batches: batches, "id long").count()
 lease = _leases[session]
 told = {"rows": rows, "folder": str(lease.folder), "shown": f"{lease!r} {session!r} {session.sql('set -v').collect()!r}"}
 if "table" in sys.argv:
+    from pyspark.sql import functions as F
     from lake_core.spark import register
     register(session)
     path = str(folder / "table")
@@ -49,6 +50,11 @@ if "table" in sys.argv:
         write = session.range(5).write.format("lake").mode("append").option("txnAppId", "a").option("txnVersion", "1")
         write.save(path)
     session.sql(f"CREATE TEMPORARY VIEW numbers USING lake OPTIONS (path '{path}')")
+    from lake_core.spark.column_origins import column_origins, marked
+    left, right = (marked(session.table("numbers"), mark) for mark in ("left", "right"))
+    joined = left.join(right.withColumnRenamed("id", "other"), left["id"] == F.col("other"))
+    found = column_origins(joined.withColumn("both", F.expr("id + other")))
+    told["origins"] = {name: sorted(map(list, origins)) for name, origins in found.items()}
     told["sum"] = session.sql("SELECT sum(id) AS total FROM numbers").collect()[0].total
 if "die" in sys.argv:
     os.kill(json.loads((lease.folder / "server.json").read_text())["java"], 9)
@@ -78,7 +84,7 @@ def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def told(client: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = client.communicate(timeout=60)
+    out, err = client.communicate(timeout=120)
     assert client.returncode == 0, err
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
@@ -117,6 +123,7 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
     first, second = (told(client) for client in [start_client(folder, "table"), start_client(folder)])
     assert first["rows"] == second["rows"] == 4
     assert first["sum"] == 10, "format('lake') works through Connect: rows landed once, and are read back"
+    assert first["origins"] == {"id": [["left", "id"]], "other": [["right", "id"]], "both": [["left", "id"], ["right", "id"]]}
     assert first["folder"] == second["folder"]
 
     lease = lease_server(folder, CONFIG)

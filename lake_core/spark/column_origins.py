@@ -1,0 +1,420 @@
+"""Which columns of which loaded DataFrames the columns of a DataFrame are made of, read from Spark's analysed plan.
+
+A DataFrame is marked when it is loaded (`marked`): a condition that is always true, and that Spark drops before it plans anything. In the
+plan of whatever is made of it later, the marks tell where loaded columns enter, and expression ids where they go. What a column's values
+are computed from counts; what only chooses, groups or orders rows (filters, join and grouping keys, windows) does not.
+
+Spark offers the plan as text alone, in which names and literals are not quoted. So this reads strictly: an operator that it does not
+know, or text that does not come out even, makes the columns that depend on it unknown, and an unknown column is left out.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TextIO, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+Origin: TypeAlias = tuple[str, str]
+"""A mark, and a column of the DataFrame that has it."""
+Origins: TypeAlias = "frozenset[Origin] | None"
+"""None: unknown."""
+
+_MARK = re.compile(r"\w+", re.ASCII)
+_MARKED = re.compile(r"\(origin:(\w+) = origin:\1\)", re.ASCII)
+_LINE = re.compile(r"((?:[: ] {2})*(?:[:+]- )?)(\S.*)")
+_ATTRIBUTE = re.compile(r"(.*)#(\d+)L?", re.DOTALL)
+_REFERENCE = re.compile(r"#(\d+)L?(?!\w)")
+_VARIABLE = re.compile(r"(?:^|\W)lambda \w+$")
+_WINDOW = "windowspecdefinition("
+_PIVOT = "pivotfirst("
+_BEGIN = re.compile(r"^== Analyzed Logical Plan ==\n(?:.*\n)*?(?=GlobalLimit 0\n)", re.MULTILINE)
+_END = "\n== Optimized Logical Plan =="
+_MAX_TEXT = 4_000_000
+_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPlanStringLength": str(_MAX_TEXT)}
+
+_SAME_COLUMNS = {
+    *("CollectMetrics", "Deduplicate", "Distinct", "Filter", "GlobalLimit", "LocalLimit", "Offset", "RebalancePartitions", "Repartition"),
+    *("RepartitionByExpression", "ResolvedHint", "Sample", "Sort", "SubqueryAlias", "Tail", "View"),
+}
+_LEAVES = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Relation", "RelationV2"}
+
+
+def marked(df: DataFrame, mark: str) -> DataFrame:
+    """The same rows and columns, under a mark of ASCII letters, digits and underscores that `column_origins` finds again."""
+    if not _MARK.fullmatch(mark):
+        raise ValueError(f"a mark is made of letters, digits and underscores, not {mark!r}")
+    return df.where(F.lit(f"origin:{mark}") == F.lit(f"origin:{mark}"))
+
+
+def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
+    """For each column that is known: which columns of marked DataFrames its values are made of. None where nothing is known.
+
+    Nothing is run. Raises what Spark raises where it cannot plan the DataFrame.
+    """
+    names = df.columns
+    text = _plan(df)
+    begin = _BEGIN.search(text)
+    if begin is None or len(set(names)) < len(names):
+        return None
+    try:
+        found = _Reader().read(_tree(text[begin.end() :].partition(_END)[0]))
+    except (_Unreadable, RecursionError):
+        return None
+    if [column.name for column in found.columns] != names or found.strangers == "unknown":
+        return None
+    known = {column.name: column.origins for column in found.columns if column.origins is not None}
+    return known or None
+
+
+def _plan(df: DataFrame) -> str:
+    # Without rows, Spark's planning ends early: no files are listed, no source is asked for its tasks.
+    empty = df.limit(0)
+    with _settings(df.sparkSession, _SETTINGS), _printed() as text:
+        empty.explain(mode="extended")
+    return text.getvalue()
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                spark.conf.set(name, old)
+
+
+@contextmanager
+def _printed() -> Iterator[io.StringIO]:
+    """What this thread prints; what others print goes where it went."""
+    mine = _ThreadOutput(sys.stdout)
+    sys.stdout = mine
+    try:
+        yield mine.text
+    finally:
+        if sys.stdout is mine:
+            sys.stdout = mine.others
+
+
+class _ThreadOutput:
+    def __init__(self, others: TextIO) -> None:
+        self.others, self.text, self._thread = others, io.StringIO(), threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return (self.text if threading.get_ident() == self._thread else self.others).write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.others, name)
+
+
+class _Unreadable(Exception):
+    """The text is not what a plan looks like."""
+
+
+@dataclass(slots=True)
+class _Node:
+    operator: str
+    arguments: str
+    children: list[_Node] = field(default_factory=list)
+
+
+def _tree(text: str) -> _Node:
+    """The operators. Plans of subqueries, which are printed one level further in, are left out."""
+    path: list[_Node | None] = []
+    for line in text.rstrip("\n").split("\n"):
+        match = _LINE.fullmatch(line)
+        if match is None or len(match[1]) % 3:
+            raise _Unreadable
+        depth = len(match[1]) // 3
+        word = re.match(r"\w+", match[2])
+        node = _Node(word[0], match[2][word.end() :].strip()) if word else None
+        if depth > len(path):
+            path.extend([None] * (depth - len(path)))
+        del path[depth:]
+        if depth:
+            parent = path[-1]
+            if parent is not None:
+                if node is None:
+                    raise _Unreadable
+                parent.children.append(node)
+            else:
+                node = None  # inside a subquery
+        elif path or node is None:
+            raise _Unreadable
+        path.append(node)
+        if depth == 0:
+            root = node
+    assert root is not None
+    return root
+
+
+_NONE: frozenset[Origin] = frozenset()
+
+Strangers: TypeAlias = Literal["none", "outside", "unknown"]
+"""Columns that an operator gives without naming them: there are none, they come from outside, or may come from anywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    id: int
+    origins: Origins
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The columns that an operator gives, in order."""
+
+    columns: Sequence[_Column]
+    strangers: Strangers = "none"
+
+    def of(self, expression: str) -> Origins:
+        """What the columns that an expression names are made of."""
+        found = []
+        known = {column.id: column for column in self.columns}
+        for match in _REFERENCE.finditer(expression):
+            before = expression[: match.start()]
+            column = known.get(int(match[1]))
+            if column is None:
+                found.append(self._unlisted(before))
+            elif not before.lower().endswith(column.name.lower()):
+                found.append(None)
+            elif expression[match.end() : match.end() + 1] in (".", "[") and column.origins is not None and len(column.origins) > 1:
+                found.append(None)  # a part of what was put together: from which of them is not told
+            else:
+                found.append(column.origins)
+        return _together(found)
+
+    def _unlisted(self, before: str) -> Origins:
+        """Of a name that is no column below: a lambda's variable, or the result of a Python function, whose arguments stand before it."""
+        own = before.endswith(")") or _VARIABLE.search(before) is not None
+        return _NONE if self.strangers == "outside" or (self.strangers == "none" and own) else None
+
+    def item(self, text: str) -> _Column:
+        """A column of a list: one from below, or `<expression> AS <name>#<id>`."""
+        name, number = _attribute(text)
+        for column in self.columns:
+            if column.id == number and column.name.lower() == name.lower():
+                return _Column(name, number, column.origins)  # spelled as it was asked for
+        expression, alias, new = name.rpartition(" AS ")
+        if alias:
+            return _Column(new, number, self.of(_values_only(expression)))
+        return _Column(name, number, _NONE if self.strangers == "outside" else None)
+
+
+_OPEN = _Scope((), "unknown")
+
+
+class _Reader:
+    """From the leaves up: the columns that each operator gives."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, _Scope] = {}
+
+    def read(self, node: _Node) -> _Scope:
+        if node.operator == "WithCTE":
+            return [self.read(child) for child in node.children][-1] if node.children else _OPEN
+        below = [self.read(child) for child in node.children]
+        try:
+            return self._operator(node, below)
+        except _Unreadable:
+            return _OPEN
+
+    def _operator(self, node: _Node, below: Sequence[_Scope]) -> _Scope:
+        if node.operator in _LEAVES and not below:
+            return _leaf(node)
+        if node.operator == "Range" and not below:
+            return _Scope([_Column("id", -1, _NONE)], "outside")  # its id is not printed
+        if node.operator == "CTERelationRef" and not below:
+            return self._reference(node)
+        if len(below) == 1:
+            if node.operator == "CTERelationDef":
+                self._named[node.arguments.partition(",")[0]] = below[0]
+                return below[0]
+            return self._unary(node, below[0])
+        if len(below) == 2 and node.operator == "Join":
+            return _join(node, *below)
+        if len(below) == 2 and node.operator in ("Intersect", "Except"):
+            return below[0]
+        if below and node.operator == "Union":
+            return _union(below)
+        return _OPEN
+
+    def _reference(self, node: _Node) -> _Scope:
+        arguments = _split(node.arguments)
+        found = self._named.get(arguments[0])
+        if found is None or len(arguments) < 3:
+            return _OPEN
+        names = [_attribute(text) for text in _listed(arguments[2])]
+        if found.strangers != "none" or len(found.columns) != len(names):
+            return _OPEN
+        return _Scope([_Column(*name, column.origins) for name, column in zip(names, found.columns, strict=True)])
+
+    def _unary(self, node: _Node, below: _Scope) -> _Scope:
+        marks = _MARKED.fullmatch(node.arguments) if node.operator == "Filter" else None
+        if marks is not None:
+            if below.strangers != "none":
+                return _OPEN
+            return _Scope([_Column(column.name, column.id, frozenset([(marks[1], column.name)])) for column in below.columns])
+        if node.operator in _SAME_COLUMNS:
+            return below
+        read = _OPERATORS.get(node.operator)
+        return _OPEN if read is None else read(_split(node.arguments), below)
+
+
+def _leaf(node: _Node) -> _Scope:
+    begin = node.arguments.find("[")
+    if begin < 0:
+        return _Scope(())
+    listed = _listed(node.arguments[begin : _closing(node.arguments, begin) + 1])
+    return _Scope([_Column(*_attribute(text), _NONE) for text in listed])
+
+
+def _project(arguments: Sequence[str], below: _Scope) -> _Scope:
+    if len(arguments) != 1:
+        return _OPEN
+    return _Scope([below.item(text) for text in _listed(arguments[0])])
+
+
+def _aggregate(arguments: Sequence[str], below: _Scope) -> _Scope:
+    if len(arguments) != 2:
+        return _OPEN
+    return _Scope([below.item(text) for text in _listed(arguments[1])])
+
+
+def _window(arguments: Sequence[str], below: _Scope) -> _Scope:
+    if not arguments:
+        return _OPEN
+    return _Scope([*below.columns, *(below.item(text) for text in _listed(arguments[0]))], below.strangers)
+
+
+def _generate(arguments: Sequence[str], below: _Scope) -> _Scope:
+    if len(arguments) < 3 or any(text.startswith("[") for text in arguments[1:-1]):
+        return _OPEN
+    origins = below.of(arguments[0])
+    names = [_attribute(text) for text in _listed(arguments[-1])]
+    if len(names) > 1 and origins is not None and len(origins) > 1:
+        origins = None  # which goes into which is not told
+    made = [_Column(*name, origins) for name in names]
+    return _Scope([*below.columns, *made], below.strangers)
+
+
+def _expand(arguments: Sequence[str], below: _Scope) -> _Scope:
+    if len(arguments) != 2:
+        return _OPEN
+    rows = [_listed(text) for text in _listed(arguments[0])]
+    names = [_attribute(text) for text in _listed(arguments[1])]
+    if any(len(row) != len(names) for row in rows):
+        return _OPEN
+    places = zip(*rows, strict=True)
+    return _Scope([_Column(*name, _together(below.of(text) for text in place)) for name, place in zip(names, places, strict=True)])
+
+
+_OPERATORS: Mapping[str, Callable[[Sequence[str], _Scope], _Scope]] = {
+    "Project": _project,
+    "Aggregate": _aggregate,
+    "Window": _window,
+    "Generate": _generate,
+    "Expand": _expand,
+}
+
+
+def _join(node: _Node, left: _Scope, right: _Scope) -> _Scope:
+    kind = re.match(r"\w+", node.arguments)
+    if kind is None or kind[0] not in ("Inner", "Cross", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi", "LeftAnti"):
+        return _OPEN
+    if kind[0] in ("LeftSemi", "LeftAnti"):
+        return left
+    strangers = max(left.strangers, right.strangers, key=("none", "outside", "unknown").index)
+    return _Scope([*left.columns, *right.columns], strangers)
+
+
+def _union(below: Sequence[_Scope]) -> _Scope:
+    """The first one's columns, each made of what stands at its place in any."""
+    first = below[0]
+    if any(scope.strangers != "none" or len(scope.columns) != len(first.columns) for scope in below):
+        return _OPEN
+    places = zip(*(scope.columns for scope in below), strict=True)
+    return _Scope([_Column(place[0].name, place[0].id, _together(column.origins for column in place)) for place in places])
+
+
+def _together(all_: Iterable[Origins]) -> Origins:
+    found: set[Origin] = set()
+    for origins in all_:
+        if origins is None:
+            return None
+        found |= origins
+    return frozenset(found)
+
+
+def _attribute(text: str) -> tuple[str, int]:
+    """The name and id of `name#1L`."""
+    match = _ATTRIBUTE.fullmatch(text)
+    if match is None:
+        raise _Unreadable
+    return match[1], int(match[2])
+
+
+def _values_only(expression: str) -> str:
+    """An expression without what its windows partition and order by, and without the column that a pivot chooses by."""
+    while (begin := expression.find(_WINDOW)) >= 0:
+        end = _closing(expression, begin + len(_WINDOW) - 1)
+        expression = expression[:begin] + expression[end + 1 :]
+    if expression.startswith(_PIVOT):
+        return ", ".join(_split(expression[len(_PIVOT) : _closing(expression, len(_PIVOT) - 1)])[1:])
+    return expression
+
+
+def _listed(text: str) -> list[str]:
+    """The parts of `[a, b]`."""
+    if not text.startswith("[") or _closing(text, 0) != len(text) - 1:
+        raise _Unreadable
+    return _split(text[1:-1])
+
+
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_BRACKET = re.compile(r"[()\[\]{},]")
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas that stand in no brackets. Raises _Unreadable where brackets do not match."""
+    parts, start = [], 0
+    expected: list[str] = []
+    for match in _BRACKET.finditer(text):
+        sign = match[0]
+        if sign in _PAIRS:
+            expected.append(_PAIRS[sign])
+        elif sign != ",":
+            if not expected or expected.pop() != sign:
+                raise _Unreadable
+        elif not expected:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    if expected:
+        raise _Unreadable
+    last = text[start:].strip()
+    return [*parts, last] if parts or last else []
+
+
+def _closing(text: str, begin: int) -> int:
+    """Where the bracket that opens at a place closes."""
+    depth = 0
+    for match in _BRACKET.finditer(text, begin):
+        if match[0] in _PAIRS:
+            depth += 1
+        elif match[0] != ",":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    raise _Unreadable
