@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dagster import AssetCheckSeverity, DagsterEventType, RunsFilter
 
 from lake_orch.errors import CheckPending, GateFailed
-from lake_orch.run_session import Gate
+from lake_orch.run_session import Gate, from_tags
 from lake_orch.tags import SESSION_TAG
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class FailedCheck:
 def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
     """The runs that wrote into a session, oldest first."""
     records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
-    return [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
+    runs = [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
+    return [run for run in runs if from_tags(run) is not None]
 
 
 def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[FailedCheck]:

@@ -70,7 +70,7 @@ def settle_session(instance: DagsterInstance, lake: Lake, record: SessionRecord,
     if record.state == FAILED:
         return Settled(record.id, last.run_id, "kept", record.reason, publishable)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
-    begun = from_tags(last.tags)
+    begun = from_tags(last)
     lake.fail(record.id, reason, keep=keep_failed_for, epoch=begun.epoch if begun else None)
     return Settled(record.id, last.run_id, "failed", reason, publishable)
 
@@ -89,7 +89,7 @@ def recover(instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, 
     if obstacle is not None:
         raise NothingToRecover(obstacle)
     last = runs_of(instance, session)[-1]
-    begun = from_tags(last.tags)
+    begun = from_tags(last)
     assert begun is not None
     return publish_session(instance, lake, begun, gate=gate, keep_failed_for=keep_failed_for)
 
@@ -129,4 +129,4 @@ def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequ
     first = instance.get_run_record_by_id(runs[0].run_id)
     # Not by tags: re-executions through the Python API have none.
     later = instance.get_runs(RunsFilter(created_after=first.create_timestamp if first else None), limit=_MOST_RUNS)
-    return [run for run in later if run.parent_run_id in ids and run.tags.get(SESSION_TAG) != session]
+    return [run for run in later if run.parent_run_id in ids and ((own := from_tags(run)) is None or own.id != session)]

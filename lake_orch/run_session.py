@@ -6,7 +6,6 @@ that whatever is left of the failed run can write no more. The session stands in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,7 +14,7 @@ from lake_core.lake.errors import SessionNotFound
 from lake_core.lake.refs import FAILED, OPEN, PUBLISHED
 from lake_orch.errors import SessionLost
 from lake_orch.lineage import continues
-from lake_orch.tags import EPOCH_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
+from lake_orch.tags import EPOCH_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
@@ -51,13 +50,16 @@ class RunSession:
 def session_of(instance: DagsterInstance, run_id: str) -> RunSession | None:
     """The session of a run, by its tags as they stand now: what a step was started with may be older than they are."""
     run = instance.get_run_by_id(run_id)
-    return None if run is None else from_tags(run.tags)
+    return None if run is None else from_tags(run)
 
 
-def from_tags(tags: Mapping[str, str]) -> RunSession | None:
-    """The session that a run's tags name."""
-    id, epoch = tags.get(SESSION_TAG), tags.get(EPOCH_TAG, "")
-    return RunSession(id, int(epoch)) if id and epoch.isdecimal() else None
+def from_tags(run: DagsterRun) -> RunSession | None:
+    """The session that a run's tags name, if they are its own and not copied from the run that it re-executes."""
+    tags = run.tags
+    id, epoch, owner = tags.get(SESSION_TAG), tags.get(EPOCH_TAG, ""), tags.get(OWNER_TAG)
+    # Who gives a run its tags before it has an id cannot name it.
+    own = owner == run.run_id or (owner is None and run.parent_run_id is None)
+    return RunSession(id, int(epoch)) if own and id and epoch.isdecimal() else None
 
 
 def session_id(run_id: str) -> str:
@@ -79,8 +81,7 @@ def open_run_session(
     published already, RefNotFound for a branch that does not exist. Without `resume`, a session that other steps of this very run
     opened is joined as it is.
     """
-    tags = _tags(instance, run)
-    own = from_tags(tags)
+    own = from_tags(_stored(instance, run))
     inherited = None if own else _inherited(instance, run, lake)
     id = own.id if own else inherited or session_id(run.run_id)
     record = _record(lake, id)
@@ -93,7 +94,7 @@ def open_run_session(
         resume=resume,
     )
     opened = RunSession(handle.id, handle.epoch, resumed=record is not None)
-    instance.add_run_tags(run.run_id, {**opened.tags, PUBLISHER_TAG: publisher, ROOT_TAG: root})
+    instance.add_run_tags(run.run_id, {**opened.tags, OWNER_TAG: run.run_id, PUBLISHER_TAG: publisher, ROOT_TAG: root})
     return opened
 
 
@@ -102,7 +103,7 @@ def _inherited(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | 
     parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     if parent is None or not continues(instance, run, parent):
         return None
-    begun = from_tags(_tags(instance, parent))
+    begun = from_tags(parent)
     if begun is None:
         return None
     record = _record(lake, begun.id)
@@ -117,9 +118,9 @@ def _inherited(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | 
     )
 
 
-def _tags(instance: DagsterInstance, run: DagsterRun) -> dict[str, str]:
-    stored = instance.get_run_by_id(run.run_id)
-    return dict((stored or run).tags)
+def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
+    """The run with its tags as they stand now."""
+    return instance.get_run_by_id(run.run_id) or run
 
 
 def _record(lake: Lake, id: str) -> SessionRecord | None:

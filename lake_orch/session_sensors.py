@@ -49,7 +49,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 
     @dg.run_status_sensor(run_status=status, name=name, description="Settles the lake session of a run that has ended.", **settings)
     def settle_run(context: dg.RunStatusSensorContext, lake: LakeResource) -> dg.SkipReason:
-        begun = from_tags(context.dagster_run.tags)
+        begun = from_tags(context.dagster_run)
         if begun is None or context.dagster_run.tags.get(ROOT_TAG) != lake.root:
             return dg.SkipReason("the run had no session of this lake")
         opened = lake.open()

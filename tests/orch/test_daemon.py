@@ -1,0 +1,220 @@
+"""A real daemon, web server and queue: backfills, retries of killed runs, cancellation, each through Dagster's own API."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_core import Lake
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("daemon")]
+
+INSTANCE = """
+telemetry: {enabled: false}
+run_coordinator:
+  module: dagster.core.run_coordinator
+  class: QueuedRunCoordinator
+  config: {max_concurrent_runs: 6, dequeue_interval_seconds: 1}
+run_retries: {enabled: true}
+"""
+
+BACKFILL = """
+mutation Launch($params: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $params) { __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } }
+}
+"""
+LAUNCH = """
+mutation Launch($params: ExecutionParams!) {
+  launchPipelineExecution(executionParams: $params) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
+}
+"""
+AGAIN = """
+mutation Again($params: ReexecutionParams!) {
+  launchRunReexecution(reexecutionParams: $params) { __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } }
+}
+"""
+TERMINATE = """
+mutation Stop($runId: String!) { terminateRun(runId: $runId, terminatePolicy: SAFE_TERMINATE) { __typename } }
+"""
+
+
+class Server:
+    """A web server and a daemon on one instance."""
+
+    def __init__(self, folder: Path, port: int, instance: dg.DagsterInstance) -> None:
+        self.folder, self.url, self.instance = folder, f"http://127.0.0.1:{port}", instance
+        self.lake = Lake.create(folder / "lake")
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)
+        assert "errors" not in found, found
+        return found["data"]
+
+    @property
+    def repository(self) -> dict[str, str]:
+        query = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }"
+        (node,) = self.ask(query)["repositoriesOrError"]["nodes"]
+        return {"repositoryName": node["name"], "repositoryLocationName": node["location"]["name"]}
+
+    def backfill(self, assets: list[str], days: int) -> str:
+        params = {
+            "assetSelection": [{"path": [asset]} for asset in assets],
+            "partitionNames": [f"{day:02}" for day in range(days)],
+        }
+        found = self.ask(BACKFILL, params=params)["launchPartitionBackfill"]
+        assert found["__typename"] == "LaunchBackfillSuccess", found
+        id: str = found["backfillId"]
+        return id
+
+    def launch(self, job: str, **tags: str) -> str:
+        selector = {**self.repository, "pipelineName": job}
+        metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+        found = self.ask(LAUNCH, params={"selector": selector, "mode": "default", "executionMetadata": metadata})["launchPipelineExecution"]
+        assert found["__typename"] == "LaunchRunSuccess", found
+        id: str = found["run"]["runId"]
+        return id
+
+    def again(self, run_id: str, strategy: str) -> str:
+        found = self.ask(AGAIN, params={"parentRunId": run_id, "strategy": strategy})["launchRunReexecution"]
+        assert found["__typename"] == "LaunchRunSuccess", found
+        id: str = found["run"]["runId"]
+        return id
+
+    def ended(self, run_id: str) -> dg.DagsterRun:
+        def finished() -> dg.DagsterRun | None:
+            run = self.instance.get_run_by_id(run_id)
+            return run if run is not None and run.is_finished else None
+
+        found: dg.DagsterRun = until(finished, f"the end of run {run_id}")
+        return found
+
+    def errors(self, run_id: str) -> str:
+        """What went wrong in a run."""
+        failures = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
+        return "\n".join(str(entry.dagster_event) for entry in self.instance.all_logs(run_id, of_type=failures))
+
+    def rows(self, table: str, ref: str = "main") -> list[Any]:
+        state = self.lake.at(ref)
+        return sorted(state.delta(f"tables/{table}").to_arrow().columns[0].to_pylist()) if f"tables/{table}" in state.datasets() else []
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 300) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"waited {seconds} s for {what}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "home").mkdir()
+    (folder / "home" / "dagster.yaml").write_text(INSTANCE)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "DAGSTER_HOME": str(folder / "home"), "LAKE_TEST_FOLDER": str(folder), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    with dg.DagsterInstance.from_config(str(folder / "home")) as instance, (folder / "log").open("w") as log:
+        made = Server(folder, port, instance)
+        command = [sys.executable, "-m", "dagster", "dev", "-m", "tests.orch.daemon_pipeline", "-h", "127.0.0.1", "-p", str(port)]
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            until(lambda: process.poll() is not None or answers(made.url), "the web server", 90)
+            assert process.poll() is None, (folder / "log").read_text()
+            yield made
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/server_info", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) -> None:
+    (server.folder / "kill").touch()
+    failed = server.ended(server.launch("pair"))
+    assert failed.status is dg.DagsterRunStatus.FAILURE and failed.tags["lake/epoch"] == "1"
+    retry = until(lambda: server.instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": failed.run_id})), "the retry")[0]
+    retried = server.ended(retry.run_id)
+    assert retried.is_success and (retried.tags["lake/session"], retried.tags["lake/epoch"]) == (failed.tags["lake/session"], "2")
+    assert server.rows("first") == [1] and server.rows("second") == [1]
+
+
+def test_cancelled_from_the_api_then_from_failure_then_all_steps(server: Server) -> None:
+    before = len(server.rows("first"))
+    (server.folder / "wait").touch()
+    run_id = server.launch("pair", **{"dagster/max_retries": "0"})
+    until((server.folder / "waiting").exists, "the step that waits")
+    server.ask(TERMINATE, runId=run_id)
+    cancelled = server.ended(run_id)
+    (server.folder / "wait").unlink()
+    assert cancelled.status is dg.DagsterRunStatus.CANCELED
+    assert len(server.rows("first")) == before and server.lake.session_record(cancelled.tags["lake/session"]).state == "failed"
+    resumed = server.ended(server.again(run_id, "FROM_FAILURE"))
+    assert resumed.is_success, server.errors(resumed.run_id)
+    assert resumed.tags["lake/session"] == cancelled.tags["lake/session"]
+    assert len(server.rows("first")) == before + 1
+    repeated = server.ended(server.again(resumed.run_id, "ALL_STEPS"))
+    assert repeated.is_success, server.errors(repeated.run_id)
+    assert repeated.tags["lake/session"] != cancelled.tags["lake/session"]
+    assert len(server.rows("first")) == before + 2
+
+
+def test_a_backfill_of_sixty_partitions_six_at_a_time(server: Server) -> None:
+    backfill = server.backfill(["daily", "appended"], 60)
+
+    def over() -> bool:
+        found = server.instance.get_backfill(backfill)
+        return found is not None and found.status.value.startswith("COMPLETED")
+
+    until(over, "the backfill's end")
+    runs = server.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
+    failed = [server.errors(run.run_id) for run in runs if not run.is_success]
+    assert len(runs) == 60 and not failed, failed[0]
+    for table in ("daily", "appended"):
+        assert Counter(server.rows(table)) == {f"{day:02}": 3 for day in range(60)}
+    sessions = {run.tags["lake/session"] for run in runs}
+    commits = [commit for commit in server.lake.log() if commit.metadata.get("session") in sessions]
+    assert len(commits) == 60, "each run is one commit"
+    assert server.lake.verify(hashes=False) == []
+
+
+def test_a_range_in_a_single_run(server: Server) -> None:
+    backfill = server.backfill(["at_once"], 20)
+    until(lambda: len(server.rows("at_once")) == 60, "the rows")
+    assert len(server.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))) == 1
+
+
+def test_a_backfill_that_gathers_is_merged_once(server: Server) -> None:
+    """Its runs publish on a branch of their own, whose name is the backfill's."""
+    backfill = server.backfill(["gathered"], 6)
+    until(lambda: f"backfill-{backfill}" in server.lake.branches(), "the branch")
+    assert server.rows("gathered") == []
+    until(lambda: f"backfill-{backfill}" not in server.lake.branches(), "the merge")
+    assert Counter(server.rows("gathered")) == {f"{day:02}": 3 for day in range(6)}
+    assert server.lake.log()[0].message == f"Backfill {backfill}"
