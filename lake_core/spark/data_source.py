@@ -135,7 +135,15 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
 
     class LakeSource(DataSource):
         def __init__(self, options: Mapping[str, str]) -> None:
-            from lake_core.spark.data_source import _pinned
+            try:
+                from lake_core.spark.data_source import _pinned
+            except ModuleNotFoundError as error:
+                import sys
+
+                raise ModuleNotFoundError(
+                    f"lake-orch is not installed for the Python that Spark plans with, {sys.executable} on the driver's machine "
+                    f"(PYSPARK_PYTHON): install it there; other machines do without ({error})"
+                ) from None
 
             self.options = dict(options)
             self.access = access_

@@ -1,0 +1,103 @@
+"""What `test_lean_executors` runs in a process of its own: every way by which this package works in Spark's executors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.spark import delete_delta, merge_delta, optimize_delta, read_delta, register, session, update_delta, write_delta
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("x", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    numbers = range(start, stop)
+    return pa.table(
+        [[*numbers], [f"p{number % 3}" for number in numbers], [number / 2 for number in numbers], [number * 10**6 for number in numbers]],
+        names=SCHEMA.names,
+    ).cast(SCHEMA)
+
+
+def main(folder: str) -> None:
+    spark = session(
+        master="local[2,3]",
+        config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"},
+    )
+    told: dict[str, Any] = {}
+
+    def step(name: str, work: Callable[[], Any]) -> None:
+        try:
+            told[name] = work()
+        except Exception as error:
+            told[name] = f"{type(error).__name__}: {str(error)[-600:]}"
+
+    def modules(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import importlib.util
+
+        import pyarrow
+
+        wanted = ("lake_core", "lake_orch", "numpy", "pandas", "sqlglot", "pyroaring", "dagster", "fsspec", "pyarrow")
+        found = [name for name in wanted if importlib.util.find_spec(name)]
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(found)], names=["name"])
+
+    step("modules", lambda: sorted(row.name for row in spark.range(0, 1, 1, 1).mapInArrow(modules, "name string").collect()))
+
+    def ids(url: str) -> list[int]:
+        return sorted(read_delta(spark, url).toArrow()["id"].to_pylist())
+
+    plain, vectors = f"{folder}/plain", f"{folder}/vectors"
+    checks = {"delta.constraints.positive": "id >= 0", "delta.enableChangeDataFeed": "true"}
+    DeltaTable.create(plain, SCHEMA, partition_by=["p"], properties=checks)
+    DeltaTable.create(vectors, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
+    for url in (plain, vectors):
+        name = url.rpartition("/")[2]
+        step(f"write {name}", lambda url=url: write_delta(spark.createDataFrame(rows(0, 20)), url).rows)
+        source = spark.createDataFrame(rows(15, 25))
+        step(
+            f"merge {name}",
+            lambda url=url, source=source: (
+                merge_delta(source, url, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute(),
+                ids(url),
+            )[1],
+        )
+        step(f"update {name}", lambda url=url: (update_delta(spark, url, {"x": "x + 1"}, "id % 2 = 0"), ids(url))[1])
+        step(f"delete {name}", lambda url=url: (delete_delta(spark, url, "id < 3"), ids(url))[1])
+        step(
+            f"overwrite {name}",
+            lambda url=url: (write_delta(spark.createDataFrame(rows(3, 6)), url, mode="overwrite", where="id < 6"), ids(url))[1],
+        )
+        step(f"optimize {name}", lambda url=url: (optimize_delta(spark, url, zorder_by=["id"]), ids(url))[1])
+        step(f"filtered {name}", lambda url=url: read_delta(spark, url, where="id % 2 = 0 AND p LIKE 'p%'").count())
+        spark.conf.set("spark.sql.caseSensitive", "true")  # then Arrow reads, in the executors
+        step(f"read {name}", lambda url=url: ids(url))
+        spark.conf.set("spark.sql.caseSensitive", "false")
+
+    register(spark)
+    step("source", lambda: spark.read.format("lake").option("where", "id < 10").load(plain).count())
+    step(
+        "source write",
+        lambda: (spark.createDataFrame(rows(90, 92)).write.format("lake").mode("append").save(vectors), ids(vectors)[-2:])[1],
+    )
+    lake = Lake.create(f"{folder}/lake")
+
+    def in_a_session() -> list[int]:
+        with lake.session() as s:
+            table = s.create_delta("t", SCHEMA, partition_by=["p"])
+            write_delta(spark.createDataFrame(rows(0, 4)), table)
+            merge_delta(spark.createDataFrame(rows(3, 5)), table, "t.id = s.id").when_not_matched_insert("*").execute()
+        return sorted(read_delta(spark, lake.delta("t")).toArrow()["id"].to_pylist())
+
+    step("session of a lake", in_a_session)
+    print(json.dumps(told))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
