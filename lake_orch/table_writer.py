@@ -90,7 +90,10 @@ class TableWriter:
     def _create(self, data: Data) -> DeltaTable:
         schema = creation_schema(self._settings, rows_schema(data))
         properties = creation_properties(self._settings)
-        return self.workspace.create_table(self.path, schema, partition_by=tuple(self.partition_by), properties=properties or None)
+        by = tuple(self.partition_by)
+        if self._settings.partition_by is None and {name.lower() for name in by} >= {name.lower() for name in schema.names}:
+            by = by[:-1]  # not asked for by name, and data files need a column that is left
+        return self.workspace.create_table(self.path, schema, partition_by=by, properties=properties or None)
 
     def _overwrite(self, data: Data, table: DeltaTable, where: str | None, dynamic: bool, txn: tuple[str, int]) -> WriteResult:
         schema_mode, schema, partition_by = self._settings.schema_mode, rows_schema(data), None
