@@ -26,7 +26,7 @@ def checks_first(function: _F) -> _F:
 
             @dg.asset(check_specs=[dg.AssetCheckSpec("no_gaps", asset="orders", blocking=True)])
             @checks_first
-            def orders() -> dg.MaterializeResult[pa.Table]:
+            def orders():
                 rows = read()
                 gaps = dg.AssetCheckResult(passed=has_no_gaps(rows))
                 return dg.MaterializeResult(value=rows, check_results=[gaps])

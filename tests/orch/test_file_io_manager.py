@@ -1,0 +1,286 @@
+"""What is no table becomes a file: as it is, as text or as JSON, in the place and the session that tables have."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_core import Lake
+from lake_core.errors import NotFound
+from lake_orch import DeltaIOManager, FileIOManager, InvalidDefinition, LakeResource, PartitionSliceError, UnsupportedData, testing
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
+
+
+@pytest.fixture(params=["plain", "lake", "session"])
+def place(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def root(tmp_path: Path, place: str) -> str:
+    if place != "plain":
+        Lake.create(tmp_path / "lake")
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+def resources(root: str, **options: Any) -> dict[str, Any]:
+    lake = LakeResource(root=root)
+    return {"lake": lake, "io_manager": FileIOManager(lake=lake, **options), "tables": DeltaIOManager(lake=lake)}
+
+
+def get(root: str, key: str) -> bytes:
+    return bytes(LakeResource(root=root).read_files(None).get(key))
+
+
+def keys(root: str) -> list[str]:
+    return [meta.key for meta in LakeResource(root=root).read_files(None).list("") if not meta.key.startswith("_lake")]
+
+
+def materialize(place: str, assets: list[Any], root: str, **options: Any) -> dg.ExecuteInProcessResult:
+    run = testing.materialize if place == "session" else dg.materialize
+    return run(assets, resources=resources(root), **options)
+
+
+def test_values_come_back_as_they_were(root: str, place: str) -> None:
+    seen: dict[str, Any] = {}
+    report = {"rows": 7, "names": ["ä", None], "nested": {"x": 1.5, "y": True}}
+
+    @dg.asset
+    def image() -> bytes:
+        return b"\x00\x01"
+
+    @dg.asset
+    def page() -> str:
+        return "<p>ä</p>"
+
+    @dg.asset(key=["reports", "today"])
+    def today() -> dict[str, Any]:
+        return report
+
+    @dg.asset(metadata={"lake/path": "out/numbers.json"})
+    def numbers() -> list[int]:
+        return [1, 2]
+
+    @dg.asset(ins={"today": dg.AssetIn(["reports", "today"])})
+    def reader(image: bytes, page: str, today: dict[str, Any], numbers: list[int]) -> None:
+        seen.update(image=image, page=page, today=today, numbers=numbers)
+
+    result = materialize(place, [image, page, today, numbers, reader], root)
+    assert result.success
+    assert seen == {"image": b"\x00\x01", "page": "<p>ä</p>", "today": report, "numbers": [1, 2]}
+    assert keys(root) == ["files/image.bin", "files/page.txt", "files/reports/today.json", "out/numbers.json"]
+    assert json.loads(get(root, "files/reports/today.json")) == report
+    metadata = {event.asset_key: event.materialization.metadata for event in result.get_asset_materialization_events()}
+    told = metadata[dg.AssetKey("image")]
+    assert (told["lake/path"].value, told["lake/bytes_written"].value) == ("files/image.bin", 2)
+    assert told["lake/state"].value == ("staged" if place == "session" else "published")
+    assert ("lake/commit" in told) is (place == "lake") and ("dagster/uri" in told) is (place == "plain")
+
+
+def test_a_value_of_another_type_takes_the_place_of_the_former(root: str, place: str) -> None:
+    values = iter([{"a": 1}, "text"])
+
+    @dg.asset
+    def changing() -> Any:
+        return next(values)
+
+    @dg.asset
+    def reader(changing) -> None:
+        assert changing == "text"
+
+    materialize(place, [changing], root)
+    assert materialize(place, [changing, reader], root).success
+    assert keys(root) == ["files/changing.txt"]
+
+
+def test_a_retried_step_writes_its_file_once(root: str, place: str) -> None:
+    @dg.multi_asset(outs={"first": dg.AssetOut(), "second": dg.AssetOut()}, retry_policy=dg.RetryPolicy(max_retries=1))
+    def two(context: dg.AssetExecutionContext):
+        yield dg.Output("one", "first")
+        if context.retry_number == 0:
+            raise RuntimeError("half-way")
+        yield dg.Output("two", "second")
+
+    assert materialize(place, [two], root).success
+    assert keys(root) == ["files/first.txt", "files/second.txt"]
+    if place == "lake":
+        assert len(Lake.open(root).log()) == 3, "the lake's own commit, and one for each file"
+
+
+def test_a_failed_run_with_a_session_leaves_no_file(plain: str) -> None:
+    Lake.create(plain)
+
+    @dg.asset
+    def written() -> str:
+        return "x"
+
+    @dg.asset(deps=[written])
+    def failing() -> None:
+        raise RuntimeError("no")
+
+    result = testing.materialize([written, failing], resources=resources(plain), raise_on_error=False)
+    assert not result.success and keys(plain) == []
+
+
+def test_partitions_have_a_file_each(root: str, place: str) -> None:
+    seen: dict[str, Any] = {}
+
+    @dg.asset(partitions_def=DAYS)
+    def daily(context: dg.AssetExecutionContext) -> dict[str, Any]:
+        return {"day": context.partition_key}
+
+    @dg.asset(partitions_def=DAYS)
+    def same(daily: dict[str, Any]) -> None:
+        seen["one"] = daily
+
+    @dg.asset(ins={"daily": dg.AssetIn(metadata={"allow_missing_partitions": True})})
+    def whole(daily: dict[str, dict[str, Any]]) -> None:
+        seen["all"] = daily
+
+    for key in ("2024-01-01", "2024-01-02"):
+        assert materialize(place, [daily, same], root, partition_key=key).success
+    assert materialize(place, [daily, whole], root, selection=[whole]).success
+    assert keys(root) == ["files/daily/2024-01-01.json", "files/daily/2024-01-02.json"]
+    assert seen["one"] == {"day": "2024-01-02"}
+    assert seen["all"] == {"2024-01-01": {"day": "2024-01-01"}, "2024-01-02": {"day": "2024-01-02"}}
+    with pytest.raises(NotFound, match="materialize the asset first"):
+        materialize(place, [daily, same], root, selection=[same], partition_key="2024-01-03")
+
+
+def test_a_run_over_several_partitions_gives_a_value_for_each(plain: str) -> None:
+    values = iter([True, False])
+
+    @dg.asset(partitions_def=DAYS, backfill_policy=dg.BackfillPolicy.single_run())
+    def daily(context: dg.AssetExecutionContext) -> Any:
+        return {key: f"of {key}" for key in context.partition_keys} if next(values) else "one"
+
+    job = dg.Definitions(assets=[daily], resources=resources(plain)).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/asset_partition_range_start": "2024-01-01", "dagster/asset_partition_range_end": "2024-01-03"}
+    assert job.execute_in_process(tags=tags).success
+    assert get(plain, "files/daily/2024-01-02.txt") == b"of 2024-01-02"
+    with pytest.raises(PartitionSliceError, match="not a dict with a value for each"):
+        job.execute_in_process(tags=tags)
+
+
+def test_names_that_are_no_paths_are_quoted(plain: str) -> None:
+    names = ["a/b", "..", "x|y", ".hidden", "ü"]
+    both = dg.MultiPartitionsDefinition({"name": dg.StaticPartitionsDefinition(["a/b", ".."]), "day": DAYS})
+
+    @dg.asset(partitions_def=both)
+    def cells(context: dg.AssetExecutionContext) -> str:
+        return "x"
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("names", names)
+        for name in names[:1] + names[1:2]:
+            key = dg.MultiPartitionKey({"name": name, "day": "2024-01-01"})
+            assert dg.materialize([cells], partition_key=key, resources=resources(plain), instance=instance).success
+        assets = [dg.asset(lambda context: context.partition_key, name="n", partitions_def=dg.DynamicPartitionsDefinition(name="names"))]
+        for name in names:
+            assert dg.materialize(assets, partition_key=name, resources=resources(plain), instance=instance).success
+    found = keys(plain)
+    assert "files/n/a%2Fb.txt" in found and "files/n/%2E..txt" in found and "files/cells/2024-01-01/a%2Fb.txt" in found
+    assert sorted(get(plain, key).decode() for key in found if key.startswith("files/n/")) == sorted(names)
+
+
+def test_pickle_is_only_for_those_who_ask(plain: str) -> None:
+    @dg.asset
+    def thing() -> Any:
+        return {1, 2}
+
+    @dg.asset
+    def reader(thing: Any) -> None:
+        assert thing == {1, 2}
+
+    with pytest.raises(UnsupportedData, match="set, and pickle is not allowed here: whoever can write the file"):
+        dg.materialize([thing], resources=resources(plain))
+    assert keys(plain) == []
+    assert dg.materialize([thing, reader], resources=resources(plain, allow_pickle=True)).success
+    assert pickle.loads(get(plain, "files/thing.pickle")) == {1, 2}
+    with pytest.raises(UnsupportedData, match="is a pickle"):
+        dg.materialize([thing, reader], selection=[reader], resources=resources(plain))
+
+
+@pytest.mark.parametrize("value", [{1: "a"}, {"a": float("nan")}, [(1, 2)], {"a": {"b": {3}}}])
+def test_what_json_would_change_is_refused(plain: str, value: Any) -> None:
+    @dg.asset
+    def thing() -> Any:
+        return value
+
+    with pytest.raises(UnsupportedData, match="is no JSON"):
+        dg.materialize([thing], resources=resources(plain))
+    assert keys(plain) == []
+
+
+def test_outputs_of_ops_need_a_path_and_dynamic_ones_get_one_each(plain: str) -> None:
+    seen = []
+
+    @dg.op(out=dg.DynamicOut(str, metadata={"lake/path": "out/part.txt"}))
+    def parts():
+        for number in range(2):
+            yield dg.DynamicOutput(f"part {number}", mapping_key=f"k{number}")
+
+    @dg.op(out=dg.Out(io_manager_key="nothing"))
+    def collect(values: list[str]) -> None:
+        seen.extend(values)
+
+    @dg.op
+    def nowhere() -> str:
+        return "x"
+
+    @dg.job(resource_defs={**resources(plain), "nothing": dg.mem_io_manager})
+    def job():
+        collect(parts().collect())
+
+    @dg.job(resource_defs=resources(plain))
+    def bad():
+        nowhere()
+
+    assert job.execute_in_process().success
+    assert sorted(seen) == ["part 0", "part 1"] and keys(plain) == ["out/part/k0.txt", "out/part/k1.txt"]
+    with pytest.raises(InvalidDefinition, match="lake/path"):
+        bad.execute_in_process()
+
+
+def test_a_file_can_be_read_at_another_ref(plain: str) -> None:
+    lake = Lake.create(plain)
+    values = iter(["old", "new"])
+    seen = {}
+
+    @dg.asset
+    def text() -> str:
+        return next(values)
+
+    @dg.asset(ins={"text": dg.AssetIn(metadata={"lake/ref": "v1"})})
+    def reader(text: str) -> None:
+        seen["text"] = text
+
+    dg.materialize([text], resources=resources(plain))
+    lake.tag("v1", at="main")
+    dg.materialize([text, reader], resources=resources(plain))
+    assert seen == {"text": "old"} and get(plain, "files/text.txt") == b"new"
+
+
+def test_the_data_version_is_that_of_the_content(plain: str) -> None:
+    values = iter(["a", "a", "b"])
+
+    @dg.asset
+    def text() -> str:
+        return next(values)
+
+    versions = []
+    for _ in range(3):
+        (event,) = dg.materialize([text], resources=resources(plain)).get_asset_materialization_events()
+        versions.append(event.materialization.tags["dagster/data_version"])
+    assert versions[0] == versions[1] != versions[2]
