@@ -1,0 +1,149 @@
+"""Assets, schedules and checks that maintain tables, from one call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from lake_orch.errors import InvalidDefinition
+from lake_orch.maintenance.checks import HealthLimits, lake_session_check, lake_table_checks
+from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
+from lake_orch.maintenance.tasks import TABLE_TASKS, Job, garbage_collection
+from lake_orch.resources import LakeResource
+from lake_orch.session_sensors import Alert, lake_session_reaper
+from lake_orch.spark_resource import SparkResource
+
+__all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
+
+LAKE_TASKS = ("garbage_collection", "session_reaper")
+TASKS = (*TABLE_TASKS, *LAKE_TASKS)
+
+POOL = "lake_maintenance"
+"""The pool that rearranging assets take a slot of: limit it, so that they do not fight writers for the machine."""
+
+
+def lake_maintenance(
+    tables: Sequence[Maintainable],
+    *,
+    tasks: Sequence[str] | Mapping[str, str | None] = ("compaction", "checkpoint", "vacuum"),
+    schedule: str | None = None,
+    automation: bool = False,
+    timezone: str = "UTC",
+    key_prefix: str | Sequence[str] = "maintenance",
+    group_name: str = "maintenance",
+    checks: bool | HealthLimits = True,
+    spark: bool = False,
+    pool: str | None = POOL,
+    alert: Alert | None = None,
+    **settings: Any,
+) -> dg.Definitions:
+    """Assets that maintain tables of the resource `lake`, one a task, partitioned by table where there are several.
+
+    Args:
+        tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
+        tasks: of `TASKS`; a mapping gives each its own cron schedule.
+        schedule: the cron schedule of tasks that have none of their own; without one they run when somebody materializes them.
+        automation: let automation conditions follow the schedules, instead of schedules of the code location.
+        checks: asset checks on the tables that say what needs doing; `HealthLimits` sets where they warn.
+        spark: rearrange tables above `spark_above` bytes with the resource `spark`.
+        settings: what holds for all tables: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
+
+    Raises InvalidDefinition for unknown tasks, and a Z-order of no columns.
+    """
+    targets = targets_of(tables, **settings)
+    crons = dict.fromkeys(tasks, schedule) if not isinstance(tasks, Mapping) else {task: own or schedule for task, own in tasks.items()}
+    unknown = sorted(set(crons) - set(TASKS))
+    if unknown:
+        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
+    if "zorder" in crons and not all(target.zorder_by for target in targets):
+        raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
+    prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)
+    partitions = dg.StaticPartitionsDefinition([target.path for target in targets]) if len(targets) > 1 else None
+    assets, schedules = [], []
+    for task, cron in crons.items():
+        condition = dg.AutomationCondition.on_cron(cron, timezone) if automation and cron else None
+        common: dict[str, Any] = {"group_name": group_name, "automation_condition": condition}
+        key = dg.AssetKey([*prefix, task])
+        if task == "session_reaper":
+            asset = lake_session_reaper(key, alert=alert, **common)
+        elif task == "garbage_collection":
+            asset = _collection(key, {**common, "pool": pool})
+        else:
+            asset = _table_asset(key, task, targets, partitions, spark, {**common, "pool": pool})
+        assets.append(asset)
+        if cron and not automation:
+            schedules.append(_schedule(key, cron, timezone, partitions if task in TABLE_TASKS else None))
+    found = lake_table_checks(targets, limits=None if checks is True else checks) if checks is not False else []
+    own = [lake_session_check(asset.key) for asset in assets if asset.key.path[-1] == "session_reaper"] if checks is not False else []
+    return dg.Definitions(assets=assets, asset_checks=[*found, *own], schedules=schedules)
+
+
+def _table_asset(
+    key: dg.AssetKey,
+    task: str,
+    targets: Sequence[MaintenanceTarget],
+    partitions: dg.PartitionsDefinition[str] | None,
+    spark: bool,
+    options: dict[str, Any],
+) -> dg.AssetsDefinition:
+    by_path = {target.path: target for target in targets}
+    function = TABLE_TASKS[task]
+
+    def run(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None) -> Any:
+        paths = list(context.partition_keys) if partitions is not None else list(by_path)
+        for path in paths:
+            told = function(Job(lake, by_path[path], config, engine))
+            context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in told.items())}")
+            metadata = {**told, "lake/path": path, "lake/dry_run": config.dry_run}
+            if partitions is None:
+                return dg.MaterializeResult(metadata=metadata)
+            context.add_asset_metadata(metadata, asset_key=key, partition_key=path)
+        return dg.MaterializeResult()
+
+    compute: Callable[..., Any]
+    if spark:
+
+        def with_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource) -> Any:
+            return run(context, config, lake, spark)
+
+        compute = with_spark
+    else:
+
+        def without(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
+            return run(context, config, lake, None)
+
+        compute = without
+    asset: Any = dg.asset(
+        key=key,
+        partitions_def=partitions,
+        backfill_policy=dg.BackfillPolicy.single_run() if partitions is not None else None,
+        description=function.__doc__,
+        kinds={"deltalake"},
+        **options,
+    )
+    made: dg.AssetsDefinition = asset(compute)
+    return made
+
+
+def _collection(key: dg.AssetKey, options: dict[str, Any]) -> dg.AssetsDefinition:
+    def collect(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
+        return dg.MaterializeResult(metadata={**garbage_collection(lake, dry_run=config.dry_run), "lake/dry_run": config.dry_run})
+
+    asset: Any = dg.asset(key=key, description=garbage_collection.__doc__, **options)
+    made: dg.AssetsDefinition = asset(collect)
+    return made
+
+
+def _schedule(key: dg.AssetKey, cron: str, timezone: str, partitions: dg.PartitionsDefinition[str] | None) -> dg.ScheduleDefinition:
+    name = f"{'_'.join(key.path)}_schedule"
+    target = dg.AssetSelection.assets(key)
+    if partitions is None:
+        return dg.ScheduleDefinition(name=name, target=target, cron_schedule=cron, execution_timezone=timezone)
+
+    def one_run_a_table(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest]:
+        at = context.scheduled_execution_time.isoformat()
+        return [dg.RunRequest(run_key=f"{path}@{at}", partition_key=path) for path in partitions.get_partition_keys()]
+
+    made: Any = dg.schedule(name=name, target=target, cron_schedule=cron, execution_timezone=timezone)
+    schedule: dg.ScheduleDefinition = made(one_run_a_table)
+    return schedule

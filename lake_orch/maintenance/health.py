@@ -1,0 +1,84 @@
+"""What a table needs, told from its log: no data file is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.log_segment import list_log
+from lake_core.delta.skipping import num_records, partition_table
+
+SMALL_FILE = 32 << 20
+"""A data file below this many bytes counts as small."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """A table's state of repair at its latest version."""
+
+    version: int
+    files: int
+    bytes: int
+    """Of the data files."""
+    small_files: int
+    """Of partitions that hold several: a lone one cannot be put together with anything."""
+    partitions: int
+    tombstones: int
+    """Files that were removed from the table, and that old versions may still read."""
+    log_length: int
+    """Commits in the log."""
+    uncheckpointed_commits: int
+    """Commits that a reader has to replay behind the last checkpoint."""
+    files_without_statistics: int
+    """Files that no filter can skip."""
+    markers: int
+    """Transaction markers that are kept."""
+
+    @property
+    def small_file_ratio(self) -> float:
+        """Of all files."""
+        return self.small_files / self.files if self.files else 0.0
+
+    @property
+    def statistics_coverage(self) -> float:
+        """The part of the files that have statistics."""
+        return 1.0 - self.files_without_statistics / self.files if self.files else 1.0
+
+
+def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHealth:
+    """Measure a table. `small_file`: bytes. Raises what reading the log raises."""
+    snapshot = table.snapshot
+    files = snapshot.files(["path", "size", "partitionValues", "stats"])
+    small, partitions = _small_files(files, table, small_file)
+    listing = list_log(snapshot.store, end=snapshot.version)
+    checkpointed = max((found.version for found in listing.checkpoints), default=-1)
+    return TableHealth(
+        version=snapshot.version,
+        files=len(files),
+        bytes=int(pc.sum(files["size"]).as_py() or 0),
+        small_files=small,
+        partitions=partitions,
+        tombstones=len(snapshot.tombstones()),
+        log_length=len(listing.commits),
+        uncheckpointed_commits=snapshot.version - checkpointed,
+        files_without_statistics=num_records(files["stats"]).null_count if len(files) else 0,
+        markers=len(snapshot.transactions()),
+    )
+
+
+def _small_files(files: pa.Table, table: DeltaTable, small_file: int) -> tuple[int, int]:
+    """How many small files could be put together with others of their partition, and how many partitions there are."""
+    flags = pc.cast(pc.less(files["size"], small_file), "int64")
+    if not table.metadata.partition_columns or not len(files):
+        small = int(pc.sum(flags).as_py() or 0)
+        return small if small > 1 else 0, min(len(files), 1)
+    values = partition_table(files, table.metadata)
+    columns = [f"part{index}" for index in range(values.num_columns)]
+    sized = values.rename_columns(columns).append_column("size", files["size"])
+    sized = sized.append_column("small", flags)
+    counts = sized.group_by(columns).aggregate([("size", "count"), ("small", "sum")])
+    several = counts.filter(pc.greater(counts["small_sum"], 1))
+    return int(pc.sum(several["small_sum"]).as_py() or 0), len(counts)

@@ -1,0 +1,174 @@
+"""What can be done for a table or a lake, each as a function that tells what it did in numbers that plot.
+
+Nothing here breaks a reader of a retained version: rows are rearranged by new commits, and files go only when they are past the retention.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import TableNotFound
+from lake_core.delta.result import OperationResult
+from lake_core.lake.errors import Conflict
+from lake_orch.maintenance.health import table_health
+from lake_orch.maintenance.target import MaintenanceConfig, MaintenanceTarget
+from lake_orch.resources import LakeResource
+from lake_orch.spark_resource import SparkResource
+from lake_orch.tags import COMMIT, VERSION
+
+_TRIES = 5
+"""How often a rearrangement that met a concurrent writer is planned anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One task on one table."""
+
+    lake: LakeResource
+    target: MaintenanceTarget
+    config: MaintenanceConfig
+    spark: SparkResource | None = None
+
+    def table(self) -> DeltaTable:
+        """The table as it stands. Raises TableNotFound."""
+        found = self.lake.find_table(self.target.path)
+        if found is None:
+            raise TableNotFound(f"no table at {self.target.path!r} on branch {self.lake.branch!r}: materialize it first")
+        return found
+
+
+Task: TypeAlias = Callable[[Job], dict[str, Any]]
+
+
+def compaction(job: Job) -> dict[str, Any]:
+    """Put small files together, if they are enough of the table to be worth it."""
+    return _rearranged(job, ())
+
+
+def zorder(job: Job) -> dict[str, Any]:
+    """Sort the rows along a curve, so that filters on the columns skip files."""
+    return _rearranged(job, job.target.zorder_by)
+
+
+def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
+    before = table_health(job.table(), small_file=job.target.small_file)
+    told: dict[str, Any] = {
+        "lake/num_files": before.files,
+        "lake/table_bytes": before.bytes,
+        "lake/small_files": before.small_files,
+        "lake/small_file_ratio": before.small_file_ratio,
+        VERSION: before.version,
+    }
+    due = bool(zorder_by) or before.small_file_ratio >= job.target.min_small_file_ratio
+    told["lake/due"] = due
+    if job.config.dry_run or not due or before.files == 0:
+        return told
+    result, commit = _optimized(job, before.bytes, zorder_by)
+    after = table_health(job.table(), small_file=job.target.small_file)
+    told |= {
+        "lake/num_files": after.files,
+        "lake/table_bytes": after.bytes,
+        "lake/small_files": after.small_files,
+        "lake/small_file_ratio": after.small_file_ratio,
+        "lake/files_added": result.metrics.get("numAddedFiles", 0),
+        "lake/files_removed": result.metrics.get("numRemovedFiles", 0),
+        VERSION: after.version,
+    }
+    return told | ({COMMIT: commit} if commit else {})
+
+
+def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
+    """Rearrange the table in a commit of its own. Who writes the same files meanwhile goes first."""
+    if not job.lake.is_lake():
+        return _optimize(job, job.table(), size, zorder_by), None
+    lake = job.lake.open()
+    for last in range(_TRIES):
+        session = lake.session(job.lake.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"})
+        try:
+            with session:
+                result = _optimize(job, session.delta(job.target.path), size, zorder_by)
+        except Conflict:
+            if last == _TRIES - 1:
+                raise
+            continue
+        assert session.result is not None
+        return result, session.result.commit
+    raise AssertionError("unreachable")
+
+
+def _optimize(job: Job, table: DeltaTable, size: int, zorder_by: Any) -> OperationResult:
+    where, target_size = job.config.where, job.target.target_size
+    if job.spark is not None and size >= job.target.spark_above:
+        from lake_core.spark import optimize_delta
+
+        return optimize_delta(job.spark.session, table, where, target_size=target_size, zorder_by=zorder_by)
+    return table.optimize(where, target_size=target_size, zorder_by=zorder_by)
+
+
+def checkpoint(job: Job) -> dict[str, Any]:
+    """Write a checkpoint, if enough commits stand behind the last one."""
+    before = table_health(job.table())
+    due = before.uncheckpointed_commits >= job.target.max_uncheckpointed_commits
+    told = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
+    if job.config.dry_run or not due:
+        return told
+    if job.lake.is_lake():
+        job.lake.open().checkpoint(job.target.path)
+    else:
+        job.table().checkpoint()
+    return told | {"lake/uncheckpointed_commits": table_health(job.table()).uncheckpointed_commits}
+
+
+def vacuum(job: Job) -> dict[str, Any]:
+    """Delete what the table removed longer ago than its retention. In a lake it ends the retention: the lake's own collection deletes."""
+    table, dry_run = job.table(), job.config.dry_run
+    if not job.lake.is_lake():
+        found = table.vacuum(job.target.retention, dry_run=dry_run)
+        return {"lake/reclaimed_files": len(found.files), "lake/reclaimed_bytes": found.bytes or 0, VERSION: table.version}
+    before = table_health(table)
+    told = {"lake/tombstones": before.tombstones, VERSION: before.version}
+    if dry_run:
+        return told
+    with job.lake.open().session(job.lake.branch, message=f"Vacuum {job.target.path}") as session:
+        session.delta(job.target.path).vacuum(job.target.retention)
+    return told
+
+
+def log_cleanup(job: Job) -> dict[str, Any]:
+    """Delete log files that no retained version needs. In a lake there are none: its history keeps them."""
+    table = job.table()
+    before = table_health(table)
+    deleted = [] if job.config.dry_run else table.clean_log()
+    return {"lake/log_length": before.log_length - len(deleted), "lake/log_files_deleted": len(deleted), VERSION: before.version}
+
+
+def txn_expiry(job: Job) -> dict[str, Any]:
+    """Let transaction markers expire, as the target says: those that are older are dropped by the next checkpoint."""
+    table, wanted = job.table(), job.target.txn_retention
+    told: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
+    properties = {"delta.setTransactionRetentionDuration": f"interval {wanted}"} if wanted else {}
+    if job.config.dry_run or not properties or properties.items() <= table.properties.items():
+        return told
+    if not job.lake.is_lake():
+        table.set_properties(properties)
+        return told | {VERSION: job.table().version}
+    with job.lake.open().session(job.lake.branch, message=f"Expire markers of {job.target.path}") as session:
+        session.delta(job.target.path).set_properties(properties)
+    return told | {VERSION: job.table().version}
+
+
+TABLE_TASKS: Mapping[str, Task] = {
+    "compaction": compaction,
+    "zorder": zorder,
+    "checkpoint": checkpoint,
+    "vacuum": vacuum,
+    "log_cleanup": log_cleanup,
+    "txn_expiry": txn_expiry,
+}
+
+
+def garbage_collection(lake: LakeResource, *, dry_run: bool) -> dict[str, Any]:
+    """Delete what no branch, tag, session or retained commit of the lake reaches."""
+    found = lake.open().gc(dry_run=dry_run)
+    return {"lake/reclaimed_files": len(found.keys), "lake/reclaimed_bytes": found.bytes, "lake/forgotten_commits": found.commits}

@@ -1,0 +1,236 @@
+"""Maintenance as assets: what it does, what it says, and that no reader of a retained version notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_orch import InvalidDefinition, LakeResource
+from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, table_health
+
+PATHS = ["tables/a", "tables/sub/b"]
+SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64())])
+
+
+def rows(number: int) -> pa.Table:
+    return pa.table({"p": ["x"], "id": [number]}, SCHEMA)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture(params=["lake", "plain"])
+def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
+    """Two tables of twelve files each, in a lake and without one."""
+    root = tmp_path / "root"
+    if request.param == "lake":
+        lake = Lake.create(root)
+        for path in PATHS:
+            with lake.session() as session:
+                session.create_delta(path, SCHEMA, partition_by=["p"])
+        for number in range(12):
+            with lake.session() as session:
+                for path in PATHS:
+                    session.delta(path).append(rows(number))
+    else:
+        for path in PATHS:
+            table = DeltaTable.create(str(root / path), SCHEMA, partition_by=["p"])
+            for number in range(12):
+                table.append(rows(number))
+    return LakeResource(root=str(root))
+
+
+def asset_of(defs: dg.Definitions, task: str) -> dg.AssetsDefinition:
+    return next(asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition) and asset.key.path[-1] == task)
+
+
+def run(
+    defs: dg.Definitions, task: str, resource: LakeResource, instance: dg.DagsterInstance, config: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Run a task on all tables at once; what it says of each."""
+    asset = asset_of(defs, task)
+    keys = asset.partitions_def.get_partition_keys() if asset.partitions_def else []
+    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]} if keys else {}
+    run_config = {"ops": {"__".join(asset.key.path): {"config": config}}} if config else None
+    result = dg.materialize([asset], resources={"lake": resource}, instance=instance, tags=tags, run_config=run_config)
+    assert result.success
+    events = result.asset_materializations_for_node("__".join(asset.key.path))
+    return {str(event.partition): {name: value.value for name, value in event.metadata.items()} for event in events}
+
+
+def ids(resource: LakeResource, path: str, **options: Any) -> list[int]:
+    return sorted(resource.read_table(path, None, **options).to_arrow()["id"].to_pylist())
+
+
+def health(resource: LakeResource, path: str) -> Any:
+    table = resource.find_table(path)
+    assert table is not None
+    return table_health(table)
+
+
+def test_small_files_are_put_together_and_old_versions_stay(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    defs = lake_maintenance(PATHS, tasks=["compaction", "vacuum"])
+    before = health(resource, PATHS[0])
+    assert (before.files, before.small_files, before.small_file_ratio, before.partitions) == (12, 12, 1.0, 1)
+    dry = run(defs, "compaction", resource, instance, {"dry_run": True})
+    assert dry[PATHS[0]]["lake/due"] and dry[PATHS[0]]["lake/num_files"] == 12 and health(resource, PATHS[0]).files == 12
+    told = run(defs, "compaction", resource, instance)
+    assert set(told) == set(PATHS)
+    for path in PATHS:
+        assert (told[path]["lake/num_files"], told[path]["lake/files_removed"], told[path]["lake/small_file_ratio"]) == (1, 12, 0.0)
+        assert ids(resource, path) == list(range(12))
+    again = run(defs, "compaction", resource, instance)
+    assert not again[PATHS[0]]["lake/due"] and again[PATHS[0]]["lake/version"] == told[PATHS[0]]["lake/version"]
+    run(defs, "vacuum", resource, instance)
+    old = resource.open().at("main~1").delta(PATHS[0]) if resource.is_lake() else DeltaTable.open(resource.url(PATHS[0]), version=12)
+    assert sorted(old.to_arrow()["id"].to_pylist()) == list(range(12)), "the files of a retained version stay"
+
+
+def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    path = "tables/a"
+    table = DeltaTable.create(str(tmp_path / path), SCHEMA, properties={"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    for number in range(3):
+        table.append(rows(number))
+    table.optimize()
+    resource = LakeResource(root=str(tmp_path))
+    defs = lake_maintenance([path], tasks=["vacuum"])
+    assert defs.assets is not None and asset_of(defs, "vacuum").partitions_def is None, "one table needs no partitions"
+    (dry,) = run(defs, "vacuum", resource, instance, {"dry_run": True}).values()
+    assert dry["lake/reclaimed_files"] == 3 and dry["lake/reclaimed_bytes"] > 0 and len(list((tmp_path / path).glob("*.parquet"))) == 4
+    run(defs, "vacuum", resource, instance)
+    assert len(list((tmp_path / path).glob("*.parquet"))) == 1 and ids(resource, path) == [0, 1, 2]
+
+
+def test_zorder_checkpoint_log_and_markers(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    defs = lake_maintenance(
+        PATHS,
+        tasks=["zorder", "checkpoint", "log_cleanup", "txn_expiry"],
+        zorder_by=("id",),
+        txn_retention="30 days",
+        max_uncheckpointed_commits=3,
+    )
+    zordered = run(defs, "zorder", resource, instance)
+    assert zordered[PATHS[0]]["lake/num_files"] == 1 and ids(resource, PATHS[0]) == list(range(12))
+    checkpointed = run(defs, "checkpoint", resource, instance)
+    assert checkpointed[PATHS[0]]["lake/due"] and checkpointed[PATHS[0]]["lake/uncheckpointed_commits"] == 0
+    assert not run(defs, "checkpoint", resource, instance)[PATHS[0]]["lake/due"]
+    assert run(defs, "log_cleanup", resource, instance)[PATHS[0]]["lake/log_files_deleted"] == 0, "nothing is past the retention"
+    run(defs, "txn_expiry", resource, instance)
+    table = resource.find_table(PATHS[0])
+    assert table is not None and table.properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
+    version = table.version
+    run(defs, "txn_expiry", resource, instance)
+    assert resource.find_table(PATHS[0]).version == version, "what is set already is left alone"  # type: ignore[union-attr]
+
+
+def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    Lake.create(tmp_path).open_session()
+    resource = LakeResource(root=str(tmp_path))
+    defs = lake_maintenance(["tables/a"], tasks=["garbage_collection", "session_reaper"], checks=False)
+    (told,) = run(defs, "garbage_collection", resource, instance, {"dry_run": True}).values()
+    assert told["lake/reclaimed_files"] == 0 and told["lake/dry_run"] is True
+    (reaped,) = run(defs, "session_reaper", resource, instance).values()
+    assert reaped["lake/running"] == 0 and reaped["lake/failed"] == 0, "a session of no run is none of its business"
+
+
+def test_checks_say_what_needs_doing(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    defs = lake_maintenance(PATHS, tasks=["compaction"], checks=HealthLimits(small_files=5, uncheckpointed_commits=5))
+    checks = [check for check in defs.asset_checks or () if isinstance(check, dg.AssetChecksDefinition)]
+    assert {check.check_keys.__len__() for check in checks} == {5} and len(checks) == 2
+
+    def failing() -> dict[str, str | None]:
+        job = dg.define_asset_job("health", dg.AssetSelection.checks(*checks))
+        tables = [dg.AssetSpec("a"), dg.AssetSpec(["sub", "b"])]
+        all_of_it = dg.Definitions(assets=tables, asset_checks=checks, jobs=[job], resources={"lake": resource})
+        result = all_of_it.resolve_job_def("health").execute_in_process(instance=instance)
+        evaluations = result.get_asset_check_evaluations()
+        assert len(evaluations) == 10 and all(found.severity is dg.AssetCheckSeverity.WARN for found in evaluations)
+        return {found.check_name: found.description for found in evaluations if not found.passed}
+
+    before = failing()
+    assert before["small_files"] == "1 (limit 0.5): run compaction"
+    run(defs, "compaction", resource, instance)
+    assert "small_files" not in failing()
+
+
+def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deletes from the files that are being put together: they are planned anew."""
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        table = session.create_delta("tables/a", SCHEMA)
+        for number in range(4):
+            table.append(rows(number))
+    from lake_orch.maintenance import tasks
+
+    optimize, done = tasks._optimize, []
+
+    def disturbed(*args: Any) -> Any:
+        result = optimize(*args)
+        if not done:
+            done.append(True)
+            with Lake.open(tmp_path).session() as other:
+                other.delta("tables/a").delete("id = 2")
+        return result
+
+    monkeypatch.setattr(tasks, "_optimize", disturbed)
+    resource = LakeResource(root=str(tmp_path))
+    (told,) = run(lake_maintenance(["tables/a"], tasks=["compaction"]), "compaction", resource, instance).values()
+    assert done and told["lake/num_files"] == 1 and ids(resource, "tables/a") == [0, 1, 3]
+
+
+def test_schedules_and_automation() -> None:
+    defs = lake_maintenance(PATHS, tasks={"compaction": "0 * * * *", "checkpoint": None}, schedule="0 3 * * *")
+    crons = {schedule.name: schedule.cron_schedule for schedule in defs.schedules or () if isinstance(schedule, dg.ScheduleDefinition)}
+    assert crons == {"maintenance_compaction_schedule": "0 * * * *", "maintenance_checkpoint_schedule": "0 3 * * *"}
+    with_lake = dg.Definitions.merge(defs, dg.Definitions(resources={"lake": LakeResource(root="/lake")}))
+    dg.Definitions.validate_loadable(with_lake)
+    at = datetime(2026, 1, 1, 3, tzinfo=UTC)
+    (schedule,) = (found for found in defs.schedules or () if isinstance(found, dg.ScheduleDefinition) and "checkpoint" in found.name)
+    requests = (
+        schedule.evaluate_tick(
+            dg.build_schedule_context(repository_def=with_lake.get_repository_def(), scheduled_execution_time=at)
+        ).run_requests
+        or ()
+    )
+    assert [request.partition_key for request in requests] == PATHS, "a run a table"
+    automated = lake_maintenance(PATHS, schedule="0 3 * * *", automation=True)
+    assert not automated.schedules
+    condition = asset_of(automated, "vacuum").automation_conditions_by_key[dg.AssetKey(["maintenance", "vacuum"])]
+    assert "0 3 * * *" in str(condition)
+
+
+@pytest.mark.parametrize(
+    ("tables", "options", "told"),
+    [
+        ([], {}, "needs tables"),
+        (["tables/a", "tables/a/"], {}, "twice"),
+        (["tables/a"], {"tasks": ["sweep"]}, "no maintenance task is called sweep"),
+        (["tables/a"], {"tasks": ["zorder"]}, "needs columns"),
+        (["../a"], {}, "relative"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tables: list[str], options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidDefinition, match=told):
+        lake_maintenance(tables, **options)
+
+
+def test_tables_by_asset() -> None:
+    @dg.asset(metadata={"lake/path": "shared/orders"})
+    def orders() -> None: ...
+
+    defs = lake_maintenance(
+        [orders, dg.AssetKey(["raw", "x"]), MaintenanceTarget("t", dg.AssetKey("own"), zorder_by=("id",))], tasks=["vacuum"]
+    )
+    partitions = asset_of(defs, "vacuum").partitions_def
+    assert partitions is not None and partitions.get_partition_keys() == ["shared/orders", "tables/raw/x", "t"]
