@@ -18,8 +18,8 @@ from dagster import (
     OutputContext,
 )
 
-from lake_orch.lineage import step_lineage
 from lake_orch.marker import app_id
+from lake_orch.sessions.lineage import step_lineage
 from lake_orch.tags import OUTPUT, RUN, STEP
 
 StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext

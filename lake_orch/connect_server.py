@@ -20,6 +20,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ _OF_A_SESSION = "userFiles-"
 
 # A lease lasts as long as the session, and not longer than the process.
 _leases: WeakKeyDictionary[SparkSession, Lease] = WeakKeyDictionary()
+_connecting = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +82,23 @@ def shared_session(directory: Path, config: Mapping[str, str], *, idle_timeout: 
     """
     from lake_core.spark.session import active_session
 
-    session = active_session()
-    if session is not None:
-        lease = _leases.get(session)
-        if lease is None or lease.is_alive():
-            return session
-        session.stop()  # its server died, and with it the session
-        _leases.pop(session).release()
-    lease = lease_server(directory, config, idle_timeout=idle_timeout)
-    try:
-        session = connect(lease)
-    except BaseException:
-        lease.release()
-        raise
-    _leases[session] = lease
-    atexit.register(session.stop)
-    return session
+    with _connecting:  # one session for all threads
+        session = active_session()
+        if session is not None:
+            lease = _leases.get(session)
+            if lease is None or lease.is_alive():
+                return session
+            session.stop()  # its server died, and with it the session
+            _leases.pop(session).release()
+        lease = lease_server(directory, config, idle_timeout=idle_timeout)
+        try:
+            session = connect(lease)
+        except BaseException:
+            lease.release()
+            raise
+        _leases[session] = lease
+        atexit.register(session.stop)
+        return session
 
 
 def connect(lease: Lease) -> SparkSession:

@@ -15,11 +15,11 @@ from lake_core.store import ObjectStore
 from lake_orch.attempt import Attempt, run_of
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.file_format import EXTENSIONS, decode, encode
-from lake_orch.gate import check_step_gate
 from lake_orch.io_annotation import reads_itself, without_none
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.metadata import receipt_metadata
 from lake_orch.resources import LakeResource
+from lake_orch.sessions.gate import check_step_gate
 from lake_orch.table_settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH
 from lake_orch.workspace import PlainWorkspace

@@ -13,7 +13,6 @@ from lake_core.delta.errors import TableNotFound
 from lake_orch.attempt import Attempt, run_of
 from lake_orch.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.gate import check_step_gate
 from lake_orch.io_annotation import reads_itself, type_of_each, without_none
 from lake_orch.location import table_path
 from lake_orch.marker import SINGLE_BATCH
@@ -21,6 +20,7 @@ from lake_orch.merge_settings import TARGET
 from lake_orch.metadata import lineage_metadata, write_metadata
 from lake_orch.partition_slice import partition_columns, slice_where
 from lake_orch.resources import LakeResource, SparkResource
+from lake_orch.sessions.gate import check_step_gate
 from lake_orch.table_settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
 from lake_orch.table_state import table_state
 from lake_orch.table_writer import Data, TableWriter, final_result

@@ -20,10 +20,10 @@ from lake_core.store import ObjectStore, open_store
 from lake_orch.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
-from lake_orch.publishing import publish_session
 from lake_orch.reading import pinned
-from lake_orch.run_session import BACKFILL_TAG, Gate, RunSession, Scope, backfill_branch, open_run_session, session_of
-from lake_orch.run_steps import all_succeeded
+from lake_orch.sessions.publishing import publish_session
+from lake_orch.sessions.run_session import BACKFILL_TAG, Gate, RunSession, Scope, backfill_branch, open_run_session, session_of
+from lake_orch.sessions.run_steps import all_succeeded
 from lake_orch.spark_resource import SparkResource
 from lake_orch.step_session import StepSession
 from lake_orch.table_handle import LakeTable

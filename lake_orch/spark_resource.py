@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,8 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
         return Path(runtime) / _FOLDER if runtime else Path(tempfile.gettempdir()) / f"{_FOLDER}-{os.getuid()}"
 
     def _check(self) -> None:
+        if self.shared and sys.platform == "win32":
+            raise InvalidDefinition("a shared Spark server is started on Linux and macOS; here, start one by hand and name it as `remote`")
         if self.remote is None:
             return
         if self.master is not None or self.shared:

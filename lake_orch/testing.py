@@ -13,10 +13,10 @@ from typing import Any
 
 import dagster as dg
 
-from lake_orch.publishing import publish_session
-from lake_orch.resource_of_run import find_lake
 from lake_orch.resources import LakeResource
-from lake_orch.run_session import EXPIRY, Gate, RunSession, session_id
+from lake_orch.sessions.publishing import publish_session
+from lake_orch.sessions.resource_of_run import find_lake
+from lake_orch.sessions.run_session import EXPIRY, Gate, RunSession, session_id
 from lake_orch.tags import PUBLISHER_TAG, ROOT_TAG
 
 __all__ = ["execute_in_process", "materialize"]

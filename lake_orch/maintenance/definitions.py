@@ -10,7 +10,7 @@ from lake_orch.maintenance.checks import HealthLimits, lake_session_check, lake_
 from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
 from lake_orch.maintenance.tasks import TABLE_TASKS, Job, garbage_collection
 from lake_orch.resources import LakeResource
-from lake_orch.session_sensors import Alert, lake_session_reaper
+from lake_orch.sessions.sensors import Alert, lake_session_reaper
 from lake_orch.spark_resource import SparkResource
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from lake_orch.recovery import recover, settle
+from lake_orch.sessions.recovery import recover, settle
 from tests.orch.session_bench import ALL, Bench
 from tests.orch.test_recovery import KEEP
 from tests.orch.test_sessions import check_published

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from lake_core.lake.errors import NothingToApply
 from lake_orch.errors import InvalidDefinition
-from lake_orch.publishing import publish_session, published_metadata
-from lake_orch.recovery import recover, recover_all
 from lake_orch.resources import LakeResource
-from lake_orch.run_session import RunSession, open_run_session, session_of
+from lake_orch.sessions.publishing import publish_session, published_metadata
+from lake_orch.sessions.recovery import recover, recover_all
+from lake_orch.sessions.run_session import RunSession, open_run_session, session_of
 from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, SESSION_TAG
 
 _AFTER = {"after": dg.In(dg.Nothing)}

@@ -16,10 +16,10 @@ from dagster import DagsterRunStatus, RunsFilter
 from lake_core.errors import LakeError
 from lake_core.lake.refs import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
-from lake_orch.gate import runs_of
-from lake_orch.publishing import publish_session
-from lake_orch.run_session import Gate, from_tags
-from lake_orch.run_steps import all_succeeded
+from lake_orch.sessions.gate import runs_of
+from lake_orch.sessions.publishing import publish_session
+from lake_orch.sessions.run_session import Gate, from_tags
+from lake_orch.sessions.run_steps import all_succeeded
 from lake_orch.tags import SESSION_TAG
 
 if TYPE_CHECKING:

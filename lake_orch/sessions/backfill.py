@@ -10,7 +10,7 @@ from dagster._core.execution.backfill import BulkActionStatus
 from lake_core import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_orch.resources import LakeResource
-from lake_orch.run_session import BACKFILL_TAG, backfill_branch
+from lake_orch.sessions.run_session import BACKFILL_TAG, backfill_branch
 
 _PREFIX = backfill_branch("")
 

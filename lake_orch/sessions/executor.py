@@ -25,10 +25,10 @@ from dagster._core.execution.step_dependency_config import StepDependencyConfig
 
 from lake_core import Lake
 from lake_orch.errors import InvalidDefinition
-from lake_orch.publishing import publish_session, published_metadata
-from lake_orch.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
-from lake_orch.run_session import RunSession, Scope, open_run_session
+from lake_orch.sessions.publishing import publish_session, published_metadata
+from lake_orch.sessions.resource_of_run import lake_of_run
+from lake_orch.sessions.run_session import RunSession, Scope, open_run_session
 from lake_orch.tags import EPOCH_TAG, SCOPE_TAG, SESSION_TAG
 
 _LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from lake_core.lake.errors import SessionNotFound
 from lake_core.lake.refs import FAILED, OPEN, PUBLISHED
 from lake_orch.errors import SessionLost
-from lake_orch.lineage import continues
+from lake_orch.sessions.lineage import continues
 from lake_orch.tags import EPOCH_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
 
 if TYPE_CHECKING:

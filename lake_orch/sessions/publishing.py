@@ -13,8 +13,8 @@ from dagster import AssetKey, AssetObservation, DagsterEventType, MetadataValue
 
 from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
-from lake_orch.gate import FailedCheck, failed_checks, runs_of
-from lake_orch.run_session import Gate, RunSession
+from lake_orch.sessions.gate import FailedCheck, failed_checks, runs_of
+from lake_orch.sessions.run_session import Gate, RunSession
 from lake_orch.tags import BRANCH, COMMIT, PATH, PUBLISHED, SESSION_TAG, STATE, VERSION
 
 if TYPE_CHECKING:
