@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 
 import dagster as dg
 
-from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.graveler import Commit
+from lake_core.lake import Lake
 from lake_core.lake.place import touched
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path

@@ -11,8 +11,8 @@ from lake_orch.tags import RUN
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
-    from lake_core import Lake
     from lake_core.graveler import Commit
+    from lake_core.lake import Lake
 
 
 def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:

@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr, model_validator
 
-from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
+from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
 from lake_core.store import ObjectStore, open_store
 from lake_orch.attempt import Attempt, RunOfStep, StepContext

@@ -21,7 +21,7 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.tags import PUBLISHED, STAGED
 
 if TYPE_CHECKING:
-    from lake_core import Lake
+    from lake_core.lake import Lake
     from lake_core.lake.session import Part, Published, Session
     from lake_orch.attempt import Attempt
 

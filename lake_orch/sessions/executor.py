@@ -23,7 +23,7 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 
-from lake_core import Lake
+from lake_core.lake import Lake
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.publishing import publish_session, published_metadata

@@ -20,7 +20,7 @@ from lake_orch.tags import BRANCH, COMMIT, PATH, PUBLISHED, SESSION_TAG, STATE, 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from lake_core import Lake
+    from lake_core.lake import Lake
     from lake_core.lake.session import Published
 
 

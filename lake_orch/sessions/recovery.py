@@ -25,7 +25,7 @@ from lake_orch.tags import SESSION_TAG
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
-    from lake_core import Lake
+    from lake_core.lake import Lake
     from lake_core.lake.refs import SessionRecord
     from lake_core.lake.session import Published
 

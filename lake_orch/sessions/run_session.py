@@ -19,7 +19,7 @@ from lake_orch.tags import EPOCH_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, S
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
-    from lake_core import Lake
+    from lake_core.lake import Lake
     from lake_core.lake.refs import SessionRecord
 
 Scope: TypeAlias = Literal["asset", "run"]
