@@ -15,7 +15,7 @@ from lake_core.store import ObjectStore
 from lake_orch.attempt import Attempt, run_of
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.file_format import EXTENSIONS, decode, encode
-from lake_orch.io_annotation import reads_itself, without_none
+from lake_orch.io_annotation import mapping_keys, reads_itself, without_none
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.metadata import receipt_metadata
 from lake_orch.resources import LakeResource
@@ -121,8 +121,7 @@ class FileIOManager(ConfigurableIOManager):
             place = _Place(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
         else:
             raise InvalidDefinition(f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}")
-        mapping_key = context.mapping_key if isinstance(context, OutputContext) else None
-        return place if mapping_key is None else place.below(mapping_key)
+        return place.below(*mapping_keys(context)) if isinstance(context, OutputContext) else place
 
 
 def _name(context: OutputContext) -> str:

@@ -1,12 +1,13 @@
-"""What the annotation of a parameter, and the step that it belongs to, say of an input."""
+"""What the annotation of a parameter, and the step that a value belongs to, say of where and how it is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Union, get_args, get_origin
 
-from dagster import InputContext
+from dagster import DagsterInvariantViolationError, InputContext, OutputContext
 
 from lake_orch.attempt import run_of
 
@@ -20,6 +21,11 @@ def without_none(annotation: object) -> tuple[object, bool]:
     return annotation, False
 
 
+def type_of_element(annotation: object) -> object:
+    """T of `list[T]`, which stands for the outputs of several steps: each is loaded by itself. Any other annotation as it is."""
+    return get_args(annotation)[0] if get_origin(annotation) is list and get_args(annotation) else annotation
+
+
 def type_of_each(annotation: object) -> object | None:
     """T of `dict[str, T]`: a value for each partition."""
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -31,3 +37,15 @@ def reads_itself(context: InputContext) -> bool:
     if not context.has_asset_key or run_of(context) is None:
         return False
     return any(output.properties.asset_key == context.asset_key for output in context.step_context.step.step_outputs)
+
+
+def mapping_keys(output: OutputContext) -> Sequence[str]:
+    """What tells an output from its like: those that a dynamic output maps to, and those of the steps that are mapped over them."""
+    try:
+        mapped = _MAPPED.search(output.step_key)
+    except DagsterInvariantViolationError:  # an asset's value, outside of any run
+        mapped = None
+    return [key for key in (mapped[1] if mapped else None, output.mapping_key) if key is not None]
+
+
+_MAPPED = re.compile(r"\[(.+)\]$")

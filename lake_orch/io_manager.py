@@ -13,7 +13,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_orch.attempt import Attempt, run_of
 from lake_orch.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.io_annotation import reads_itself, type_of_each, without_none
+from lake_orch.io_annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.location import table_path
 from lake_orch.marker import SINGLE_BATCH
 from lake_orch.merge_settings import TARGET
@@ -153,7 +153,7 @@ class DeltaIOManager(ConfigurableIOManager):
         upstream = context.upstream_output
         told: Mapping[str, Any] = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
         settings = InputSettings.parse(context.definition_metadata or {}, what)
-        annotation, optional = without_none(context.dagster_type.typing_type)
+        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
         keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
         path = _input_path(context, told)
         if keys == [] and optional:
@@ -203,7 +203,7 @@ class DeltaIOManager(ConfigurableIOManager):
         settings = TableSettings.parse(
             asset_key, context.definition_metadata or {}, _name(context), mode=self.mode, schema_mode=self.schema_mode
         )
-        return settings if context.mapping_key is None else replace(settings, path=f"{settings.path}/{context.mapping_key}")
+        return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
 
 
 def _name(context: OutputContext) -> str:
@@ -212,8 +212,7 @@ def _name(context: OutputContext) -> str:
 
 def _input_path(context: InputContext, told: Mapping[str, Any]) -> str:
     path = table_path(context.asset_key.path if context.has_asset_key else None, told)
-    upstream = context.upstream_output
-    return path if upstream is None or upstream.mapping_key is None else f"{path}/{upstream.mapping_key}"
+    return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
 
 
 def _partition_keys(context: OutputContext) -> Sequence[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from lake_core.delta import DeltaTable
@@ -17,6 +16,9 @@ from lake_core.expression import columns, has_condition, to_arrow
 from lake_core.store.object_file import open_object
 from lake_orch.data.handler import Rows, TableSlice
 
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
 
 class ArrowDatasets:
     """`pyarrow.dataset.Dataset`. A returned one is written as a stream.
@@ -25,17 +27,21 @@ class ArrowDatasets:
     column mapping, types that were widened) are handed over as a dataset in memory instead.
     """
 
-    supported_types = (ds.Dataset,)
+    supported_types = ("pyarrow.dataset.Dataset",)
 
     def to_rows(self, value: Any) -> Rows:
         return value.scanner().to_reader()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
+        import pyarrow.dataset as ds
+
         return _in_place(part) or ds.dataset(part.to_arrow())
 
 
 def _in_place(part: TableSlice) -> ds.Dataset | None:
     """The slice as a dataset over the table's files; None where Arrow's own reader would get it wrong."""
+    import pyarrow.dataset as ds
+
     table = part.table
     if table is None or table.metadata.column_mapping.mode != "none" or _widened(table):
         return None
@@ -59,6 +65,8 @@ def _widened(table: DeltaTable) -> bool:
 
 
 def _fragments(files: DataFiles) -> list[Any]:
+    import pyarrow.dataset as ds
+
     format_, system = ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files))
     fragments = []
     for index in range(len(files.keys)):

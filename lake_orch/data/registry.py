@@ -76,4 +76,4 @@ def _name(kind: type) -> str:
 
 def _known(handlers: Sequence[TypeHandler]) -> str:
     names = [named if isinstance(named, str) else _name(named) for handler in handlers for named in handler.supported_types]
-    return ", ".join(name.replace("pyarrow.lib.", "pyarrow.") for name in names)
+    return ", ".join(name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names)
