@@ -54,8 +54,12 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
 
 def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetKey]) -> dict[str, Any]:
     """`column_lineage` as output metadata, and as a table, which every UI shows. Empty if nothing is known."""
-    lineage = column_lineage(df, upstream)
-    if lineage is None:
+    return described(column_lineage(df, upstream))
+
+
+def described(lineage: TableColumnLineage | None) -> dict[str, Any]:
+    """Lineage as output metadata, and as a table, which every UI shows. Empty if there is none."""
+    if lineage is None or not lineage.deps_by_column:
         return {}
     records = [
         TableRecord({"column": column, "from asset": dep.asset_key.to_user_string(), "from column": dep.column_name})

@@ -11,13 +11,15 @@ from pydantic import Field
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_orch.attempt import Attempt, run_of
+from lake_orch.column_lineage import described, lineage_metadata, tracked
 from lake_orch.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
+from lake_orch.data.spark_frame import is_spark_dataframe
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.location import table_path
 from lake_orch.marker import SINGLE_BATCH
 from lake_orch.merge_settings import TARGET
-from lake_orch.metadata import lineage_metadata, write_metadata
+from lake_orch.metadata import write_metadata
 from lake_orch.partition_slice import partition_columns, slice_where
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.sessions.gate import check_step_gate
@@ -97,6 +99,7 @@ class DeltaIOManager(ConfigurableIOManager):
         keys = _partition_keys(context)
         columns = _partition_columns(context, settings)
         rows = to_rows(obj, what, self.type_handlers())
+        lineage = _lineage(context, settings, rows)
         began = time.monotonic()
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
@@ -136,7 +139,7 @@ class DeltaIOManager(ConfigurableIOManager):
             state=state,
             milliseconds=milliseconds,
         )
-        context.add_output_metadata(told | lineage_metadata(settings.column_lineage))
+        context.add_output_metadata(told | lineage)
         if context.has_asset_key:
             # The state of the data alone: a commit that leaves it as it is, such as a skipped retry, makes nothing downstream stale.
             context.step_context.set_data_version(context.asset_key, DataVersion(state.data_version))
@@ -194,6 +197,8 @@ class DeltaIOManager(ConfigurableIOManager):
         declared = _declared(upstream) if table is None and upstream is not None else None
         part = TableSlice(table, settings.columns, where, self.spark, declared, path)
         value = load(part, annotation, what, self.type_handlers())
+        if is_spark_dataframe(value) and context.has_asset_key and run_of(context) is not None:
+            value = tracked(value, context.asset_key)
         found = "no table yet" if table is None else f"version {table.version}" + (f" at {settings.ref}" if settings.ref else "")
         context.log.info(f"{what} is {path}, {found}" + (f", where {where[:300]}" if where else ""))
         return value
@@ -254,6 +259,13 @@ def _confined(
         merge = settings.merge.within(partition_columns(definition, settings.partition_expr), target)
         settings = replace(settings, merge=merge)
     return settings, part
+
+
+def _lineage(context: OutputContext, settings: TableSettings, rows: Data) -> dict[str, Any]:
+    """Column lineage as it is declared, or as Spark's plan tells it of the inputs that were loaded here."""
+    if settings.column_lineage is not None or not context.has_asset_key or not is_spark_dataframe(rows):
+        return described(settings.column_lineage)
+    return lineage_metadata(rows, [dep.asset_key for dep in context.asset_spec.deps])
 
 
 def _both(first: str | None, second: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagster import MarkdownMetadataValue, TableColumn, TableColumnConstraints, TableColumnLineage, TableConstraints, TableSchema
+from dagster import TableColumn, TableColumnConstraints, TableConstraints, TableSchema
 
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
@@ -63,17 +63,6 @@ def write_metadata(
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **{name: count for name, count in counts.items() if count is not None},
     }
-
-
-def lineage_metadata(lineage: TableColumnLineage | None) -> dict[str, Any]:
-    """Column lineage, as Dagster keeps it, and as a small table for where its graph is not shown."""
-    if lineage is None or not lineage.deps_by_column:
-        return {}
-    lines = ["| column | from |", "|---|---|"]
-    for column, deps in lineage.deps_by_column.items():
-        sources = ", ".join(f"{dep.asset_key.to_user_string()}.{dep.column_name}" for dep in deps)
-        lines.append(f"| {_cell(column)} | {_cell(sources)} |")
-    return {"dagster/column_lineage": lineage, "lake/column_lineage_md": MarkdownMetadataValue("\n".join(lines))}
 
 
 def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
@@ -139,7 +128,3 @@ def _removed(result: WriteResult) -> int | None:
 def _sum(numbers: Any) -> int | None:
     found = list(numbers)
     return None if None in found else sum(found)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -353,7 +353,26 @@ def test_declared_lineage_is_carried(root: str) -> None:
     dep = dg.TableColumnDep(asset_key=dg.AssetKey(["raw", "orders"]), column_name="amount")
     told = write(root, ROWS, {"dagster/column_lineage": dg.TableColumnLineage({"v": [dep]})})
     assert told["dagster/column_lineage"].deps_by_column == {"v": [dep]}
-    assert told["lake/column_lineage_md"] == "| column | from |\n|---|---|\n| v | raw/orders.amount |"
+    assert [record.data for record in told["lake/column_lineage"].records] == [
+        {"column": "v", "from asset": "raw/orders", "from column": "amount"}
+    ]
+
+
+def test_lineage_is_told_by_the_plan_of_spark(root: str, spark: SparkSession) -> None:
+    @dg.asset(key=["raw", "orders"])
+    def orders() -> pa.Table:
+        return ROWS
+
+    @dg.asset(ins={"orders": dg.AssetIn(["raw", "orders"])})
+    def totals(orders: DataFrame) -> DataFrame:
+        return orders.groupBy("id").agg({"v": "sum"}).withColumnRenamed("sum(v)", "total")
+
+    lake, resource = LakeResource(root=root), SparkResource()
+    result = dg.materialize([orders, totals], resources={"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake})
+    event = next(event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("totals"))
+    deps = event.materialization.metadata["dagster/column_lineage"].value.deps_by_column
+    upstream = dg.AssetKey(["raw", "orders"])
+    assert deps == {"id": [dg.TableColumnDep(upstream, "id")], "total": [dg.TableColumnDep(upstream, "v")]}
 
 
 # Spark
