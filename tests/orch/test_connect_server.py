@@ -144,14 +144,19 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
 
 
 @pytest.mark.spark
-def test_who_does_not_know_the_token_is_refused(folder: Path) -> None:
+def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder: Path) -> None:
     lease = lease_server(folder, CONFIG)
     source = (
+        "import sys\n"
         "from pyspark.sql import SparkSession\n"
-        f"url = 'sc://localhost:{lease.port}/;token=guessed'\n"
-        "SparkSession.builder.remote(url).getOrCreate().range(1).count()"
+        "from lake_orch import SparkResource\n"
+        f"url = 'sc://localhost:{lease.port}/;token='\n"
+        "resource = SparkResource(remote=url + sys.stdin.read(), config={'spark.sql.shuffle.partitions': '3'})\n"
+        "print(resource.session.range(4).count(), resource.session.conf.get('spark.sql.shuffle.partitions'))\n"
+        "SparkSession.builder.remote(url + 'guessed').create().range(1).count()"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", source], input=lease.token, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "4 3"
     assert done.returncode != 0 and "Invalid authentication token" in done.stderr
     lease.release()
 

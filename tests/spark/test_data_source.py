@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ def source(spark: SparkSession) -> SparkSession:
 def table(tmp_path: Path) -> DeltaTable:
     table = DeltaTable.create(str(tmp_path / "table"), TABLE, partition_by=["p"])
     table.append(some(0, 4))
+    time.sleep(0.01)  # commits of one millisecond are told apart by their order alone
     table.append(some(4, 10))
     return table
 
@@ -79,7 +82,10 @@ def test_a_table_by_its_url(source: SparkSession, table: DeltaTable) -> None:
     read = source.read.format("lake")
     assert sorted(read.load(url(table)).toArrow().cast(TABLE).to_pylist(), key=lambda row: row["id"]) == some(0, 10).to_pylist()
     assert [child.dataType.simpleString() for child in read.load(url(table)).schema] == ["bigint", "string", "timestamp", "array<string>"]
-    assert read.option("version", "1").load(url(table)).count() == 4
+    assert source.read.format("lake").option("version", "1").load(url(table)).count() == 4
+    second = next(entry["timestamp"] for entry in table.history() if entry["version"] == 2)
+    before = datetime.fromtimestamp((second - 1) / 1000, UTC).isoformat()
+    assert source.read.format("lake").option("timestamp", before).load(url(table)).count() == 4
     empty = DeltaTable.create(f"{url(table)}-empty", TABLE)
     assert source.read.format("lake").load(url(empty)).count() == 0
 
