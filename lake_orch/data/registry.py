@@ -43,11 +43,6 @@ def to_rows(value: object, what: str, handlers: Sequence[TypeHandler] = HANDLERS
     raise UnsupportedData(f"{what} is a {_name(type(value))}: return one of {_known(handlers)}")
 
 
-def is_writable(value: object, handlers: Sequence[TypeHandler] = HANDLERS) -> bool:
-    """Whether a handler knows the value's type."""
-    return any((kind := resolved(named)) is not None and isinstance(value, kind) for one in handlers for named in one.supported_types)
-
-
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
     """The handler of a type; None for what is no type, or one that nobody handles."""
     if not isinstance(annotation, type):

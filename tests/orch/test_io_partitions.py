@@ -4,7 +4,7 @@
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -359,3 +359,19 @@ def test_thousands_of_static_partitions_are_loaded(root: str, resources: dict[st
     table.append(pa.table({"name": [*names, "one that is no partition"]}))
     dg.materialize([customers, reader], selection=[reader], resources=resources)
     assert seen == {"rows": 3000}
+
+
+def test_partitions_may_stand_for_a_generated_column(root: str, resources: dict[str, Any]) -> None:
+    metadata = {"partition_expr": "day", "lake/generated": {"day": "CAST(at AS DATE)"}}
+    hours = iter([1, 2, 3, 30])
+
+    @dg.asset(partitions_def=DAYS, metadata=metadata)
+    def made(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"at": [datetime.fromisoformat(f"{context.partition_key}T00:00:00+00:00") + timedelta(hours=next(hours))]})
+
+    for key in ("2024-01-01", "2024-01-02", "2024-01-01"):
+        assert dg.materialize([made], partition_key=key, resources=resources).success
+    assert sorted((row["day"].day, row["at"].hour) for row in rows(root, "made")) == [(1, 3), (2, 2)]
+    assert DeltaTable.open(f"{root}/tables/made").metadata.partition_columns == ("day",)
+    with pytest.raises(RowsOutsidePredicate):
+        dg.materialize([made], partition_key="2024-01-01", resources=resources)
