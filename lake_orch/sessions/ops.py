@@ -15,8 +15,8 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.publishing import publish_session, published_metadata
 from lake_orch.sessions.recovery import recover, recover_all
-from lake_orch.sessions.run_session import RunSession, open_run_session, session_of
-from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, SESSION_TAG
+from lake_orch.sessions.run_session import RunSession, gate_of, open_run_session, session_of
+from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, GATE_TAG, SESSION_TAG
 
 _AFTER = {"after": dg.In(dg.Nothing)}
 _NOTHING = dg.Out(dg.Nothing)
@@ -26,6 +26,9 @@ class RecoverConfig(dg.Config):
     """Which session to publish."""
 
     session: str | None = Field(default=None, description="The session; without one, all whose steps succeeded.")
+    gate: str | None = Field(
+        default=None, description="With a session: publish it under this gate (blocking, error or none), whatever its run was to hold."
+    )
 
 
 class MergeConfig(dg.Config):
@@ -68,16 +71,17 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
     context.add_output_metadata({COMMIT: done.commit, BRANCH: config.into, "lake/datasets": len(done.versions)})
 
 
-@dg.op(
-    out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed."
-)
+@dg.op(out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed.")
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
     """Raises what kept one from being published, after all were tried."""
     keep = timedelta(hours=lake.keep_failed_for)
+    lifted = None if config.gate is None else gate_of({GATE_TAG: config.gate}, lake.gate)
     if config.session is not None:
-        done = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep)
+        done = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted)
         context.add_output_metadata({SESSION_TAG: config.session, COMMIT: done.commit})
         return
+    if lifted is not None:
+        raise InvalidDefinition("a gate is lifted for one session at a time: name the session")
     outcome = recover_all(context.instance, lake.open(), gate=lake.gate, keep_failed_for=keep)
     failed = {session: error for session, error in outcome.items() if isinstance(error, Exception)}
     for session, error in failed.items():

@@ -18,7 +18,7 @@ from lake_core.lake.refs import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
 from lake_orch.sessions.gate import runs_of
 from lake_orch.sessions.publishing import publish_session
-from lake_orch.sessions.run_session import Gate, from_tags
+from lake_orch.sessions.run_session import Gate, from_tags, gate_of
 from lake_orch.sessions.run_steps import all_succeeded
 from lake_orch.tags import SESSION_TAG
 
@@ -80,8 +80,12 @@ def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
     return [record.id for record in lake.sessions() if _obstacle(instance, record.id) is None]
 
 
-def recover(instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, keep_failed_for: timedelta) -> Published:
+def recover(
+    instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, keep_failed_for: timedelta, lift_gate: Gate | None = None
+) -> Published:
     """Publish the session of a run whose steps all succeeded. Repeated, the same result.
+
+    `gate`: for a run whose tags name none. `lift_gate`: instead of either, for one who has looked at the checks and decides otherwise.
 
     Raises NothingToRecover where steps failed, are still running, or where a later run has done the same work; and what publishing raises.
     """
@@ -91,7 +95,7 @@ def recover(instance: DagsterInstance, lake: Lake, session: str, *, gate: Gate, 
     last = runs_of(instance, session)[-1]
     begun = from_tags(last)
     assert begun is not None
-    return publish_session(instance, lake, begun, gate=gate, keep_failed_for=keep_failed_for)
+    return publish_session(instance, lake, begun, gate=lift_gate or gate_of(last.tags, gate), keep_failed_for=keep_failed_for)
 
 
 def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta) -> dict[str, Published | LakeError]:

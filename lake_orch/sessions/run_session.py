@@ -6,15 +6,16 @@ that whatever is left of the failed run can write no more. The session stands in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.lake.errors import SessionNotFound
 from lake_core.lake.refs import FAILED, OPEN, PUBLISHED
-from lake_orch.errors import SessionLost
+from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.sessions.lineage import continues
-from lake_orch.tags import EPOCH_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
+from lake_orch.tags import EPOCH_TAG, GATE_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Scope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
 Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
+
+GATES: tuple[Gate, ...] = ("blocking", "error", "none")
 
 BACKFILL_TAG = "dagster/backfill"
 
@@ -60,6 +63,15 @@ def from_tags(run: DagsterRun) -> RunSession | None:
     # Who gives a run its tags before it has an id cannot name it.
     own = owner == run.run_id or (owner is None and run.parent_run_id is None)
     return RunSession(id, int(epoch)) if own and id and epoch.isdecimal() else None
+
+
+def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
+    """Which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+    found = tags.get(GATE_TAG, default)
+    for gate in GATES:
+        if found == gate:
+            return gate
+    raise InvalidDefinition(f"tag {GATE_TAG} is {found!r}: use 'blocking', 'error' or 'none'")
 
 
 def session_id(run_id: str) -> str:

@@ -1,0 +1,56 @@
+"""Defects of sessions that were found by writing down what holds for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from lake_orch import GateFailed, LakeResource
+from lake_orch.sessions.ops import lake_recover
+from lake_orch.sessions.recovery import recover, recover_all
+from tests.orch.session_bench import Bench
+from tests.orch.test_recovery import KEEP
+from tests.orch.test_sessions import check_published
+
+
+def held_back(bench: Bench) -> dg.DagsterRun:
+    """A run whose steps are green, and which a check that does not block holds back: its job asks for that."""
+    bench.wish(totals_fine="fail")
+    run = bench.run("strict")
+    assert run.status is dg.DagsterRunStatus.FAILURE and bench.state(run) == "failed"
+    return run
+
+
+def test_recovery_holds_the_gate_of_the_run(bench: Bench) -> None:
+    """The resource's own gate is weaker."""
+    run = held_back(bench)
+    (error,) = recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP).values()
+    assert isinstance(error, GateFailed) and error.checks == ("totals:totals_fine",)
+    assert bench.rows("orders") == [] and bench.state(run) == "failed"
+
+
+def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
+    run = held_back(bench)
+    resources = {"lake": LakeResource(root=f"{bench.folder}/lake").get_resource_definition()}
+
+    def job(**config: Any) -> bool:
+        run_config = {"ops": {"recover_sessions": {"config": config}}}
+        return lake_recover().execute_in_process(run_config, bench.instance, resources=resources, raise_on_error=False).success
+
+    assert not job() and not job(session=bench.session(run)) and not job(gate="none") and not job(session=bench.session(run), gate="no")
+    assert bench.rows("orders") == []
+    assert job(session=bench.session(run), gate="none") and bench.state(run) == "published"
+    check_published(bench)
+
+
+def test_where_no_step_failed_chosen_steps_go_on_in_the_session(bench: Bench) -> None:
+    """Dagster re-executes nothing from failure then."""
+    run = held_back(bench)
+    with pytest.raises(GateFailed, match="where no step failed"):
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+    bench.wish()
+    again = bench.run("strict", reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=["totals*"]))
+    assert again.is_success and bench.session(again) == bench.session(run)
+    check_published(bench)
