@@ -1,6 +1,5 @@
 """The lake's root with its credentials, as a Dagster resource."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -8,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from dagster import ConfigurableResource, DagsterInstance, DagsterRun, EnvVar, InitResourceContext
+from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import Field, PrivateAttr, model_validator
 
 from lake_core.delta import DeltaTable
@@ -18,6 +17,7 @@ from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
 from lake_core.store import ObjectStore, open_store
 from lake_orch.attempt import Attempt, RunOfStep, StepContext
+from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
 from lake_orch.reading import pinned
@@ -107,7 +107,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def options(self) -> dict[str, Any]:
         """`storage_options` with the values of its environment variables, at any depth. Raises InvalidDefinition if one is not set."""
-        return dict(_from_environment(self.storage_options))
+        return dict(from_environment(self.storage_options))
 
     def is_lake(self) -> bool:
         """Whether a lake stands at the root, rather than a folder of plain tables."""
@@ -237,7 +237,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         store = open_store(self.url(path), storage_options=self.options() or None)
         place = (store.url(), context.retry_number)
         if place not in handles:
-            keys = _partition_keys(context)
+            keys = partition_keys(context)
             attempt = Attempt.of_step(context, keys)
             begin, marker = self._batches(attempt, path)
             handles[place] = LakeTable(
@@ -260,7 +260,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         self.open()
         step = context.get_step_execution_context()
         number = _sessions[step] = _sessions.get(step, 0) + 1
-        keys = _partition_keys(context)
+        keys = partition_keys(context)
         attempt = Attempt.of_step(context, keys, f"session {number}")
         return self._step_session(attempt, context)
 
@@ -324,20 +324,6 @@ _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyD
 _sessions: WeakKeyDictionary[object, int] = WeakKeyDictionary()
 
 
-def _from_environment(value: Any) -> Any:
-    """Options with each EnvVar in them, at any depth, replaced by its value. Dagster itself does so only for flat text."""
-    if isinstance(value, EnvVar):
-        value = {"env": value.env_var_name}
-    if not isinstance(value, dict):
-        return value
-    if set(value) != {"env"}:
-        return {key: _from_environment(child) for key, child in value.items()}
-    name = value["env"]
-    if name not in os.environ:
-        raise InvalidDefinition(f"storage_options take a value from the environment variable {name}, which is not set")
-    return os.environ[name]
-
-
 def _own_path(context: StepContext) -> str:
     if not context.has_assets_def or len(context.assets_def.keys) != 1:
         raise InvalidDefinition("this step does not stand for exactly one asset: name the table's path")
@@ -346,7 +332,8 @@ def _own_path(context: StepContext) -> str:
     return table_path(key.path, metadata)
 
 
-def _partition_keys(context: StepContext) -> Sequence[str]:
+def partition_keys(context: StepContext) -> Sequence[str]:
+    """The partitions that a step is for; none where nothing is partitioned."""
     if context.has_partition_key or context.has_partition_key_range:
         return [str(key) for key in context.partition_keys]
     return ()

@@ -12,6 +12,7 @@ from typing import Any
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
+from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -45,6 +46,7 @@ class LandingZone:
     pattern: str = "*"
     """Which files count: a glob on the path below the zone, or on its last part. Names that begin with `.` or `_` never do."""
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """fsspec's; a value may be an EnvVar, which is read when the zone is."""
     settle: timedelta = timedelta(0)
     """How long a file must not have changed before it counts: for writers that are not atomic."""
     max_files: int = 1000
@@ -66,7 +68,7 @@ class LandingZone:
     def filesystem(self) -> tuple[AbstractFileSystem, str]:
         """What opens the zone's files, and the zone's path in it. Never from a cache: a listing must be of now."""
         opened: tuple[AbstractFileSystem, str] = url_to_fs(
-            self.url, **{"use_listings_cache": False, "skip_instance_cache": True, **self.storage_options}
+            self.url, **{"use_listings_cache": False, "skip_instance_cache": True, **from_environment(dict(self.storage_options))}
         )
         return opened
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import dagster as dg
 
-from lake_core.delta.errors import TableNotFound
 from lake_orch.maintenance.health import TableHealth, table_health
 from lake_orch.maintenance.target import MaintenanceTarget
 from lake_orch.resources import LakeResource
@@ -61,10 +60,9 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
     name = "_".join(target.asset_key.path)
     specs = [dg.AssetCheckSpec(check, asset=target.asset_key, description=f"Health of {target.path}") for check in NAMES]
 
-    def check(lake: LakeResource) -> Any:
-        table = lake.find_table(target.path)
-        if table is None:
-            raise TableNotFound(f"no table at {target.path!r} on branch {lake.branch!r}: materialize it first")
+    def check(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> Any:
+        # As the run stands: what it has written into its session is not on the branch yet.
+        table = lake.read_table(target.path, (context.instance, context.run))
         for found in _findings(table_health(table, small_file=target.small_file), limits):
             yield dg.AssetCheckResult(
                 asset_key=target.asset_key,

@@ -1,0 +1,26 @@
+"""An asset's attributes in YAML, as options of `@dg.asset`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+_KIND = "dagster/kind/"
+
+
+def asset_options(spec: dg.AssetSpec, *, kinds: Sequence[str], metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The options of `@dg.asset` that make an asset with a spec's attributes; `kinds` where it names none, `metadata` besides its own."""
+    return {
+        "key": spec.key,
+        "deps": list(spec.deps),
+        "description": spec.description,
+        "metadata": {**spec.metadata, **(metadata or {})},
+        "group_name": spec.group_name,
+        "code_version": spec.code_version,
+        "owners": list(spec.owners),
+        "tags": {name: value for name, value in spec.tags.items() if not name.startswith(_KIND)},
+        "kinds": set(spec.kinds or kinds),
+        "automation_condition": spec.automation_condition,
+        "partitions_def": spec.partitions_def,
+        "freshness_policy": spec.freshness_policy,
+    }

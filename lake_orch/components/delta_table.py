@@ -1,0 +1,275 @@
+"""A Delta table as a component: what makes its rows, how they are written, and what is checked of them."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+import functools
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import dagster as dg
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from lake_orch.components.asset_options import asset_options
+from lake_orch.components.references import described, load_function
+from lake_orch.components.row_checks import RowCheck, evaluate
+from lake_orch.components.scaffolding import scaffolds
+from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
+from lake_orch.components.sql_query import Query, parse_query
+from lake_orch.data.spark_frame import is_spark_dataframe
+from lake_orch.errors import InvalidDefinition
+from lake_orch.table_settings import TableSettings
+from lake_orch.type_name import arrow_type_of
+
+
+class TableInput(dg.Model, dg.Resolvable):
+    """Which asset a name stands for, and what is loaded of its table."""
+
+    asset: Annotated[dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")] = None
+    columns: Annotated[list[str] | None, described("The columns to load.")] = None
+    where: Annotated[str | None, described("Spark SQL that selects the rows to load.")] = None
+    ref: Annotated[str | None, described("A branch, tag or commit to load from.")] = None
+    version: Annotated[int | None, described("A version of the table to load.")] = None
+
+    def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
+        """The input of an asset."""
+        told = {"columns": self.columns, "lake/where": self.where, "lake/ref": self.ref, "lake/version": self.version}
+        metadata = {name: value for name, value in told.items() if value is not None}
+        return dg.AssetIn(key=self.asset or key, metadata=metadata, **({} if kind is None else {"dagster_type": kind}))
+
+
+class TableColumn(dg.Model, dg.Resolvable):
+    """A column that the table is to have."""
+
+    name: Annotated[str, described("The column's name.")]
+    type: Annotated[str, described("Its type, as Spark SQL spells it: bigint, string, decimal(10,2), timestamp, …")]
+    description: Annotated[str | None, described("Its comment.")] = None
+    nullable: Annotated[bool, described("Whether it may be null.")] = True
+
+    def field(self, what: str) -> pa.Field:
+        """What rows are brought into. Raises InvalidDefinition for a type that is none."""
+        try:
+            return pa.field(self.name, arrow_type_of(self.type), self.nullable)
+        except ValueError as error:
+            raise InvalidDefinition(f"column {self.name!r} of {what}: {error}") from None
+
+
+@dg.scaffold_with(
+    scaffolds(
+        """
+        asset:
+          key: NAME
+          description: What a row of it is.
+          group_name: tables
+        engine: duckdb        # or spark, for tables of any size
+        # Tables are named as their assets are: `raw.orders` is the asset raw/orders, and a dependency.
+        sql: |
+          SELECT 1 AS id, 10.5 AS amount
+        mode: overwrite       # append, merge, replace_where, overwrite_partitions, error, ignore
+        checks:
+          - name: amount_is_positive
+            expression: amount >= 0
+            blocking: true
+        """
+    )
+)
+class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
+    """An asset whose rows become a Delta table of the lake, exactly once: those that a query over other tables selects, or those that a
+    Python function returns.
+    """
+
+    asset: Annotated[
+        dg.ResolvedAssetSpec,
+        Field(description="The asset: key, description, group_name, kinds, owners, tags, partitions_def, automation_condition, deps, …"),
+    ]
+    sql: Annotated[
+        str | None,
+        described(
+            "One SELECT in the engine's SQL. Tables go by their assets' keys, parts joined by dots, and are its dependencies. "
+            "Parameters: partition_key, partition_start, partition_end (:name in Spark, $name in DuckDB)."
+        ),
+    ] = None
+    sql_file: Annotated[str | None, described("A file with the query, relative to defs.yaml.")] = None
+    engine: Annotated[
+        Literal["spark", "duckdb"], described("Who runs the query. DuckDB runs in the step's process: for tables that fit into it.")
+    ] = "spark"
+    function: Annotated[
+        str | None,
+        described("module:function that returns the rows; its parameters are the assets that it reads, and resources."),
+    ] = None
+    inputs: Annotated[dict[str, TableInput], described("What the names of tables, or of the function's parameters, stand for.")] = Field(
+        default_factory=dict
+    )
+    path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
+    mode: Annotated[
+        Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"] | None,
+        described("How rows are written; by default merge or replace_where where these are given, else what the IO manager says."),
+    ] = None
+    merge: Annotated[Any, described("The keys, or a mapping of keys or on, and clauses.")] = None
+    replace_where: Annotated[str | None, described("Spark SQL that selects the rows to replace.")] = None
+    schema_mode: Annotated[Literal["none", "merge", "overwrite"] | None, described("What becomes of columns that it lacks.")] = None
+    partition_expr: Annotated[
+        str | dict[str, str] | None, described("The column that the partitions stand for, or one for each dimension.")
+    ] = None
+    partition_by: Annotated[list[str] | None, described("The table's partition columns; by default of partition_expr.")] = None
+    cluster_by: Annotated[list[str] | None, described("Columns that maintenance orders files by.")] = None
+    columns: Annotated[list[TableColumn] | None, described("The columns, with types and comments; rows are cast.")] = None
+    constraints: Annotated[dict[str, str] | None, described("CHECK constraints of the table: Spark SQL by name.")] = None
+    generated: Annotated[dict[str, str] | None, described("Generated columns: Spark SQL by column.")] = None
+    properties: Annotated[dict[str, str] | None, described("The table's properties.")] = None
+    checks: Annotated[list[RowCheck], described("Asset checks on the rows, evaluated before they are written.")] = Field(
+        default_factory=list
+    )
+    io_manager_key: Annotated[str, described("The IO manager that stores the table.")] = "io_manager"
+    pool: Annotated[str | None, described("The concurrency pool of the step.")] = None
+    max_retries: Annotated[int, Field(ge=0), described("How often the step is tried again.")] = 0
+    backfill: Annotated[
+        Literal["run_per_partition", "single_run"] | None, described("Whether a backfill is one run, or one for each partition.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_source(self) -> "DeltaTableComponent":
+        given = [name for name in ("sql", "sql_file", "function") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one of sql, sql_file and function; this has {' and '.join(given) or 'none of them'}")
+        return self
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Raises InvalidDefinition for what cannot be followed: SQL, settings of the table, a function that is not there."""
+        made = self._of_function(context) if self.function is not None else self._of_query(context)
+        return dg.Definitions(assets=[made])
+
+    # Both
+
+    @property
+    def _what(self) -> str:
+        return f"asset {self.asset.key.to_user_string()}"
+
+    def _metadata(self) -> dict[str, Any]:
+        columns = None
+        if self.columns is not None:
+            found = [
+                dg.TableColumn(column.name, column.type, column.description, dg.TableColumnConstraints(nullable=column.nullable))
+                for column in self.columns
+            ]
+            columns = dg.TableSchema(columns=found)
+        told = {
+            "lake/path": self.path,
+            "lake/mode": self.mode,
+            "lake/merge": self.merge,
+            "lake/replace_where": self.replace_where,
+            "lake/schema_mode": self.schema_mode,
+            "partition_expr": self.partition_expr,
+            "lake/partition_by": self.partition_by,
+            "lake/cluster_by": self.cluster_by,
+            "dagster/column_schema": columns,
+            "lake/schema": None if self.columns is None else pa.schema([column.field(self._what) for column in self.columns]),
+            "lake/constraints": self.constraints,
+            "lake/generated": self.generated,
+            "lake/properties": self.properties,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
+        options = asset_options(self.asset, kinds=kinds, metadata=self._metadata())
+        TableSettings.parse(self.asset.key.path, options["metadata"], self._what)  # what is wrong is said now, not by the first run
+        if self.asset.partitions_def is not None and self.partition_expr is None and "partition_expr" not in self.asset.metadata:
+            raise InvalidDefinition(f"{self._what} is partitioned: give partition_expr, the column that the partitions stand for")
+        policies = {"single_run": dg.BackfillPolicy.single_run(), "run_per_partition": dg.BackfillPolicy.multi_run()}
+        return {
+            **options,
+            "io_manager_key": self.io_manager_key,
+            "pool": self.pool,
+            "retry_policy": dg.RetryPolicy(max_retries=self.max_retries) if self.max_retries else None,
+            "backfill_policy": None if self.backfill is None else policies[self.backfill],
+            "check_specs": [check.spec(self.asset.key) for check in self.checks],
+        }
+
+    # From a query
+
+    def _of_query(self, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
+        query = parse_query(self._text(context), self.engine, self._what)
+        unused = sorted(self.inputs.keys() - set(query.tables))
+        if unused:
+            raise InvalidDefinition(f"{self._what} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}")
+        keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
+        twice = sorted(table for table, key in keys.items() if list(keys.values()).count(key) > 1)
+        if twice:
+            raise InvalidDefinition(f"{' and '.join(twice)} in the SQL of {self._what} are one asset: name it once, and use aliases")
+        if self.asset.key in keys.values():
+            raise InvalidDefinition(f"the SQL of {self._what} reads the table that it makes: name another, or merge rows into it")
+        if query.parameters and self.asset.partitions_def is None:
+            raise InvalidDefinition(f"the SQL of {self._what} has parameters of a partition, and the asset is not partitioned")
+        kind = input_type(self.engine, self._what)
+        names = {table: _input_name(number, table) for number, table in enumerate(query.tables)}
+        options = self._options(("deltalake", self.engine))
+        options["code_version"] = options["code_version"] or hashlib.sha256(query.text.encode()).hexdigest()[:16]
+        options["deps"] = [dep for dep in options["deps"] if dep.asset_key not in keys.values()]
+        options["ins"] = {names[table]: self._input(table).asset_in(key, kind) for table, key in keys.items()}
+        needed = {"spark"} if self.engine == "spark" else set()
+        asset: Any = dg.asset(required_resource_keys=needed, **options)
+        made: dg.AssetsDefinition = asset(self._compute(query, names))
+        return made
+
+    def _text(self, context: dg.ComponentLoadContext) -> str:
+        if self.sql is not None:
+            return self.sql
+        file = context.path / str(self.sql_file)
+        if not file.is_file():
+            raise InvalidDefinition(f"{self._what} takes its SQL from {self.sql_file}, which does not lie beside its defs.yaml")
+        return file.read_text("utf-8")
+
+    def _input(self, name: str) -> TableInput:
+        return self.inputs.get(name) or TableInput()
+
+    def _compute(self, query: Query, names: Mapping[str, str]) -> Callable[..., Any]:
+        def select(context: dg.AssetExecutionContext, **loaded: Any) -> Iterator[Any]:
+            tables = {table: loaded[name] for table, name in names.items()}
+            parameters = partition_parameters(context, query.parameters)
+            spark = context.resources.spark if self.engine == "spark" else None
+            with run_query(query, self.engine, tables, parameters, self.asset.key, spark) as rows:
+                yield from self._checked(rows)
+
+        return select
+
+    # From a function
+
+    def _of_function(self, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
+        assert self.function is not None
+        function = load_function(self.function, context)
+        if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
+            raise InvalidDefinition(f"checks of {self._what} look at the rows that {self.function} returns: let it return them")
+        options = self._options(("deltalake", "python"))
+        options["ins"] = {name: one.asset_in(dg.AssetKey(name)) for name, one in self.inputs.items()}
+        asset: Any = dg.asset(**options)
+        made: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
+        return made
+
+    def _with_checks(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            yield from self._checked(function(*args, **kwargs))
+
+        return checked
+
+    def _checked(self, rows: Any) -> Iterator[Any]:
+        """The results of the checks first: a blocking one that fails keeps the rows from being stored."""
+        if not self.checks:
+            yield dg.MaterializeResult(asset_key=self.asset.key, value=rows)
+            return
+        if is_spark_dataframe(rows):
+            rows.persist()  # what was checked is what is written
+        try:
+            yield from evaluate(self.checks, rows, self.asset.key)
+            yield dg.MaterializeResult(asset_key=self.asset.key, value=rows)
+        finally:
+            if is_spark_dataframe(rows):
+                rows.unpersist()
+
+
+def _input_name(number: int, table: str) -> str:
+    """A name that Dagster and Python can take, and nothing else in the step has."""
+    return f"{re.sub(r'[^A-Za-z0-9]+', '_', table).strip('_')}_{number + 1}"

@@ -1,0 +1,125 @@
+"""A lake as a component: its resources, and what sees to its sessions."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+from typing import Annotated, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from lake_orch.components.references import SecretText, SensorStatus, StorageOptions, described, load_function
+from lake_orch.components.scaffolding import scaffolds
+from lake_orch.file_io_manager import FileIOManager
+from lake_orch.io_manager import DeltaIOManager
+from lake_orch.resources import LakeResource, SparkResource
+from lake_orch.sessions.backfill import lake_backfill_sensor
+from lake_orch.sessions.executor import lake_executor
+from lake_orch.sessions.ops import lake_recover
+from lake_orch.sessions.sensors import lake_session_reaper, lake_session_sensors
+
+
+class SparkSettings(dg.Model, dg.Resolvable):
+    """The Spark session of the steps: the fields of `SparkResource`."""
+
+    master: Annotated[str | None, described("Spark master, such as local[4] or spark://host:7077.")] = None
+    remote: SecretText = None
+    shared: Annotated[bool, described("Share one local Spark Connect server among the processes of the instance.")] = False
+    idle_timeout: Annotated[float, Field(gt=0), described("Seconds without a client after which a shared server stops.")] = 600
+    app_name: Annotated[str, described("The application's name in Spark's own UI.")] = "lake"
+    config: Annotated[dict[str, str], described("Spark settings. No credentials belong here.")] = Field(default_factory=dict)
+
+    def resource(self) -> SparkResource:
+        """The resource with these settings."""
+        return SparkResource(**{name: value for name, value in self if value is not None})
+
+
+@dg.scaffold_with(
+    scaffolds(
+        """
+        root: "{{ env('LAKE_ROOT', 'lake') }}"
+        # Secrets stay references to environment variables:
+        # storage_options:
+        #   key: "{{ env.S3_KEY }}"
+        #   secret: "{{ env.S3_SECRET }}"
+        # scope: run          # a run publishes all its work at once; needs a lake (`lake init ROOT`)
+        # spark:
+        #   shared: true
+        sessions: false       # true once the root is a lake
+        """
+    )
+)
+class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
+    """The lake of a code location: the resources `lake`, `spark`, `io_manager` and `file_io_manager`, the executor that makes a run one
+    session, and what sees to sessions whose runs ended badly: sensors, a job that publishes what could not be, a reaper on a schedule.
+    """
+
+    root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
+    storage_options: StorageOptions = Field(default_factory=dict)
+    branch: Annotated[str, described("The branch that runs read and publish to.")] = "main"
+    branch_from: Annotated[str | None, described("A branch that does not exist yet is made from this one.")] = None
+    scope: Annotated[Literal["asset", "run"], described("What is published together: each asset, or a run's work.")] = "asset"
+    gate: Annotated[
+        Literal["blocking", "error", "none"], described("Under scope run: which failed checks keep a run from being published.")
+    ] = "blocking"
+    keep_failed_for: Annotated[float, Field(gt=0, le=168), described("Hours for which the session of a failed run is kept.")] = 24
+    backfills: Annotated[
+        Literal["publish", "gather"],
+        described("gather: the runs of a backfill gather on a branch, which a sensor merges once."),
+    ] = "publish"
+    mode: Annotated[
+        Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"],
+        described("How outputs are written whose metadata names no lake/mode."),
+    ] = "overwrite"
+    schema_mode: Annotated[
+        Literal["none", "merge", "overwrite"],
+        described("What becomes of columns that a table lacks."),
+    ] = "none"
+    spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
+    allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
+    executor: Annotated[
+        bool | None, described("Whether the code location's executor makes each run one session; by default under scope run.")
+    ] = None
+    sessions: Annotated[
+        bool, described("Add the session sensors, the job lake_recover and the reaper. For lakes, not for folders of plain tables.")
+    ] = True
+    reaper_schedule: Annotated[str | None, described("Cron schedule of the reaper; null for none.")] = "*/30 * * * *"
+    sensors: SensorStatus = "RUNNING"
+    alert: Annotated[str | None, described("module:function, called with a SessionAlert for failed publishes and stale sessions.")] = None
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Raises InvalidDefinition for an alert that cannot be imported."""
+        lake = LakeResource(
+            root=self.root,
+            storage_options=self.storage_options,
+            branch=self.branch,
+            branch_from=self.branch_from,
+            scope=self.scope,
+            keep_failed_for=self.keep_failed_for,
+            backfills=self.backfills,
+            # Left out unless it was said: the resource refuses one that cannot hold under scope asset.
+            **({"gate": self.gate} if "gate" in self.model_fields_set and self.gate != "blocking" else {}),
+        )
+        spark = None if self.spark is None else self.spark.resource()
+        resources: dict[str, Any] = {
+            "lake": lake,
+            "io_manager": DeltaIOManager(lake=lake, spark=spark, mode=self.mode, schema_mode=self.schema_mode),
+            "file_io_manager": FileIOManager(lake=lake, allow_pickle=self.allow_pickle),
+        }
+        if spark is not None:
+            resources["spark"] = spark
+        wanted = self.scope == "run" if self.executor is None else self.executor
+        own = dg.Definitions(resources=resources, executor=lake_executor if wanted else None)
+        return dg.Definitions.merge(own, self._sessions(context)) if self.sessions else own
+
+    def _sessions(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        alert = None if self.alert is None else load_function(self.alert, context)
+        status = dg.DefaultSensorStatus(self.sensors)
+        sensors = list(lake_session_sensors(alert=alert, default_status=status))
+        if self.backfills == "gather":
+            sensors.append(lake_backfill_sensor(default_status=status))
+        reaper = lake_session_reaper(alert=alert, group_name="maintenance")
+        schedules = []
+        if self.reaper_schedule is not None:
+            target = dg.AssetSelection.assets(reaper.key)
+            schedules.append(dg.ScheduleDefinition(name="lake_session_reaper", target=target, cron_schedule=self.reaper_schedule))
+        return dg.Definitions(assets=[reaper], jobs=[lake_recover()], sensors=sensors, schedules=schedules)

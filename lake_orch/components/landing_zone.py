@@ -1,0 +1,88 @@
+"""A landing zone as a component: the asset that takes its files, and the sensor that runs it."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import dagster as dg
+import pyarrow as pa
+from pydantic import Field
+
+from lake_orch.components.asset_options import asset_options
+from lake_orch.components.references import SensorStatus, StorageOptions, described, load_function
+from lake_orch.components.scaffolding import scaffolds
+from lake_orch.errors import InvalidDefinition
+from lake_orch.landing_zone import LandingZone, landing_zone_definitions
+from lake_orch.type_name import arrow_type_of
+
+
+@dg.scaffold_with(
+    scaffolds(
+        """
+        name: NAME            # names the source for good
+        url: landing/NAME     # a folder, or a prefix on any store that fsspec knows
+        pattern: "*.parquet"
+        settle_seconds: 0     # more for writers that are not atomic
+        """
+    )
+)
+class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Files that others drop into a folder or prefix: a sensor puts new ones into batches, an asset appends each batch to its table,
+    exactly once.
+    """
+
+    name: Annotated[str, described("Names the source for good: its batches are marked landing/<name>.")]
+    url: Annotated[str, described("The folder or prefix, on any store that fsspec knows.")]
+    pattern: Annotated[str, described("Which files count: a glob on the path below the zone, or on its last part.")] = "*"
+    storage_options: StorageOptions = Field(default_factory=dict)
+    settle_seconds: Annotated[float, Field(ge=0), described("How long a file must not have changed before it counts.")] = 0
+    max_files: Annotated[int, described("The most files in one batch.")] = 1000
+    max_bytes: Annotated[int, described("The most bytes in one batch.")] = 64 << 30
+    asset: Annotated[
+        dg.ResolvedAssetSpec | None, described("The asset that takes the files; by default one whose key is the zone's name.")
+    ] = None
+    path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
+    partition_by: Annotated[list[str], described("The table's partition columns.")] = Field(default_factory=list)
+    columns: Annotated[
+        dict[str, str], described("The columns to read, with their types as Spark SQL spells them; by default what the files have.")
+    ] = Field(default_factory=dict)
+    read: Annotated[str | None, described("module:function that makes rows of a LandedBatch; by default as files are named.")] = None
+    max_retries: Annotated[int, Field(ge=0), described("How often the sensor asks again for a batch that failed.")] = 3
+    interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
+    sensor: SensorStatus = "RUNNING"
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Raises InvalidDefinition for a name, types or a function that cannot be used."""
+        zone = LandingZone(
+            self.name,
+            self.url,
+            self.pattern,
+            self.storage_options,
+            timedelta(seconds=self.settle_seconds),
+            self.max_files,
+            self.max_bytes,
+        )
+        spec = self.asset or dg.AssetSpec(self.name)
+        options = asset_options(spec, kinds=("deltalake",), metadata={} if self.path is None else {"lake/path": self.path})
+        return landing_zone_definitions(
+            zone,
+            read=None if self.read is None else load_function(self.read, context),
+            schema=self._schema(),
+            partition_by=self.partition_by,
+            sensor={
+                "max_retries": self.max_retries,
+                "minimum_interval_seconds": self.interval_seconds,
+                "default_status": dg.DefaultSensorStatus(self.sensor),
+            },
+            **options,
+        )
+
+    def _schema(self) -> pa.Schema | None:
+        fields: list[Any] = []
+        for name, text in self.columns.items():
+            try:
+                fields.append(pa.field(name, arrow_type_of(text)))
+            except ValueError as error:
+                raise InvalidDefinition(f"column {name!r} of landing zone {self.name!r}: {error}") from None
+        return pa.schema(fields) if fields else None

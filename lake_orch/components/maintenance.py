@@ -1,0 +1,129 @@
+"""Maintenance of tables as a component: one block of YAML over chosen tables."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import dagster as dg
+from pydantic import Field
+
+from lake_orch.components.references import described, load_function
+from lake_orch.components.scaffolding import scaffolds
+from lake_orch.errors import InvalidDefinition
+from lake_orch.location import TABLES
+from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance
+from lake_orch.maintenance.definitions import POOL
+
+
+class MaintenanceSettings(dg.Model, dg.Resolvable):
+    """What is good for a table; by default what the table's own properties, or Delta's defaults, say."""
+
+    zorder_by: Annotated[list[str] | None, described("Columns that the task zorder orders rows by.")] = None
+    target_size: Annotated[int | None, Field(gt=0), described("Bytes that a compacted file should have.")] = None
+    small_file: Annotated[int | None, Field(gt=0), described("Bytes below which a file counts as small.")] = None
+    min_small_file_ratio: Annotated[float | None, Field(ge=0, le=1), described("The part of small files from which compaction is due.")] = (
+        None
+    )
+    max_uncheckpointed_commits: Annotated[int | None, Field(gt=0), described("Commits from which a checkpoint is due.")] = None
+    retention: Annotated[str | None, described("How long removed files stay, such as 14 days.")] = None
+    txn_retention: Annotated[str | None, described("How long transaction markers are kept, such as 30 days.")] = None
+    spark_above: Annotated[int | None, Field(ge=0), described("Bytes from which on a table is rearranged by Spark.")] = None
+
+    def given(self) -> dict[str, Any]:
+        """Those that say something."""
+        return {name: value for name, value in self if value is not None}
+
+
+def _resolve_tables(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
+    """The settings of each table; a list names tables without any."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(value)
+    return {key: None if one is None else MaintenanceSettings.resolve_from_model(context.at_path(key), one) for key, one in value.items()}
+
+
+class CheckLimits(dg.Model, dg.Resolvable):
+    """Where the health checks begin to warn."""
+
+    small_file_ratio: Annotated[float | None, described("The part of small files.")] = None
+    small_files: Annotated[int | None, described("How many small files are worth a warning at all.")] = None
+    tombstones: Annotated[int | None, described("Removed files that the log still remembers.")] = None
+    log_length: Annotated[int | None, described("Files of the log.")] = None
+    uncheckpointed_commits: Annotated[int | None, described("Commits since the last checkpoint.")] = None
+    statistics_coverage: Annotated[float | None, described("The part of files that have statistics, at least.")] = None
+
+    def limits(self) -> HealthLimits:
+        """As checks take them."""
+        return HealthLimits(**{name: value for name, value in self if value is not None})
+
+
+@dg.scaffold_with(
+    scaffolds(
+        """
+        tables:               # by asset key; null for settings that hold for all
+          orders:
+        tasks:                # each with a cron schedule, or null for when somebody materializes it
+          compaction: "0 3 * * *"
+          checkpoint: "0 * * * *"
+          vacuum: "0 4 * * 0"
+        """
+    )
+)
+class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Assets that maintain tables of the lake, one a task, with schedules or automation conditions, and health checks."""
+
+    tables: Annotated[
+        dict[str, MaintenanceSettings | None],
+        dg.Resolver(
+            _resolve_tables,
+            model_field_type=dict[str, MaintenanceSettings.model() | None] | list[str],
+            description="Assets whose tables are maintained, by key: a list, or a mapping to settings of their own.",
+        ),
+    ]
+    paths: Annotated[dict[str, str], described("Where tables lie that do not lie at tables/<key>: paths by asset key.")] = Field(
+        default_factory=dict
+    )
+    tasks: Annotated[
+        dict[str, str | None] | list[str],
+        described(
+            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry, garbage_collection, session_reaper; as a "
+            "mapping each with its own cron schedule."
+        ),
+    ] = Field(default_factory=lambda: ["compaction", "checkpoint", "vacuum"])
+    schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None
+    automation: Annotated[bool, described("Let automation conditions follow the schedules.")] = False
+    timezone: Annotated[str, described("The schedules' time zone.")] = "UTC"
+    settings: Annotated[MaintenanceSettings | None, described("What holds for all tables.")] = None
+    checks: Annotated[bool, described("Whether there are asset checks of the tables' health.")] = True
+    limits: Annotated[CheckLimits | None, described("Where the checks begin to warn.")] = None
+    key_prefix: Annotated[str, described("The assets' keys are <prefix>/<task>.")] = "maintenance"
+    group_name: Annotated[str, described("The assets' group.")] = "maintenance"
+    spark: Annotated[bool, described("Rearrange tables above spark_above bytes with the resource spark.")] = False
+    pool: Annotated[str | None, described("The pool of the assets that rearrange tables.")] = POOL
+    alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Raises InvalidDefinition for no tables, unknown tasks, and a function that is not there."""
+        strangers = sorted(self.paths.keys() - self.tables.keys())
+        if strangers:
+            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables: name it there")
+        common = self.settings.given() if self.settings else {}
+        checks: bool | HealthLimits = self.checks
+        if self.checks and self.limits is not None:
+            checks = self.limits.limits()
+        return lake_maintenance(
+            [self._target(key, {**common, **(settings.given() if settings else {})}) for key, settings in self.tables.items()],
+            tasks=self.tasks,
+            schedule=self.schedule,
+            automation=self.automation,
+            timezone=self.timezone,
+            key_prefix=self.key_prefix.split("/"),
+            group_name=self.group_name,
+            checks=checks,
+            spark=self.spark,
+            pool=self.pool,
+            alert=None if self.alert is None else load_function(self.alert, context),
+        )
+
+    def _target(self, key: str, settings: Mapping[str, Any]) -> MaintenanceTarget:
+        return MaintenanceTarget(self.paths.get(key, f"{TABLES}/{key}"), dg.AssetKey.from_user_string(key), **settings)

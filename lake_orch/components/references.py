@@ -1,0 +1,73 @@
+"""What text in YAML stands for: functions of Python modules, and environment variables that are not to be read yet."""
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+import dagster as dg
+from pydantic import Field
+
+from lake_orch.errors import InvalidDefinition
+
+_ENVIRONMENT = re.compile(r"""\{\{\s*env(?:\.(\w+)|\(\s*['"](\w+)['"]\s*\))\s*\}\}""")
+
+
+def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[..., Any]:
+    """The function that `module:name` names; a module that begins with a dot lies in the component's own folder.
+
+    Raises InvalidDefinition where there is none.
+    """
+    module, _, name = reference.partition(":")
+    if not module or not name:
+        raise InvalidDefinition(f"{reference!r} names no function: write module:function, or .module:function for a file beside defs.yaml")
+    if module.startswith("."):
+        module = f"{context.defs_relative_module_name(context.path)}{module}"
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise InvalidDefinition(f"{reference!r} names no function that can be imported: {error}") from error
+    if not callable(found):
+        raise InvalidDefinition(f"{reference!r} is a {type(found).__name__}: name a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def keep_environment(context: dg.ResolutionContext, value: Any) -> Any:
+    """A value from YAML in which `{{ env.NAME }}` stays a reference, read by who uses it: so it shows neither in the UI nor in a repr."""
+    if isinstance(value, str):
+        match = _ENVIRONMENT.fullmatch(value.strip())
+        return dg.EnvVar(match[1] or match[2]) if match else context.resolve_value(value)
+    if isinstance(value, Mapping):
+        return {name: keep_environment(context, child) for name, child in value.items()}
+    if isinstance(value, Sequence):
+        return [keep_environment(context, child) for child in value]
+    return value
+
+
+def described(text: str) -> dg.Resolver:
+    """What the schema says of a field: Dagster keeps a description only where it comes with a resolver."""
+    resolver: dg.Resolver = dg.Resolver.default(description=text)
+    return resolver
+
+
+_SECRET = "{{ env.NAME }} stays a reference to the variable: its value shows nowhere."
+
+StorageOptions: TypeAlias = Annotated[
+    dict[str, Any],
+    dg.Resolver(keep_environment, model_field_type=Mapping[str, Any], description=f"fsspec's options. {_SECRET}"),
+    Field(repr=False),
+]
+"""Options of a store, with references to environment variables in them."""
+
+SecretText: TypeAlias = Annotated[
+    Any,  # text or an EnvVar, of which pydantic would make text
+    dg.Resolver(keep_environment, model_field_type=str | None, inject_before_resolve=False, description=f"It may be a secret. {_SECRET}"),
+    Field(repr=False),
+]
+"""Text that may be a secret."""
+
+SensorStatus: TypeAlias = Annotated[Literal["RUNNING", "STOPPED"], described("Whether the sensor runs once the location is loaded.")]
+"""How a sensor begins."""

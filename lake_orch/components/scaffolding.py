@@ -1,0 +1,29 @@
+"""What `dg scaffold defs lake_orch.components.X name` writes: a defs.yaml that loads, with what must be said in it."""
+
+import textwrap
+from typing import Any
+
+import dagster as dg
+
+
+class LakeScaffolder(dg.Scaffolder[Any]):
+    """Writes a component's example as its defs.yaml; for Python what Dagster writes."""
+
+    example: str = "{}"
+    """The attributes, as YAML text with comments; `NAME` stands for the name of the new folder."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        if request.scaffold_format == "python":
+            dg.scaffold_component(request)
+            return
+        path = request.target_path if request.append else request.target_path / "defs.yaml"
+        name = (request.target_path.parent if request.append else request.target_path).name
+        attributes = textwrap.indent(textwrap.dedent(self.example).strip().replace("NAME", name), "  ")
+        document = f"type: {request.type_name}\n\nattributes:\n{attributes}\n"
+        with path.open("a" if request.append else "w", encoding="utf-8") as file:
+            file.write(f"---\n{document}" if request.append else document)
+
+
+def scaffolds(example: str) -> type[LakeScaffolder]:
+    """A scaffolder that writes this example."""
+    return type("LakeScaffolder", (LakeScaffolder,), {"example": example})

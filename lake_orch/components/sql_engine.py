@@ -1,0 +1,76 @@
+"""Who runs a query: Spark, or DuckDB in the step's own process for tables that fit into it."""
+
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from lake_orch.components.sql_query import Engine, Query
+from lake_orch.errors import InvalidDefinition
+from lake_orch.spark_resource import SparkResource
+
+_PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
+
+
+def input_type(engine: Engine, what: str) -> Any:
+    """What the IO manager is to load a query's tables as. Raises InvalidDefinition where the engine is not installed."""
+    if importlib.util.find_spec(_PACKAGE[engine]) is None:
+        raise InvalidDefinition(f"{what} is made by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
+    if engine == "spark":
+        from pyspark.sql import DataFrame
+
+        return DataFrame
+    import pyarrow.dataset as ds
+
+    return ds.Dataset
+
+
+@contextmanager
+def run_query(
+    query: Query, engine: Engine, tables: Mapping[str, Any], parameters: Mapping[str, Any], key: dg.AssetKey, spark: SparkResource | None
+) -> Iterator[Any]:
+    """The rows of a query over loaded tables, for as long as the `with` block lasts."""
+    stem = "lake_" + re.sub(r"\W", "_", "_".join(key.path))
+    names = {table: f"{stem}_{number}" for number, table in enumerate(query.tables)}
+    run = _spark if engine == "spark" else _duckdb
+    with run(query.naming(names), {names[table]: rows for table, rows in tables.items()}, parameters, spark) as rows:
+        yield rows
+
+
+@contextmanager
+def _spark(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], resource: SparkResource | None) -> Iterator[Any]:
+    if resource is None:
+        raise InvalidDefinition("a query in Spark SQL needs the resource 'spark': add it, or choose engine: duckdb")
+    spark = resource.session
+    for name, frame in tables.items():
+        frame.createOrReplaceTempView(name)
+    try:
+        yield spark.sql(sql, args=dict(parameters)) if parameters else spark.sql(sql)
+    finally:
+        for name in tables:
+            spark.catalog.dropTempView(name)
+
+
+@contextmanager
+def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], _: SparkResource | None) -> Iterator[Any]:
+    import duckdb
+
+    # Nothing but what is registered: a query in YAML must not read or write files by itself.
+    with duckdb.connect(":memory:", config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
+        for name, dataset in tables.items():
+            connection.register(name, dataset)
+        yield connection.sql(sql, params=dict(parameters)).to_arrow_table()
+
+
+def partition_parameters(context: dg.AssetExecutionContext, wanted: Sequence[str] | frozenset[str]) -> dict[str, Any]:
+    """The values of a query's parameters: the partition's key, and the beginning and end of its time window."""
+    told: dict[str, Any] = {}
+    if "partition_key" in wanted:
+        told["partition_key"] = context.partition_key
+    if {"partition_start", "partition_end"} & set(wanted):
+        window = context.partition_time_window
+        told |= {"partition_start": window.start, "partition_end": window.end}
+    return {name: value for name, value in told.items() if name in wanted}

@@ -1,0 +1,25 @@
+"""Values that come from environment variables, so that secrets stand in no definition."""
+
+import os
+from typing import Any
+
+from dagster import EnvVar
+
+from lake_orch.errors import InvalidDefinition
+
+
+def from_environment(value: Any) -> Any:
+    """Options with each EnvVar in them, at any depth, replaced by its value. Dagster itself does so only for flat text.
+
+    Raises InvalidDefinition for a variable that is not set.
+    """
+    if isinstance(value, EnvVar):
+        value = {"env": value.env_var_name}
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"env"}:
+        return {key: from_environment(child) for key, child in value.items()}
+    name = value["env"]
+    if name not in os.environ:
+        raise InvalidDefinition(f"storage_options take a value from the environment variable {name}, which is not set")
+    return os.environ[name]
