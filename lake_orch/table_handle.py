@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta.marker import Txn
 from lake_orch.data import to_rows
 from lake_orch.errors import BatchFailed
 from lake_orch.marker import SINGLE_BATCH
@@ -67,19 +68,20 @@ class LakeTable:
     def __repr__(self) -> str:
         return f"LakeTable({self.url!r}, {len(self._results)} batches)"
 
-    def append(self, data: Any) -> WriteResult:
+    def append(self, data: Any, *, txn: Txn | None = None) -> WriteResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
-        Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark.
+        Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark. `txn`: a marker of the source's own, such as a
+        landed batch's, instead of the batch's.
         """
-        return self._write(data, "append", None)
+        return self._write(data, "append", None, txn=txn)
 
-    def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str]) -> WriteResult:
+    def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> WriteResult:
         """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
 
         Raises InvalidDefinition for what is no description of a merge, and what `DeltaTable.merge` raises.
         """
-        return self._write(data, "merge", None, MergeSettings.parse(how, "how"))
+        return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
 
     def overwrite(self, data: Any, *, where: str | None = None) -> WriteResult:
         """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
@@ -108,7 +110,9 @@ class LakeTable:
             self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
         )
 
-    def _write(self, data: Any, mode: Mode, where: str | None, merge: MergeSettings | None = None) -> WriteResult:
+    def _write(
+        self, data: Any, mode: Mode, where: str | None, merge: MergeSettings | None = None, *, txn: Txn | None = None
+    ) -> WriteResult:
         if self._failed:
             raise BatchFailed(
                 f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step fail, so that a "
@@ -120,7 +124,7 @@ class LakeTable:
         rows = to_rows(data, f"batch {batch} for {self.url}")
         with self._begin(batch) as workspace:
             writer = TableWriter(workspace, self.path, self._partition_by)
-            result = writer.write(rows, mode=mode, where=where, merge=merge, txn=(self._app_id, batch))
+            result = writer.write(rows, mode=mode, where=where, merge=merge, txn=txn or (self._app_id, batch))
         self._receipt = workspace.receipt
         result = final_result(result, self._receipt, self.path)
         self._failed = False

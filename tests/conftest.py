@@ -90,7 +90,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
     (folder / "home").mkdir()
     shutil.copy(ROOT / ".dagster" / "dagster.yaml", folder / "home")
-    environment = {**os.environ, "LAKE_ROOT": str(folder / "lake"), "DAGSTER_HOME": str(folder / "home")}
+    places = {"LAKE_ROOT": str(folder / "lake"), "LAKE_LANDING": str(folder / "landing"), "DAGSTER_HOME": str(folder / "home")}
+    environment = {**os.environ, **places}
     command = [sys.executable, "-m", "example_pipelines.flights.demo"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=280)
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=420)
     return Demo(done.returncode, done.stdout, environment)

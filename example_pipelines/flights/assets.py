@@ -2,8 +2,9 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import os
 import time
-from datetime import date
+from pathlib import Path
 
 import dagster as dg
 import pyarrow as pa
@@ -13,6 +14,11 @@ from pyspark.sql import functions as F
 
 from example_pipelines.flights import source
 from lake_orch import LakeResource, SparkResource
+from lake_orch.landing_zone import LandingZone, batch_of
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LAKE_ROOT = os.environ.get("LAKE_ROOT") or str(REPOSITORY / ".lake")
+LANDING = os.environ.get("LAKE_LANDING") or f"{LAKE_ROOT.rstrip('/')}-landing"
 
 MONTHS = dg.MonthlyPartitionsDefinition(start_date=f"{source.YEAR}-01-01", end_date=f"{source.YEAR + 1}-01-01")
 OWNERS = ["team:flights"]
@@ -22,34 +28,64 @@ MAX_WIND_MPH = 200.0
 """The source holds one impossible wind speed (1 048 mph, Newark in February): anything above this is taken as missing."""
 
 
+KEY = ["carrier", "flight", "origin", "time_hour"]
+"""What identifies a flight."""
+
+ARRIVALS = LandingZone("flights", f"{LANDING}/flights", pattern="*.parquet", max_files=1)
+"""Where the files of the months arrive, `2013-01.parquet` and so on."""
+
+CORRECTIONS = LandingZone("corrections", f"{LANDING}/corrections", pattern="*.parquet", max_files=1)
+"""Where arrivals that were reported again come later, by the same names."""
+
+
 @dg.asset(
     partitions_def=MONTHS,
     metadata={"partition_expr": "month"},
+    check_specs=[
+        dg.AssetCheckSpec("identified", asset="flights", blocking=True, description="Carrier, number, airport and hour identify a flight."),
+        dg.AssetCheckSpec(
+            "possible", asset="flights", blocking=True, description="Only the three airports, and every flight goes somewhere."
+        ),
+    ],
     kinds={"deltalake", "pyspark"},
     group_name="raw",
     owners=OWNERS,
 )
-def flights(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
-    """Every flight that was to leave New York City, by month of departure (local time)."""
-    months = [source.flights_of_month(date.fromisoformat(key).month) for key in context.partition_keys]
-    table = pa.concat_tables(months)
-    table = table.set_column(table.schema.get_field_index("month"), "month", source.first_of_month(table))
-    raw = spark.session.createDataFrame(table)
-    return raw.select(
-        "month",
-        "date",
-        _described("time_hour", "scheduled hour of departure"),
-        "carrier",
-        F.col("flight").cast("int"),
-        "tailnum",
-        "origin",
-        "dest",
-        F.col("hour").cast("int"),
-        _described("dep_delay", "minutes, negative if early; null if the flight was cancelled", "int"),
-        _described("arr_delay", "minutes, negative if early; null if cancelled or diverted", "int"),
-        _described("air_time", "minutes", "int"),
-        _described("distance", "miles", "int"),
+def flights(context: dg.AssetExecutionContext, spark: SparkResource, lake: LakeResource) -> dg.MaterializeResult:
+    """Every flight that was to leave New York City, by month of departure (local time), as its file landed.
+
+    A month that is broken fails its checks here, in the session of its run: nobody else ever sees it.
+    """
+    batch = batch_of(context, ARRIVALS, lake)
+    table = lake.table(context, partition_by=["month"])
+    table.append(_flights(spark, batch.to_arrow()), txn=batch.txn)
+    months = ", ".join(f"DATE '{key}'" for key in context.partition_keys)
+    arrived = table.to_arrow(columns=[*KEY, "distance"], where=f"month IN ({months})")
+    distinct = arrived.group_by(KEY).aggregate([]).num_rows
+    elsewhere = pc.sum(pc.invert(pc.is_in(arrived["origin"], pa.array(ORIGINS)))).as_py() or 0
+    nowhere = pc.sum(pc.less_equal(arrived["distance"], 0)).as_py() or 0
+    return dg.MaterializeResult(
+        metadata={**table.metadata(), "lake/landing_batch": batch.number},
+        check_results=[
+            dg.AssetCheckResult(
+                passed=distinct == len(arrived), check_name="identified", metadata={"rows": len(arrived), "distinct": distinct}
+            ),
+            dg.AssetCheckResult(
+                passed=not elsewhere and not nowhere, check_name="possible", metadata={"elsewhere": elsewhere, "nowhere": nowhere}
+            ),
+        ],
     )
+
+
+@dg.asset(partitions_def=MONTHS, deps=[flights], kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
+def flight_corrections(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:
+    """Arrivals that were reported again, merged into the flights."""
+    batch = batch_of(context, CORRECTIONS, lake)
+    rows = batch.to_arrow().select([*KEY, "arr_delay"])
+    table = lake.table(context, "tables/flights")
+    how = {"keys": KEY, "when_matched_update": {"arr_delay": "s.arr_delay"}}
+    table.merge(rows, how, txn=batch.txn)
+    return dg.MaterializeResult(metadata={**table.metadata(), "lake/landing_batch": batch.number})
 
 
 @dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)
@@ -78,6 +114,7 @@ def airports() -> pa.Table:
 
 @dg.asset(
     partitions_def=MONTHS,
+    deps=[flight_corrections],
     metadata={"partition_expr": "month"},
     ins={"weather": dg.AssetIn(metadata={"columns": ["origin", "time_hour", "wind_speed", "precip", "visib"]})},
     kinds={"deltalake", "pyspark"},
@@ -102,15 +139,50 @@ def delays_by_hour(flights: DataFrame, weather: DataFrame) -> DataFrame:
     )
 
 
+@dg.asset(
+    partitions_def=MONTHS,
+    metadata={"partition_expr": "month", "lake/partition_by": []},
+    kinds={"deltalake", "arrow"},
+    group_name="delays",
+    owners=OWNERS,
+)
+def monthly_totals(delays_by_hour: pa.Table) -> pa.Table:
+    """One row a month: flights, and how many were cancelled."""
+    totals = delays_by_hour.group_by("month").aggregate([("flights", "sum"), ("cancelled", "sum")])
+    return totals.rename_columns({"flights_sum": "flights", "cancelled_sum": "cancelled"})
+
+
+@dg.asset(
+    metadata={"lake/merge": ["origin", "dest", "carrier"]},
+    ins={"flights": dg.AssetIn(metadata={"columns": ["month", "origin", "dest", "carrier"]})},
+    kinds={"deltalake", "arrow"},
+    group_name="delays",
+    owners=OWNERS,
+)
+def routes(flights: pa.Table) -> pa.Table:
+    """The routes, with the first and last month in which they were flown: found ones are updated, new ones are added."""
+    found = flights.group_by(["origin", "dest", "carrier"]).aggregate([("month", "min"), ("month", "max"), ([], "count_all")])
+    return found.rename_columns({"month_min": "first_month", "month_max": "last_month", "count_all": "flights"})
+
+
+class SummaryConfig(dg.Config):
+    """What counts as late."""
+
+    late_after: int = 15
+    """Minutes."""
+
+
 @dg.asset(kinds={"deltalake", "pyspark"}, group_name="delays", owners=OWNERS)
-def carrier_airport_summary(flights: DataFrame, airlines: DataFrame, airports: DataFrame, planes: DataFrame) -> DataFrame:
+def carrier_airport_summary(
+    config: SummaryConfig, flights: DataFrame, airlines: DataFrame, airports: DataFrame, planes: DataFrame
+) -> DataFrame:
     """The year by carrier and destination, with their names and the seats on offer."""
     names = airlines.withColumnRenamed("name", "carrier_name")
     destinations = airports.select(F.col("faa").alias("dest"), F.col("name").alias("dest_name"))
     return (
         flights.join(planes.select("tailnum", "seats"), "tailnum", "left")
         .groupBy("carrier", "dest")
-        .agg(*_delay_columns(), F.sum("seats").alias("known_seats"), F.avg("distance").alias("distance"))
+        .agg(*_delay_columns(config.late_after), F.sum("seats").alias("known_seats"), F.avg("distance").alias("distance"))
         .join(names, "carrier", "left")
         .join(destinations, "dest", "left")
         .select(
@@ -164,15 +236,39 @@ def departure_log(
     return dg.MaterializeResult(metadata=log.metadata())
 
 
+def _result(name: str, passed: bool, **found: int) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(check_name=name, passed=passed, metadata=found)
+
+
+def _flights(spark: SparkResource, table: pa.Table) -> DataFrame:
+    """The rows of a file, with the month's first day, types and comments."""
+    table = table.set_column(table.schema.get_field_index("month"), "month", source.first_of_month(table))
+    return spark.session.createDataFrame(table).select(
+        "month",
+        "date",
+        _described("time_hour", "scheduled hour of departure"),
+        "carrier",
+        F.col("flight").cast("int"),
+        "tailnum",
+        "origin",
+        "dest",
+        F.col("hour").cast("int"),
+        _described("dep_delay", "minutes, negative if early; null if the flight was cancelled", "int"),
+        _described("arr_delay", "minutes, negative if early; null if cancelled or diverted", "int"),
+        _described("air_time", "minutes", "int"),
+        _described("distance", "miles", "int"),
+    )
+
+
 def _described(name: str, comment: str, data_type: str | None = None) -> Column:
     column = F.col(name) if data_type is None else F.col(name).cast(data_type)
     return column.alias(name, metadata={"comment": comment})
 
 
-def _delay_columns() -> list[Column]:
+def _delay_columns(late_after: int = 15) -> list[Column]:
     return [
         F.count("*").alias("flights"),
         F.count_if(F.col("dep_delay").isNull()).alias("cancelled"),
         F.avg("dep_delay").alias("mean_dep_delay"),
-        F.avg(F.when(F.col("dep_delay").isNotNull(), (F.col("dep_delay") > 15).cast("int"))).alias("share_late"),
+        F.avg(F.when(F.col("dep_delay").isNotNull(), (F.col("dep_delay") > late_after).cast("int"))).alias("share_late"),
     ]

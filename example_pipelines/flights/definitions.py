@@ -1,39 +1,91 @@
-"""The code location that `make ui` serves: assets, checks, jobs and the resources that they run on."""
+"""The code location that `make ui` serves: assets, checks, jobs, sensors and the resources that they run on.
+
+A run is one session of the lake: what its steps write is published when all of them have succeeded, or not at all.
+"""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import dagster as dg
 
 from example_pipelines.flights import assets, checks
-from lake_orch import DeltaIOManager, LakeResource, SparkResource
+from example_pipelines.flights.assets import LAKE_ROOT, REPOSITORY
+from lake_orch import (
+    DeltaIOManager,
+    LakeResource,
+    SparkResource,
+    lake_backfill_sensor,
+    lake_executor,
+    lake_recover,
+    lake_session_sensors,
+)
+from lake_orch.landing_zone import BatchRecord, landing_zone_sensor
+from lake_orch.maintenance import lake_maintenance
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-LAKE_ROOT = os.environ.get("LAKE_ROOT") or str(REPOSITORY / ".lake")
+__all__ = ["LAKE_ROOT", "REPOSITORY", "defs"]
 
-MONTHLY = dg.AssetSelection.assets(assets.flights, assets.delays_by_hour)
 SUMMARY = dg.AssetSelection.assets(assets.carrier_airport_summary)
-LOG = dg.AssetSelection.assets(assets.departure_log)
 REFERENCE = dg.AssetSelection.assets(assets.weather, assets.planes, assets.airlines, assets.airports)
+OF_A_MONTH = dg.AssetSelection.assets(assets.delays_by_hour, assets.monthly_totals, assets.routes, assets.carrier_airport_summary)
+MONTH = OF_A_MONTH | dg.AssetSelection.assets(assets.flights)
+CORRECTED = OF_A_MONTH | dg.AssetSelection.assets(assets.flight_corrections)
 
+# The checks that the step of the flights makes itself: they gate what it brings.
+GATES = dg.AssetSelection.checks(
+    dg.AssetCheckKey(dg.AssetKey("flights"), "identified"), dg.AssetCheckKey(dg.AssetKey("flights"), "possible")
+)
+
+month = dg.define_asset_job("month", MONTH.without_checks() | GATES, description="A month's file, into five tables.")
+corrections = dg.define_asset_job(
+    "corrections", CORRECTED.without_checks(), description="Late corrections, into the flights and what is made of them."
+)
 jobs = [
     dg.define_asset_job("reference", REFERENCE.without_checks(), description="The tables that have no months."),
-    dg.define_asset_job("month", MONTHLY.without_checks(), description="One month of flights and delays."),
-    dg.define_asset_job("year", SUMMARY.without_checks(), description="The summary of all months that are there."),
-    dg.define_asset_job("log", LOG.without_checks(), description="One month of the departure log."),
-    dg.define_asset_job("check", dg.AssetSelection.all_asset_checks(), description="Every check on every table."),
+    month,
+    corrections,
+    dg.define_asset_job(
+        "year", dg.AssetSelection.assets(assets.carrier_airport_summary).without_checks(), description="The summary alone."
+    ),
+    dg.define_asset_job(
+        "log",
+        dg.AssetSelection.assets(assets.departure_log).without_checks(),
+        tags={"lake/scope": "asset"},
+        description="One month of the departure log, which is published batch by batch.",
+    ),
+    dg.define_asset_job(
+        "compaction", dg.AssetSelection.assets(dg.AssetKey(["maintenance", "compaction"])), description="Small files, put together."
+    ),
+    dg.define_asset_job("check", dg.AssetSelection.checks(*checks.all_checks), description="Every check on every table."),
+    lake_recover(),
 ]
+
+
+def _of_its_month(batch: BatchRecord) -> dict[str, str]:
+    """The run that a file asks for is one of its month."""
+    return {"partition_key": f"{batch.files[0].key.removesuffix('.parquet')}-01"}
+
+
+arrivals = landing_zone_sensor(
+    assets.ARRIVALS, target=month, table="tables/flights", asset_key="flights", request=_of_its_month, minimum_interval_seconds=10
+)
+late = landing_zone_sensor(
+    assets.CORRECTIONS, target=corrections, table="tables/flights", asset_key="flights", request=_of_its_month, minimum_interval_seconds=10
+)
 
 lake = LakeResource(root=LAKE_ROOT)
 spark = SparkResource(app_name="flights", master="local[2]", config={"spark.sql.shuffle.partitions": "4", "spark.log.level": "ERROR"})
 
-defs = dg.Definitions(
-    assets=dg.load_assets_from_modules([assets]),
-    asset_checks=checks.all_checks,
-    jobs=jobs,
-    resources={"lake": lake, "spark": spark, "io_manager": DeltaIOManager(lake=lake, spark=spark)},
-    # Each step is a process of its own, and each Spark step starts a JVM: two at a time are enough for a laptop.
-    executor=dg.multiprocess_executor.configured({"max_concurrent": 2}),
+defs = dg.Definitions.merge(
+    dg.Definitions(
+        assets=dg.load_assets_from_modules([assets]),
+        asset_checks=checks.all_checks,
+        jobs=jobs,
+        sensors=[arrivals, late, lake_backfill_sensor(), *lake_session_sensors()],
+        resources={"lake": lake, "spark": spark, "io_manager": DeltaIOManager(lake=lake, spark=spark)},
+        executor=lake_executor,
+    ),
+    # Dagster wants one Definitions object in a module.
+    lake_maintenance(
+        [assets.flights, assets.delays_by_hour, assets.monthly_totals, assets.routes, assets.departure_log],
+        tasks={"compaction": "0 2 * * *", "checkpoint": "0 3 * * *", "garbage_collection": "0 4 * * 0", "session_reaper": "*/30 * * * *"},
+    ),
 )

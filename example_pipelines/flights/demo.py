@@ -1,8 +1,8 @@
-"""`make demo`: the year 2013 month by month, then a step that is killed half-way and re-executed.
+"""`make demo`: a year of flights that arrives month by month, and all that can go wrong on the way.
 
-The months run one after the other in this process, one Dagster run each: that is how months arrive, each run replaces only
-its own slice of the tables, and all of them share one Spark session. A single run over the whole range would be quicker
-by some seconds and show none of it.
+Twelve files are dropped into a landing zone. A sensor asks for a run for each; the run is one session of the lake and publishes five tables
+at once. One month arrives broken and is held back; one step is killed; late corrections are merged; a question is tried out on a branch;
+small files are put together. Runs go on in this process, so that all of them share one Spark session; the killed step has its own.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from example_pipelines.flights import assets, checks
+from example_pipelines.flights import assets, checks, definitions, source
 from example_pipelines.flights.definitions import LAKE_ROOT, REPOSITORY, defs
+from lake_core.lake import Lake
 from lake_core.delta import DeltaTable
 
 TABLES = (
@@ -31,94 +34,298 @@ TABLES = (
     "airlines",
     "airports",
     "delays_by_hour",
+    "monthly_totals",
+    "routes",
     "carrier_airport_summary",
     "departure_log",
 )
-KILLED_MONTH = f"{assets.source.YEAR}-01-01"
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+BROKEN_MONTH, CORRECTED_MONTH, KILLED_MONTH = 6, 2, f"{source.YEAR}-01-01"
+MARK = ".flights-demo"
+"""A file that tells the demo's own folders."""
+
+QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+HERE: dict[str, Any] = {**QUIET, "execution": {"config": {"in_process": {}}}}
+"""The executor of the run that opens and publishes its session, with the steps in this process."""
 
 
 def main() -> int:
-    """Run all of it. The exit code is 0 only if every check passed and every row is there exactly once."""
+    """Run all of it. The exit code is 0 only if everything came out as it should."""
     warnings.simplefilter("ignore")
     started = time.monotonic()
     os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / ".dagster"))
-    remove_tables(Path(LAKE_ROOT))
+    if "://" in LAKE_ROOT or "://" in assets.LANDING:
+        sys.exit(f"The demo starts from an empty lake and removes an old one only from local folders: LAKE_ROOT is {LAKE_ROOT}.")
+    remove_lake(Path(LAKE_ROOT), Path(assets.LANDING))
+    lake = Lake.create(LAKE_ROOT)
+    print(f"Lake: {LAKE_ROOT}, and files arrive in {assets.LANDING}")
     with dg.DagsterInstance.get() as instance:
-        run_year(instance)
-        print_tables()
-        exact = kill_and_resume(instance)
-        passed = run_checks(instance)
-    print(f"\nDone in {time.monotonic() - started:.0f} s. `make ui` shows these runs; the tables stay in {LAKE_ROOT}.")
-    return 0 if exact and passed else 1
+        demo = Demo(instance, lake)
+        steps = (demo.year, demo.late_corrections, demo.kill_and_resume, demo.branch, demo.maintain, demo.checks)
+        fine = [step() for step in steps]
+    print_tables()
+    print_log(lake)
+    print(f"\nDone in {time.monotonic() - started:.0f} s. `make ui` shows these runs; the lake stays in {LAKE_ROOT}.")
+    return 0 if all(fine) else 1
 
 
-def remove_tables(root: Path) -> None:
-    """Remove what an earlier demo left: the tables of this pipeline and nothing else."""
-    if "://" in LAKE_ROOT:
-        sys.exit(f"The demo starts from empty tables and removes old ones only from local folders: LAKE_ROOT is {LAKE_ROOT}.")
-    old = [folder for folder in (root / "tables" / name for name in TABLES) if (folder / "_delta_log").is_dir()]
-    for folder in old:
+def remove_lake(root: Path, landing: Path) -> None:
+    """Remove the lake and the files that an earlier demo left. What is not known to be the demo's own is never touched."""
+    for folder in (root, landing):
+        if not folder.exists() or not any(folder.iterdir()):
+            continue
+        if not (folder / MARK).is_file():
+            sys.exit(f"{folder} holds something, and it is not known to be the demo's: move it away, or set LAKE_ROOT to another folder.")
         shutil.rmtree(folder)
-    print(f"Lake: {root}" + (f" (removed {len(old)} tables of an earlier demo: {', '.join(folder.name for folder in old)})" if old else ""))
+        print(f"Removed {folder} of an earlier demo")
+    for folder in (root, landing):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).touch()
 
 
-def run_year(instance: dg.DagsterInstance) -> None:
-    """Reference tables, twelve months, and the summary of the year."""
-    print("\nReference tables ...", flush=True)
-    run_job(instance, "reference")
-    for month in assets.MONTHS.get_partition_keys():
-        begun = time.monotonic()
-        result = run_job(instance, "month", month)
-        rows = written(result, "flights")["lake/rows_written"].value
-        print(f"  {month[:7]}  {rows:>7,} flights  {time.monotonic() - begun:5.1f} s", flush=True)
-    print("Summary of the year ...", flush=True)
-    run_job(instance, "year")
+class Demo:
+    """The story, chapter by chapter. Each says whether it came out as it should."""
 
+    def __init__(self, instance: dg.DagsterInstance, lake: Lake) -> None:
+        self.instance, self.lake = instance, lake
+        self.cursors: dict[str, str | None] = {}
 
-def run_job(instance: dg.DagsterInstance, name: str, month: str | None = None) -> dg.ExecuteInProcessResult:
-    """One run in this process. Its events go to the instance, so the UI shows it like any other."""
-    return defs.resolve_job_def(name).execute_in_process(run_config=QUIET, partition_key=month, instance=instance)
+    # Twelve months
 
+    def year(self) -> bool:
+        """Reference tables, then twelve files through the landing zone; one of them is broken."""
+        print("\nReference tables ...", flush=True)
+        self.run(reference_job)
+        print("Twelve monthly files arrive. Each is one run, one session, one commit of five tables:", flush=True)
+        fine = [self.month(number) for number in range(1, 13)]  # all of them, whatever becomes of one
+        return all(fine)
 
-def written(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, Any]:
-    """The metadata of an asset's materialization in a run."""
-    (event,) = [event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey(asset)]
-    return dict(event.materialization.metadata)
+    def month(self, number: int) -> bool:
+        name, begun = f"{source.YEAR}-{number:02}", time.monotonic()
+        broken = number == BROKEN_MONTH
+        drop("flights", name, source.broken_month(number) if broken else source.flights_of_month(number))
+        request = self.ask(definitions.arrivals)
+        run = self.run(month_job, request)
+        if broken:
+            return self.repair(run, name)
+        rows = self.count(name)
+        print(f"  {name}  {rows:>7,} flights  {len(self.touched())} tables  {time.monotonic() - begun:5.1f} s", flush=True)
+        return run.is_success and rows == source.flights_of_month(number).num_rows
 
-
-def kill_and_resume(instance: dg.DagsterInstance) -> bool:
-    """Kill a step between its batches with SIGKILL, re-execute the run from failure, and count."""
-    expected = checks.departures(int(KILLED_MONTH[5:7]))
-    tags = {"dagster/partition": KILLED_MONTH}
-    config: dict[str, Any] = {**QUIET, "ops": {"departure_log": {"config": {"pause": 3.0}}}}
-    print(f"\nThe departure log of {KILLED_MONTH[:7]} is written in {len(assets.ORIGINS)} batches, by a process of its own.", flush=True)
-    killer = StepKiller(instance)
-    killer.start()
-    with dg.execute_job(dg.reconstructable(log_job), instance=instance, run_config=config, tags=tags) as failed:
-        killer.join()
-        print(
-            f"  run {failed.run_id[:8]}: {'succeeded' if failed.success else 'failed'}; {rows_of('departure_log'):,} rows are in the table"
+    def repair(self, run: dg.DagsterRun, name: str) -> bool:
+        """A month arrived broken: its run failed, main is as before. The file is replaced, and the run is resumed."""
+        rows, months = self.count(name), len({str(month) for month in self.rows("monthly_totals", "month")})
+        held = self.lake.delta("tables/flights", ref=run.tags["lake/session"]).to_arrow(columns=["month"]).num_rows
+        failed = [
+            entry.dagster_event.asset_check_evaluation_data.check_name
+            for entry in self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+            if entry.dagster_event and not entry.dagster_event.asset_check_evaluation_data.passed
+        ]
+        print(f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, run {run.run_id[:8]} is held back", flush=True)
+        print(f"           main has {rows} of its flights and still {months} months; the session can be read: {held:,} flights", flush=True)
+        drop("flights", name, source.flights_of_month(BROKEN_MONTH))
+        resumed = self.run(month_job, reexecute=run)
+        mended = self.count(name)
+        same = resumed.tags.get("lake/session") == run.tags["lake/session"]
+        print(f"           the file is replaced, and run {resumed.run_id[:8]} resumes the session: {mended:,} flights", flush=True)
+        return (
+            not run.is_success
+            and rows == 0
+            and months == BROKEN_MONTH - 1
+            and resumed.is_success
+            and same
+            and mended == source.flights_of_month(BROKEN_MONTH).num_rows
         )
-    if failed.success:  # the killer came too late
-        return False
-    options = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
-    config = {**QUIET, "ops": {"departure_log": {"config": {"pause": 0.0}}}}
-    with dg.execute_job(
-        dg.reconstructable(log_job), instance=instance, run_config=config, tags=tags, reexecution_options=options
-    ) as resumed:
-        print(f"  run {resumed.run_id[:8]}, re-executed from failure: {'succeeded' if resumed.success else 'failed'}")
-    for message in log_messages(instance, resumed.run_id):
-        print(f"    {message}")
-    rows = rows_of("departure_log")
-    verdict = "every flight that left, once" if rows == expected else "WRONG"
-    print(f"  {rows:,} rows in the table, {expected:,} departures in the source: {verdict}")
-    return killer.killed and resumed.success and rows == expected
+
+    # What comes late
+
+    def late_corrections(self) -> bool:
+        """Arrivals that were reported again are merged, and what was made of them is made again, in one commit."""
+        name = f"{source.YEAR}-{CORRECTED_MONTH:02}"
+        before = self.arrivals_of("HA")
+        drop("corrections", name, source.corrections(CORRECTED_MONTH))
+        run = self.run(corrections_job, self.ask(definitions.late))
+        after = self.arrivals_of("HA")
+        changed = sum(pair[0] != pair[1] for pair in zip(before, after, strict=True))
+        print(f"\nCorrections for {name} came late: {changed} arrivals merged, {len(self.touched())} tables in one commit", flush=True)
+        self.print_reused(run)
+        again = self.ask(definitions.late) is None and self.ask(definitions.arrivals) is None
+        return run.is_success and changed == source.corrections(CORRECTED_MONTH).num_rows and again
+
+    def print_reused(self, run: dg.DagsterRun) -> None:
+        commit = self.lake.log(limit=1)[0]
+        print(f"  commit {commit.id[:12]} of run {run.run_id[:8]}: {', '.join(sorted(self.touched()))}", flush=True)
+
+    # What is killed
+
+    def kill_and_resume(self) -> bool:
+        """Kill a step between its batches with SIGKILL, re-execute the run from failure, and count."""
+        expected = checks.departures(int(KILLED_MONTH[5:7]))
+        tags = {"dagster/partition": KILLED_MONTH}
+        config: dict[str, Any] = {**QUIET, "ops": {"departure_log": {"config": {"pause": 3.0}}}}
+        batches = len(assets.ORIGINS)
+        print(f"\nThe departure log of {KILLED_MONTH[:7]} publishes in {batches} batches, from a process of its own.", flush=True)
+        killer = StepKiller(self.instance)
+        killer.start()
+        with dg.execute_job(dg.reconstructable(log_job), instance=self.instance, run_config=config, tags=tags) as failed:
+            killer.join()
+            outcome = "succeeded" if failed.success else "failed"
+            print(f"  run {failed.run_id[:8]}: {outcome}; {rows_of('departure_log'):,} rows are in the table")
+        if failed.success:  # the killer came too late
+            return False
+        options = dg.ReexecutionOptions.from_failure(failed.run_id, self.instance)
+        config["ops"] = {"departure_log": {"config": {"pause": 0.0}}}
+        with dg.execute_job(
+            dg.reconstructable(log_job), instance=self.instance, run_config=config, tags=tags, reexecution_options=options
+        ) as resumed:
+            print(f"  run {resumed.run_id[:8]}, re-executed from failure: {'succeeded' if resumed.success else 'failed'}")
+        for message in log_messages(self.instance, resumed.run_id):
+            print(f"    {message}")
+        rows = rows_of("departure_log")
+        verdict = "every flight that left, once" if rows == expected else "WRONG"
+        print(f"  {rows:,} rows in the table, {expected:,} departures in the source: {verdict}")
+        return killer.killed and resumed.success and rows == expected
+
+    # What is tried out
+
+    def branch(self) -> bool:
+        """Another notion of late, on a branch: nobody sees it, until it is merged."""
+        self.lake.branch("experiment")
+        config = {**HERE, "ops": {"carrier_airport_summary": {"config": {"late_after": 60}}}}
+        before = self.share_late()
+        run = self.run(year_job, tags={"lake/branch": "experiment"}, config=config)
+        tried, during = self.share_late("experiment"), self.share_late()
+        print(f"\nOn branch 'experiment' late means an hour: {tried:.1%} of flights are, on main {during:.1%} are, as before", flush=True)
+        self.lake.merge("experiment", into="main", message="Late means an hour")
+        merged = self.share_late()
+        print(f"  merged: {merged:.1%} on main", flush=True)
+        self.lake.delete_branch("experiment")
+        return run.is_success and before == during != tried == merged
+
+    # What grows
+
+    def maintain(self) -> bool:
+        """Small files are put together; old commits read as before."""
+        print("\nMaintenance:", flush=True)
+        fine = True
+        for table in ("monthly_totals", "departure_log"):
+            path = f"tables/{table}"
+            files, rows = len(self.lake.delta(path).files()), rows_of(table)
+            run = self.run(compaction_job, tags={"dagster/partition": path})
+            after = len(self.lake.delta(path).files())
+            old = len(self.lake.delta(path, ref="main~1").files())
+            print(f"  {table}: {files} files became {after}; the commit before still reads its {old}", flush=True)
+            fine = fine and run.is_success and after < files == old and rows == rows_of(table)
+        return fine
+
+    def checks(self) -> bool:
+        """Every asset check, after all that."""
+        print("\nChecks ...", flush=True)
+        run = self.run(check_job)
+        entries = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        found = [entry.dagster_event.asset_check_evaluation_data for entry in entries if entry.dagster_event]
+        for evaluation in sorted(found, key=lambda evaluation: (evaluation.asset_key, evaluation.check_name)):
+            name = f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
+            print(f"  {'passed' if evaluation.passed else 'FAILED'}  {name}")
+        return len(found) == len(checks.all_checks) and all(evaluation.passed for evaluation in found)
+
+    # How
+
+    def ask(self, sensor: dg.SensorDefinition) -> dg.RunRequest | None:
+        """What a sensor asks for now, as its daemon would have it."""
+        with dg.build_sensor_context(
+            self.instance, cursor=self.cursors.get(sensor.name), resources={"lake": definitions.lake}, definitions=defs
+        ) as context:
+            found = sensor(context)
+            self.cursors[sensor.name] = context.cursor
+        requests = found.run_requests if isinstance(found, dg.SensorResult) else ()
+        return requests[0] if requests else None
+
+    def run(
+        self,
+        job: Callable[[], dg.JobDefinition],
+        request: dg.RunRequest | None = None,
+        *,
+        reexecute: dg.DagsterRun | None = None,
+        tags: dict[str, str] | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> dg.DagsterRun:
+        """One run, with its executor, in this process. Its events go to the instance, so the UI shows it like any other."""
+        asked = {**(request.tags if request else {}), **(tags or {})}
+        if request is not None and request.partition_key is not None:
+            asked["dagster/partition"] = request.partition_key
+        options = None
+        if reexecute is not None:
+            options = dg.ReexecutionOptions.from_failure(reexecute.run_id, self.instance)
+            asked = {name: value for name, value in reexecute.tags.items() if name.startswith(("lake/landing", "dagster/partition"))}
+        with dg.execute_job(
+            dg.reconstructable(job), instance=self.instance, run_config=config or HERE, tags=asked, reexecution_options=options
+        ) as result:
+            run = self.instance.get_run_by_id(result.run_id)
+        assert run is not None
+        return run
+
+    def touched(self) -> Sequence[str]:
+        """The tables that main's last commit changed."""
+        return sorted(found.dataset or found.key for found in self.lake.diff("main~1", "main") if found.dataset)
+
+    def rows(self, table: str, column: str) -> list[Any]:
+        return list(self.lake.delta(f"tables/{table}").to_arrow(columns=[column])[column].to_pylist())
+
+    def count(self, month: str) -> int:
+        """The flights of a month on main."""
+        table = self.lake.delta("tables/flights") if "tables/flights" in self.lake.at().datasets() else None
+        return 0 if table is None else len(table.to_arrow(columns=["month"], where=f"month = DATE '{month}-01'"))
+
+    def arrivals_of(self, carrier: str) -> list[Any]:
+        where = f"carrier = '{carrier}' AND month = DATE '{source.YEAR}-{CORRECTED_MONTH:02}-01' AND arr_delay IS NOT NULL"
+        table = self.lake.delta("tables/flights").to_arrow(columns=["time_hour", "arr_delay"], where=where)
+        return list(table.sort_by("time_hour")["arr_delay"].to_pylist())
+
+    def share_late(self, ref: str = "main") -> float:
+        """The part of the year's flights that were late."""
+        table = self.lake.delta("tables/carrier_airport_summary", ref=ref).to_arrow(columns=["flights", "cancelled", "share_late"])
+        rows = [row for row in table.to_pylist() if row["share_late"] is not None]
+        left = sum(row["flights"] - row["cancelled"] for row in rows)
+        return round(sum((row["flights"] - row["cancelled"]) * row["share_late"] for row in rows) / left, 6)
+
+
+def drop(zone: str, name: str, table: pa.Table) -> None:
+    """Put a file into a landing zone, whole: under another name first."""
+    folder = Path(assets.LANDING) / zone
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / f".{name}")
+    os.replace(folder / f".{name}", folder / f"{name}.parquet")
+
+
+# Jobs, for processes that build them anew.
+
+
+def reference_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("reference")
+
+
+def month_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("month")
+
+
+def corrections_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("corrections")
+
+
+def year_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("year")
 
 
 def log_job() -> dg.JobDefinition:
-    """The job of the departure log, for processes that build it anew."""
     return defs.resolve_job_def("log")
+
+
+def check_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("check")
+
+
+def compaction_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("compaction")
 
 
 class StepKiller(threading.Thread):
@@ -155,16 +362,6 @@ def log_messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:
     return [entry.user_message for entry in instance.all_logs(run_id) if entry.user_message.startswith("batch ")]
 
 
-def run_checks(instance: dg.DagsterInstance) -> bool:
-    """Run every asset check."""
-    print("\nChecks ...", flush=True)
-    evaluations = run_job(instance, "check").get_asset_check_evaluations()
-    for evaluation in sorted(evaluations, key=lambda evaluation: (evaluation.asset_key, evaluation.check_name)):
-        name = f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
-        print(f"  {'passed' if evaluation.passed else 'FAILED'}  {name}")
-    return len(evaluations) == len(checks.all_checks) and all(evaluation.passed for evaluation in evaluations)
-
-
 def print_tables() -> None:
     """The tables as any Delta reader finds them."""
     lines = [("table", "rows", "version", "files", "MB", "path")]
@@ -183,6 +380,13 @@ def print_columns(lines: Sequence[Sequence[str]]) -> None:
     for line in lines:
         first, *numbers, last = line
         print("  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(numbers, widths[1:-1], strict=True)), last]))
+
+
+def print_log(lake: Lake) -> None:
+    """The last commits of main."""
+    print("\nThe last commits of main:")
+    for commit in lake.log(first_parent=True, limit=5):
+        print(f"  {commit.id[:12]}  {commit.creation_date:%H:%M:%S}  {commit.message}")
 
 
 def url_of(name: str) -> str:

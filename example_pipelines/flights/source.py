@@ -27,6 +27,22 @@ def flights_of_month(month: int) -> pa.Table:
     return table.filter(pc.equal(table["month"], month))
 
 
+def broken_month(month: int) -> pa.Table:
+    """A month as it may arrive from a careless export: some flights twice, some distances lost."""
+    table = flights_of_month(month)
+    distance = pc.if_else(pc.equal(table["carrier"], "OO"), pa.scalar(0, pa.int64()), table["distance"])
+    table = table.set_column(table.schema.get_field_index("distance"), "distance", distance)
+    return pa.concat_tables([table, table.slice(0, 1_000)])
+
+
+def corrections(month: int) -> pa.Table:
+    """Arrivals that were reported again, later: those of one carrier, with a minute more of delay."""
+    table = flights_of_month(month)
+    late = table.filter(pc.and_(pc.equal(table["carrier"], "HA"), pc.is_valid(table["arr_delay"])))
+    corrected = pc.add(late["arr_delay"], 1)
+    return late.set_column(late.schema.get_field_index("arr_delay"), "arr_delay", corrected)
+
+
 @functools.cache
 def weather() -> pa.Table:
     """Hourly weather at the three airports."""

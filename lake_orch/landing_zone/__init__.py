@@ -5,7 +5,7 @@ marker with which its rows are committed, so a batch that is tried again, or by 
 """
 
 from lake_orch.landing_zone.batch import LandedBatch
-from lake_orch.landing_zone.definitions import landing_zone_asset, landing_zone_definitions, landing_zone_sensor
+from lake_orch.landing_zone.definitions import batch_of, landing_zone_asset, landing_zone_definitions, landing_zone_sensor
 from lake_orch.landing_zone.ledger import BatchRecord, LandedFile, Ledger
 from lake_orch.landing_zone.zone import FoundFile, LandingZone
 
@@ -16,6 +16,7 @@ __all__ = [
     "LandedFile",
     "LandingZone",
     "Ledger",
+    "batch_of",
     "landing_zone_asset",
     "landing_zone_definitions",
     "landing_zone_sensor",

@@ -116,7 +116,6 @@ def _table_asset(
     asset: Any = dg.asset(
         key=key,
         partitions_def=partitions,
-        backfill_policy=dg.BackfillPolicy.single_run() if partitions is not None else None,
         description=function.__doc__,
         kinds={"deltalake"},
         **options,

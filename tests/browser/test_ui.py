@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -9,14 +10,16 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from lake_core.delta import DeltaTable
 from tests.conftest import ROOT, Demo
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(450)]  # the first test may run the demo
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -60,6 +63,36 @@ def page() -> Iterator[Page]:
         browser.close()
 
 
+NODE = """
+query Node($key: [String!]!) { assetNodeOrError(assetKey: {path: $key}) { ... on AssetNode {
+  kinds groupName
+  assetMaterializations(limit: 1) { metadataEntries { ...entry } }
+  assetObservations(limit: 1) { metadataEntries { ...entry } }
+} } }
+fragment entry on MetadataEntry { label
+  ... on TextMetadataEntry { text } ... on IntMetadataEntry { intValue }
+  ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path } columnName } } }
+}
+"""
+
+
+def ask(ui: str, query: str, **variables: object) -> Any:
+    """What Dagster's GraphQL API answers."""
+    body = json.dumps({"query": query, "variables": variables}).encode()
+    request = urllib.request.Request(f"{ui}/graphql", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found = json.load(answer)
+    assert "errors" not in found, found
+    return found["data"]
+
+
+def held_back(demo: Demo) -> dg.DagsterRun:
+    """The run of the month that arrived broken."""
+    with dg.DagsterInstance.from_config(demo.environment["DAGSTER_HOME"]) as instance:
+        (run,) = instance.get_runs(dg.RunsFilter(job_name="month", statuses=[dg.DagsterRunStatus.FAILURE]))
+        return run
+
+
 def rows(demo: Demo, name: str) -> int:
     return DeltaTable.open(f"{demo.lake}/tables/{name}").to_arrow().num_rows
 
@@ -87,6 +120,55 @@ def test_the_columns_and_the_checks_are_shown(page: Page, ui: str) -> None:
     expect(page.get_by_text("minutes, negative if early; null if cancelled or diverted").first).to_be_visible()
     page.goto(f"{ui}/assets/flights?view=checks")
     expect(page.get_by_text("flights_as_in_source", exact=True).first).to_be_visible()
+
+
+def test_numbers_plot(page: Page, ui: str) -> None:
+    page.goto(f"{ui}/assets/maintenance/compaction?view=overview")
+    page.get_by_text("Plots", exact=True).first.click()
+    expect(page.locator("canvas").first).to_be_visible()
+    page.goto(f"{ui}/assets/carrier_airport_summary?view=overview")
+    page.get_by_text("Plots", exact=True).first.click()
+    expect(page.locator("canvas").first).to_be_visible()
+
+
+def test_the_checks_of_a_table_have_a_page(page: Page, ui: str) -> None:
+    page.goto(f"{ui}/assets/flights?view=checks")
+    for name in ("identified", "possible", "small_files", "uncheckpointed_commits"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    page.get_by_text("identified", exact=True).first.click()
+    page.get_by_text("Execution history", exact=True).first.click()
+    expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+
+
+def test_the_page_of_a_run_that_was_held_back(page: Page, ui: str, demo: Demo) -> None:
+    failed = held_back(demo)
+    page.goto(f"{ui}/runs/{failed.run_id}")
+    expect(page.get_by_text(f"Session {failed.tags['lake/session']} opened on branch main").first).to_be_visible()
+    expect(page.get_by_text("2 blocking asset checks failed with ERROR severity").first).to_be_visible()
+    expect(page.get_by_text("lake/session", exact=False).first).to_be_visible()
+
+
+def test_published_and_staged_are_told_apart(page: Page, ui: str) -> None:
+    page.goto(f"{ui}/assets/flights?view=events")
+    expect(page.get_by_text("published", exact=True).first).to_be_visible()
+    expect(page.get_by_text("lake/commit", exact=True).first).to_be_visible()
+
+
+def test_what_the_api_tells_of_an_asset(ui: str, demo: Demo) -> None:
+    """Column lineage has no page of its own in the open-source UI: the API has it, and a table of the metadata shows it."""
+    node = ask(ui, NODE, key=["delays_by_hour"])["assetNodeOrError"]
+    assert set(node["kinds"]) == {"deltalake", "pyspark"} and node["groupName"] == "delays"
+    (latest,) = node["assetMaterializations"]
+    entries = {entry["label"]: entry for entry in latest["metadataEntries"]}
+    assert entries["lake/state"]["text"] == "staged" and entries["lake/session"]["text"].startswith("run-")
+    assert entries["dagster/row_count"]["intValue"] == rows(demo, "delays_by_hour")
+    lineage = {column["columnName"]: column["columnDeps"] for column in entries["dagster/column_lineage"]["lineage"]}
+    assert {"assetKey": {"path": ["flights"]}, "columnName": "dep_delay"} in lineage["mean_dep_delay"]
+    assert "lake/column_lineage" in entries
+    (observed,) = node["assetObservations"]
+    told = {entry["label"]: entry for entry in observed["metadataEntries"]}
+    assert told["lake/state"]["text"] == "published" and len(told["lake/commit"]["text"]) == 64
+    assert told["lake/session"]["text"] == entries["lake/session"]["text"]
 
 
 def test_the_killed_run_and_its_re_execution_are_listed(page: Page, ui: str) -> None:

@@ -10,21 +10,42 @@ import pytest
 
 from example_pipelines.flights import demo as script
 from example_pipelines.flights import source
+from lake_core import Lake
 from lake_core.delta import DeltaTable
 from tests.conftest import Demo
 
+pytestmark = pytest.mark.timeout(450)  # the first test runs the demo
 
-def test_it_says_what_it_did(demo: Demo) -> None:
+
+def test_it_tells_its_story(demo: Demo) -> None:
     assert demo.exit_code == 0, demo.output
     for line in (
-        "2013-12   28,135 flights",
+        "2013-12   28,135 flights  5 tables",
+        "2013-06  arrived broken: checks identified and possible failed",
+        "main has 0 of its flights and still 5 months; the session can be read: 167,158 flights",
+        "resumes the session: 28,243 flights",
+        "Corrections for 2013-02 came late: 28 arrivals merged, 5 tables in one commit",
         "the first batch is visible (9,655 rows): process",
         "batch 1 was committed to",
         "26,483 rows in the table, 26,483 departures in the source: every flight that left, once",
+        "late means an hour: 8.1% of flights are, on main 21.5% are, as before",
+        "merged: 8.1% on main",
+        "monthly_totals: 12 files became 1; the commit before still reads its 12",
         "passed  departure_log: log_has_every_departure_once",
     ):
         assert line in demo.output, demo.output
     assert "FAILED" not in demo.output
+
+
+def test_its_runs_are_sessions(demo: Demo) -> None:
+    """Fourteen publishes of five tables each (twelve months, corrections; the broken month once), and nothing half done."""
+    lake = Lake.open(demo.lake)
+    assert lake.verify(hashes=False) == [] and lake.branches().keys() == {"main"}
+    assert [session.state for session in lake.sessions()] == []
+    published = [commit for commit in lake.log() if commit.message.startswith(("month (run", "corrections (run"))]
+    assert len(published) == 13
+    flights = lake.delta("tables/flights")
+    assert flights.txn_version("landing/flights") == 12 and flights.txn_version("landing/corrections") == 1
 
 
 @pytest.mark.parametrize("name", script.TABLES)
@@ -44,20 +65,20 @@ def test_tables_have_as_many_rows_as_the_source(demo: Demo) -> None:
     assert rows["flights"] == source.flights().num_rows
 
 
-def test_only_its_own_tables_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(script, "LAKE_ROOT", str(tmp_path))
-    for name in ("flights", "of_somebody_else"):
-        DeltaTable.create(f"{tmp_path}/tables/{name}", pa.schema([("n", pa.int64())]))
-    no_table = tmp_path / "tables" / "weather" / "notes.txt"
-    no_table.parent.mkdir()
-    no_table.touch()
-    script.remove_tables(tmp_path)
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["of_somebody_else", "weather"]
-    assert no_table.exists()
-    assert "removed 1 tables of an earlier demo: flights" in capsys.readouterr().out
+def test_only_its_own_lake_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, landing = tmp_path / "lake", tmp_path / "landing"
+    script.remove_lake(root, landing)
+    (root / "something").touch()
+    script.remove_lake(root, landing)
+    assert not (root / "something").exists() and f"Removed {root} of an earlier demo" in capsys.readouterr().out
+    (root / script.MARK).unlink()
+    (root / "of_somebody_else").touch()
+    with pytest.raises(SystemExit, match="not known to be the demo's"):
+        script.remove_lake(root, landing)
+    assert (root / "of_somebody_else").exists()
 
 
 def test_a_lake_in_a_bucket_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "LAKE_ROOT", "s3://bucket/lake")
     with pytest.raises(SystemExit, match="only from local folders"):
-        script.remove_tables(Path("s3://bucket/lake"))
+        script.main()
