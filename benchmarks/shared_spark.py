@@ -63,7 +63,7 @@ def measure(rounds: int) -> None:
             told = f"{later[len(later) // 2] / _STEPS:.2f} s; the first run {seconds[0] / _STEPS:.2f} s"
             print(f"{f'a step, {name}':<48} {told}", flush=True)
             if kind == "shared":
-                from lake_orch.connect_server import stop_servers
+                from lake_orch.spark.connect_server import stop_servers
 
                 stop_servers(Path(instance.storage_directory()) / "lake_spark_connect")
 

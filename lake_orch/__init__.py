@@ -3,8 +3,6 @@
 Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published whole or not at all.
 """
 
-from lake_orch.checks_first import checks_first
-from lake_orch.data import TableSlice, TypeHandler
 from lake_orch.errors import (
     BatchFailed,
     CheckPending,
@@ -21,16 +19,18 @@ from lake_orch.errors import (
 )
 from lake_orch.file_io_manager import FileIOManager
 from lake_orch.io_manager import DeltaIOManager
-from lake_orch.partition_slice import slice_where
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.sessions.automation import LakeUnpublished, lake_eager
 from lake_orch.sessions.backfill import lake_backfill_sensor
+from lake_orch.sessions.checks_first import checks_first
 from lake_orch.sessions.executor import lake_executor, with_sessions
 from lake_orch.sessions.job import lake_job
 from lake_orch.sessions.ops import lake_publish_asset, lake_recover
 from lake_orch.sessions.sensors import SessionAlert, lake_session_reaper, lake_session_sensors
-from lake_orch.step_session import StepSession
-from lake_orch.table_handle import LakeTable
+from lake_orch.sessions.step_session import StepSession
+from lake_orch.tables.data import TableSlice, TypeHandler
+from lake_orch.tables.handle import LakeTable
+from lake_orch.tables.partition_slice import slice_where
 
 __all__ = [
     "DeltaIOManager",

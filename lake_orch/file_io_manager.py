@@ -12,17 +12,17 @@ from pydantic import Field
 
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
-from lake_orch.attempt import Attempt, run_of
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.file_format import EXTENSIONS, decode, encode
 from lake_orch.io_annotation import mapping_keys, reads_itself, without_none
 from lake_orch.location import PATH_METADATA, checked_path
-from lake_orch.metadata import receipt_metadata
 from lake_orch.resources import LakeResource
+from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
-from lake_orch.table_settings import InputSettings, plain_metadata
+from lake_orch.sessions.workspace import PlainWorkspace
+from lake_orch.tables.metadata import receipt_metadata
+from lake_orch.tables.settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH
-from lake_orch.workspace import PlainWorkspace
 
 ALLOW_MISSING = "allow_missing_partitions"
 

@@ -10,22 +10,22 @@ from pydantic import Field
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
-from lake_orch.attempt import Attempt, run_of
-from lake_orch.column_lineage import described, lineage_metadata, tracked
-from lake_orch.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
-from lake_orch.data.spark_frame import is_spark_dataframe
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.location import table_path
-from lake_orch.marker import SINGLE_BATCH
-from lake_orch.merge_settings import TARGET
-from lake_orch.metadata import write_metadata
-from lake_orch.partition_slice import partition_columns, slice_where
 from lake_orch.resources import LakeResource, SparkResource
+from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
-from lake_orch.table_settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
-from lake_orch.table_state import table_state
-from lake_orch.table_writer import Data, TableWriter, final_result
+from lake_orch.sessions.marker import SINGLE_BATCH
+from lake_orch.tables.column_lineage import described, lineage_metadata, tracked
+from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
+from lake_orch.tables.data.spark_frame import is_spark_dataframe
+from lake_orch.tables.merge_settings import TARGET
+from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.partition_slice import partition_columns, slice_where
+from lake_orch.tables.settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
+from lake_orch.tables.state import table_state
+from lake_orch.tables.writer import Data, TableWriter, final_result
 
 
 class DeltaIOManager(ConfigurableIOManager):

@@ -16,19 +16,28 @@ from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
 from lake_core.store import ObjectStore, open_store
-from lake_orch.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
-from lake_orch.reading import pinned
+from lake_orch.sessions.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.sessions.publishing import publish_session
-from lake_orch.sessions.run_session import BACKFILL_TAG, Gate, RunSession, Scope, backfill_branch, open_run_session, session_of
+from lake_orch.sessions.reading import pinned
+from lake_orch.sessions.run_session import (
+    BACKFILL_TAG,
+    Gate,
+    RunSession,
+    Scope,
+    backfill_branch,
+    gate_of,
+    open_run_session,
+    session_of,
+)
 from lake_orch.sessions.run_steps import all_succeeded
-from lake_orch.spark_resource import SparkResource
-from lake_orch.step_session import StepSession
-from lake_orch.table_handle import LakeTable
-from lake_orch.tags import BRANCH_TAG, GATE_TAG, PUBLISHER_TAG, SCOPE_TAG
-from lake_orch.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
+from lake_orch.sessions.step_session import StepSession
+from lake_orch.sessions.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
+from lake_orch.spark.resource import SparkResource
+from lake_orch.tables.handle import LakeTable
+from lake_orch.tags import BRANCH_TAG, PUBLISHER_TAG, SCOPE_TAG
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -141,11 +150,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
         """Which checks gate a run with these tags. Raises InvalidDefinition for a tag that says something else."""
-        found = tags.get(GATE_TAG, self.gate)
-        for gate in ("blocking", "error", "none"):
-            if found == gate:
-                return gate
-        raise InvalidDefinition(f"tag {GATE_TAG} is {found!r}: use 'blocking', 'error' or 'none'")
+        return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
         """The session that a run writes into; None where each asset is published by itself.

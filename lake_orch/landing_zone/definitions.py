@@ -10,15 +10,15 @@ import dagster as dg
 import pyarrow as pa
 
 from lake_core.store import open_store
-from lake_orch.attempt import Attempt
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger, Look
 from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
-from lake_orch.metadata import write_metadata
 from lake_orch.resources import LakeResource
-from lake_orch.table_writer import TableWriter, final_result
+from lake_orch.sessions.attempt import Attempt
+from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.writer import TableWriter, final_result
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 

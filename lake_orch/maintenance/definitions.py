@@ -11,7 +11,7 @@ from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, Mainte
 from lake_orch.maintenance.tasks import TABLE_TASKS, Job, garbage_collection
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.sensors import Alert, lake_session_reaper
-from lake_orch.spark_resource import SparkResource
+from lake_orch.spark.resource import SparkResource
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 

@@ -14,7 +14,7 @@ from lake_core.lake.errors import Conflict
 from lake_orch.maintenance.health import table_health
 from lake_orch.maintenance.target import MaintenanceConfig, MaintenanceTarget
 from lake_orch.resources import LakeResource
-from lake_orch.spark_resource import SparkResource
+from lake_orch.spark.resource import SparkResource
 from lake_orch.tags import COMMIT, VERSION
 
 _TRIES = 5

@@ -113,7 +113,7 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
     """Why a session is not to be recovered."""
     runs = runs_of(instance, session)
     if not runs:
-        return f"session {session} is of no run that this Dagster instance knows: publish it with `lake session publish {session}`"
+        return f"session {session} is of no run that this Dagster instance knows: publish it with `lake publish {session}`"
     last = runs[-1]
     if not last.is_finished:
         return f"run {last.run_id} still writes into session {session}: wait for its end"

@@ -20,7 +20,7 @@ SPARK = SparkResource(
 
 
 def _note(spark: SparkResource, kind: str) -> dict[str, str]:
-    from lake_orch.connect_server import _leases
+    from lake_orch.spark.connect_server import _leases
 
     return {"server": str(_leases[spark.session].folder), "kind": kind, "pid": str(os.getpid())}
 

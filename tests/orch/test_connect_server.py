@@ -18,8 +18,8 @@ import pytest
 
 from lake_core.spark.errors import SparkServerFailed
 from lake_core.spark.session import start_settings
-from lake_orch.connect_server import Lease, lease_server, stop_servers
-from lake_orch.connect_watchdog import current, is_locked
+from lake_orch.spark.connect_server import Lease, lease_server, stop_servers
+from lake_orch.spark.connect_watchdog import current, is_locked
 
 CONFIG = start_settings(
     "local[2,3]",
@@ -34,7 +34,7 @@ CONFIG = start_settings(
 CLIENT = """
 import json, os, sys, time
 from pathlib import Path
-from lake_orch.connect_server import shared_session, _leases
+from lake_orch.spark.connect_server import shared_session, _leases
 folder, config = Path(sys.argv[1]), json.load(sys.stdin)
 session = shared_session(folder, config, idle_timeout=60)
 assert shared_session(folder, config) is session

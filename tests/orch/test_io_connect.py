@@ -19,7 +19,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from lake_orch import SparkResource
-from lake_orch.connect_server import stop_servers
+from lake_orch.spark.connect_server import stop_servers
 from tests.orch.test_io_matrix import check
 
 config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"}

@@ -21,8 +21,8 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import DataFileMissing
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, TableSlice, TypeHandler, UnsupportedData
-from lake_orch.data import load, to_rows
-from lake_orch.table_state import table_state
+from lake_orch.tables.data import load, to_rows
+from lake_orch.tables.state import table_state
 
 SCHEMA = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("v", pa.string())])
 
@@ -255,7 +255,7 @@ def test_a_handler_of_ones_own(root: str) -> None:
 
 def test_libraries_that_nobody_uses_are_not_imported() -> None:
     code = (
-        "import sys, pyarrow as pa, lake_orch; from lake_orch.data import to_rows, handler_of_annotation; "
+        "import sys, pyarrow as pa, lake_orch; from lake_orch.tables.data import to_rows, handler_of_annotation; "
         "to_rows(pa.table({'a': [1]}), 'x'); handler_of_annotation(pa.Table); handler_of_annotation(int); "
         "print([name for name in ('polars', 'pyspark', 'duckdb', 'zarr') if name in sys.modules])"
     )

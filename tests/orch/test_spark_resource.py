@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable
 from lake_orch import InvalidDefinition, SparkResource
-from lake_orch.connect_server import stop_servers
+from lake_orch.spark.connect_server import stop_servers
 from tests.orch import shared_spark_pipeline
 
 

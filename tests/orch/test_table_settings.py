@@ -16,9 +16,9 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConstraintViolation, RowsOutsidePredicate, SchemaMismatch, UnsupportedType
 from lake_orch import DefinitionMismatch, DeltaIOManager, InvalidDefinition, LakeResource, SparkResource, TableNotEmpty
-from lake_orch.merge_settings import MergeSettings
-from lake_orch.table_settings import TableSettings
-from lake_orch.type_name import arrow_type_of, spark_type_name
+from lake_orch.tables.merge_settings import MergeSettings
+from lake_orch.tables.settings import TableSettings
+from lake_orch.tables.type_name import arrow_type_of, spark_type_name
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 

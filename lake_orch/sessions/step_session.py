@@ -1,0 +1,78 @@
+"""Several tables and files in the hands of one step's code, which become visible together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import TableNotFound
+from lake_core.store import ObjectStore
+from lake_orch.location import checked_path
+from lake_orch.sessions.workspace import Workspace
+from lake_orch.tables.handle import LakeTable, Log
+from lake_orch.tables.metadata import receipt_metadata
+
+if TYPE_CHECKING:
+    from lake_orch.sessions.workspace import Receipt
+
+
+class StepSession:
+    """What `LakeResource.session` gives to a step. Nothing of it shows before the `with` block ends, and nothing at all if it raises.
+
+    A step that is retried makes the session again: where the earlier one was published, this one changes nothing.
+    """
+
+    def __init__(self, workspace: Workspace, app_id: str, log: Log, *, one_partition: bool) -> None:
+        self._workspace, self._app_id, self._log, self._one_partition = workspace, app_id, log, one_partition
+        self._tables: dict[str, LakeTable] = {}
+
+    def table(self, path: str, *, partition_by: Sequence[str] = ()) -> LakeTable:
+        """A table to append to and overwrite; it is created on its first write. Raises InvalidDefinition for a path outside the root."""
+        path = checked_path(path)
+        if path not in self._tables:
+
+            @contextmanager
+            def batch(_: int) -> Iterator[Workspace]:
+                yield self._workspace
+
+            self._tables[path] = LakeTable(
+                batch,
+                lambda: self.delta(path),
+                path,
+                self._workspace.url(path),
+                self._app_id,
+                self._log,
+                partition_by=tuple(partition_by),
+                one_partition=self._one_partition,
+            )
+        return self._tables[path]
+
+    def delta(self, path: str) -> DeltaTable:
+        """A table with all that Delta tables can: merge, delete, update, optimize. Raises TableNotFound."""
+        path = checked_path(path)
+        table = self._workspace.find_table(path)
+        if table is None:
+            raise TableNotFound(f"no table at {path!r} in this session: create it with create_delta, or write to it with table")
+        return table
+
+    def create_delta(self, path: str, schema: pa.Schema, **options: Any) -> DeltaTable:
+        """Create a table, or open the one that is there: `DeltaTable.create` with its `partition_by` and `properties`."""
+        return self._workspace.create_table(checked_path(path), schema, **options)
+
+    @property
+    def files(self) -> ObjectStore:
+        """Everything in the session by key: `files.put("reports/today.json", data)`, `files.get(key)`, `files.list(prefix)`."""
+        return self._workspace.store
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What became of it, once the `with` block has ended."""
+        return self._workspace.receipt
+
+    def metadata(self) -> dict[str, Any]:
+        """Once the `with` block has ended: the commit or session, for `dg.MaterializeResult(metadata=session.metadata())`."""
+        return {} if self.receipt is None else receipt_metadata(self.receipt)

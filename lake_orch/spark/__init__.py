@@ -1,0 +1,1 @@
+"""Spark for steps: a session of their own, a cluster, or one local Connect server that they share."""

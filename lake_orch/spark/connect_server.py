@@ -1,0 +1,291 @@
+"""One local Spark Connect server for the processes of a Dagster instance: found or started on demand, stopped when idle.
+
+A server belongs to a folder that only this user can open. Clients find it there, with the token that it asks for; each holds a lease,
+a file that it keeps locked, for as long as its process lives. The server's parent (`connect_watchdog`) stops it when there has been
+no lease for a while. Nothing that a file says is trusted without a living process behind it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from weakref import WeakKeyDictionary
+
+from lake_core.spark.errors import SparkServerFailed
+from lake_core.spark.java import check_java
+from lake_orch.spark import connect_watchdog as connect_watchdog
+from lake_orch.spark.connect_watchdog import accepts, current, is_locked, write_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IDLE_SECONDS = 600.0
+SESSIONS_PER_SERVER = 32
+"""Spark keeps a Python process (some 45 MB) of each session that ran Python code until the server ends, so servers take turns."""
+
+_START_SECONDS = 150
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_LOG_LINES = 8
+_OF_A_SESSION = "userFiles-"
+"""How PySpark names the folder that each session with a JVM of its own puts on the import path."""
+
+# A lease lasts as long as the session, and not longer than the process.
+_leases: WeakKeyDictionary[SparkSession, Lease] = WeakKeyDictionary()
+_connecting = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A client's hold on a running server."""
+
+    folder: Path
+    port: int
+    descriptor: int = field(repr=False)
+
+    @property
+    def token(self) -> str:
+        """What the server asks for. It stands in no repr, no argument list and no log."""
+        return (self.folder / "token").read_text()
+
+    def is_alive(self) -> bool:
+        """Whether the server still runs."""
+        return is_locked(self.folder / "alive") and accepts(self.port)
+
+    def release(self) -> None:
+        """Need the server no longer."""
+        os.close(self.descriptor)
+
+
+def shared_session(directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS) -> SparkSession:
+    """This process's session on the shared server for these settings: the running one, or a new one.
+
+    Raises SparkServerFailed, NoJava, JavaTooOld.
+    """
+    from lake_core.spark.session import active_session
+
+    with _connecting:  # one session for all threads
+        session = active_session()
+        if session is not None:
+            lease = _leases.get(session)
+            if lease is None or lease.is_alive():
+                return session
+            session.stop()  # its server died, and with it the session
+            _leases.pop(session).release()
+        lease = lease_server(directory, config, idle_timeout=idle_timeout)
+        try:
+            session = connect(lease)
+        except BaseException:
+            lease.release()
+            raise
+        _leases[session] = lease
+        atexit.register(session.stop)
+        return session
+
+
+def connect(lease: Lease) -> SparkSession:
+    """A new session of a server. Raises SparkServerFailed where PySpark's Connect client is not installed."""
+    try:
+        import grpc
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+    except ImportError as error:
+        raise SparkServerFailed(f"a shared server needs PySpark's Connect client: pip install 'pyspark[connect]' ({error})") from error
+
+    class Loopback(DefaultChannelBuilder):
+        def toChannel(self) -> grpc.Channel:
+            # Not by the name `localhost`: on some machines another user may listen on its other address, and learn the token.
+            # And a URL with a token and an address makes the client speak TLS, which the server does not.
+            token = grpc.access_token_call_credentials(lease.token)
+            local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+            return self._secure_channel(f"ipv4:127.0.0.1:{lease.port}", grpc.composite_channel_credentials(local, token))
+
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as `SparkSession.builder.remote` does: functions and types are Connect's
+    session = ConnectSession.builder.channelBuilder(Loopback(f"sc://localhost:{lease.port}")).create()
+    # By default a client asks a dead server for ten minutes, in silence. This one is on the same machine.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=2000)])
+    return cast("SparkSession", session)
+
+
+def lease_server(
+    directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS, sessions: int = SESSIONS_PER_SERVER
+) -> Lease:
+    """A lease of the server below a directory that has these settings; it is started if there is none.
+
+    `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once get the same
+    server. Whoever imports other code of its own, or has another Python or Spark, gets another. Raises SparkServerFailed, NoJava,
+    JavaTooOld.
+    """
+    path = _import_path()
+    base = _private(directory) / _identity(config, path)
+    _private(base)
+    with _locked(base):
+        running = current(base)
+        if running is not None:
+            folder = base / running
+            port = _port(folder)
+            if port is not None and len(list((folder / "leases").iterdir())) < sessions:
+                return Lease(folder, port, _take_lease(folder))
+            # Dead, or due: those who still use it may go on.
+            (base / "current").unlink()
+        return _start(base, config, path, idle_timeout)
+
+
+def stop_servers(directory: Path) -> int:
+    """Stop all shared servers below a directory, whoever uses them. Returns how many there were."""
+    count = 0
+    for base in directory.glob("*"):
+        with _locked(base):
+            (base / "current").unlink(missing_ok=True)
+            for folder in (path for path in base.iterdir() if is_locked(path / "alive")):
+                os.kill(int((folder / "alive").read_text()), signal.SIGTERM)
+                count += 1
+                until = time.monotonic() + _START_SECONDS
+                while is_locked(folder / "alive") and time.monotonic() < until:
+                    time.sleep(0.05)
+    return count
+
+
+def _port(folder: Path) -> int | None:
+    """The port of a server that runs."""
+    if not is_locked(folder / "alive"):
+        return None
+    try:
+        port = int(json.loads((folder / "server.json").read_text())["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return port if accepts(port) else None
+
+
+def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout: float) -> Lease:
+    check_java()
+    for old in (entry for entry in base.iterdir() if entry.is_dir() and not is_locked(entry / "alive")):
+        shutil.rmtree(old, ignore_errors=True)
+    folder = base / secrets.token_hex(8)
+    for name in ("", "leases", "work"):
+        (folder / name).mkdir(mode=0o700)
+    write_whole(folder / "token", secrets.token_urlsafe(32))
+    write_whole(folder / "spark.conf", "".join(f"{key} {_escaped(value)}\n" for key, value in config.items()))
+    home = _spark_home()
+    command = [str(home / "bin" / "spark-submit"), "--class", _CLASS, "--properties-file", str(folder / "spark.conf"), "spark-internal"]
+    write_whole(folder / "launch.json", json.dumps({"command": command, "idle_timeout": idle_timeout}))
+    environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
+    environment |= {
+        "SPARK_HOME": str(home),
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable),
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+    descriptor = _take_lease(folder)
+    try:
+        subprocess.run(
+            [sys.executable, "-I", connect_watchdog.__file__, str(folder)],
+            env=environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a step that is cancelled or killed with its group leaves the server to the others
+            check=True,
+        )
+        port = _wait(folder)
+    except BaseException:
+        os.close(descriptor)  # without a lease it stops by itself
+        raise
+    (folder / "spark.conf").unlink()
+    write_whole(base / "current", folder.name)
+    return Lease(folder, port, descriptor)
+
+
+def _wait(folder: Path) -> int:
+    """The port, once the server listens."""
+    until = time.monotonic() + _START_SECONDS
+    while not (folder / "server.json").exists():
+        if not is_locked(folder / "alive") or time.monotonic() >= until:
+            log = folder / "log"
+            told = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
+            shutil.rmtree(folder, ignore_errors=True)
+            raise SparkServerFailed("the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(told))
+        time.sleep(0.05)
+    return int(json.loads((folder / "server.json").read_text())["port"])
+
+
+def _take_lease(folder: Path) -> int:
+    name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    descriptor = os.open(folder / "leases" / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+@contextmanager
+def _locked(base: Path) -> Iterator[None]:
+    descriptor = os.open(base / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _private(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SparkServerFailed(f"{folder} holds the access to a shared Spark server, but is not this user's own folder: remove it")
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def _identity(config: Mapping[str, str], path: list[str]) -> str:
+    """What two processes must have in common to share a server."""
+    parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), socket.gethostname()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _import_path() -> list[str]:
+    """Where this process finds code of its own: the server's Python workers must find it too."""
+    installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    found = []
+    for entry in sys.path:
+        place = Path(entry or os.curdir).resolve()
+        if place.name.startswith(_OF_A_SESSION):
+            continue
+        if place.exists() and str(place) not in found and not any(place.is_relative_to(prefix) for prefix in installed):
+            found.append(str(place))
+    return found
+
+
+def _spark_home() -> Path:
+    if os.environ.get("SPARK_HOME"):
+        return Path(os.environ["SPARK_HOME"])
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SparkServerFailed("PySpark is not installed: pip install 'pyspark[connect]'")
+    return Path(spec.origin).parent
+
+
+def _escaped(value: str) -> str:
+    """A value as a Java properties file spells it."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return f"\\{text}" if text.startswith(" ") else text

@@ -1,0 +1,209 @@
+"""The parent of a shared Spark Connect server: starts its JVM, and stops it when nobody uses it any more.
+
+A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for as long as
+the server does, and shall cost next to nothing. What it shares with clients lies in the server's folder:
+
+    launch.json     what to run, and for how long a server may idle (seconds)
+    token           what clients must know; only ever in this file and in the environment of the JVM
+    alive           this program's process id; locked for as long as it runs
+    server.json     the port, once the server listens
+    leases/         a file for each client, locked for as long as the client's process lives
+    ../current      the name of the folder of the server that new clients take
+    ../lock         held by who looks for a server or starts or retires one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+_PORTS = 3
+"""Ports that are tried: another process may take one before the JVM binds it."""
+_START_SECONDS = 120
+_STOP_SECONDS = 10
+_SET_PARENT_DEATH_SIGNAL = 1
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a file; False for a file that is gone. Nothing has to be trusted: the system lets go of
+    the locks of processes that die, however they do.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that look are not in one another's way
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def is_leased(folder: Path) -> bool:
+    """Whether a client of the server lives."""
+    return any(is_locked(lease) for lease in (folder / "leases").glob("*"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a private file; readers see all of it or nothing."""
+    descriptor = os.open(path.with_name(f".{path.name}.{os.getpid()}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    os.replace(path.with_name(f".{path.name}.{os.getpid()}"), path)
+
+
+def current(base: Path) -> str | None:
+    """The name of the folder of the server that new clients take."""
+    try:
+        return (base / "current").read_text()
+    except OSError:
+        return None
+
+
+def main(folder: Path) -> int:
+    """Run the server of a folder until nobody has used it for its idle time, it died, or its folder is gone. Returns at once, the lock
+    taken; a process in the background goes on.
+    """
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    alive = os.open(folder / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(alive, fcntl.LOCK_EX)
+    if os.fork():  # nobody's child: whoever started it need not wait for it
+        os._exit(0)
+    os.write(alive, str(os.getpid()).encode())
+    launch = json.loads((folder / "launch.json").read_text())
+    java = None
+    try:
+        for _ in range(_PORTS):
+            port = _free_port()
+            java = _start(folder, launch["command"], port)
+            if _listens(java, folder, port):
+                write_whole(folder / "server.json", json.dumps({"port": port, "java": java.pid}))
+                _watch(java, folder, launch["idle_timeout"])
+                return 0
+            _stop(java)
+        return 1
+    finally:
+        if java is not None:
+            _stop(java)
+        # A server that never came up leaves its log for who asked for it.
+        if (folder / "server.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _watch(java: subprocess.Popen[bytes], folder: Path, idle_timeout: float) -> None:
+    pause = max(0.05, min(1.0, idle_timeout / 4))
+    used = time.monotonic()
+    while java.poll() is None and folder.is_dir():
+        if is_leased(folder):
+            used = time.monotonic()
+        elif (time.monotonic() - used >= idle_timeout or current(folder.parent) != folder.name) and _retire(folder):
+            return
+        time.sleep(pause)
+
+
+def _retire(folder: Path) -> bool:
+    """Let no new client come, unless one just did."""
+    try:
+        descriptor = os.open(folder.parent / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_leased(folder):
+            return False
+        if current(folder.parent) == folder.name:
+            (folder.parent / "current").unlink()
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _start(folder: Path, command: list[str], port: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "SPARK_CONNECT_AUTHENTICATE_TOKEN": (folder / "token").read_text()}
+    with open(folder / "log", "ab") as log:
+        return subprocess.Popen(
+            [*command[:-1], "--conf", f"spark.connect.grpc.binding.port={port}", command[-1]],
+            env=environment,
+            cwd=folder / "work",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_die_with_parent,
+        )
+
+
+def _die_with_parent() -> None:
+    """Even where this program is killed, no JVM stays behind. Linux alone has that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(java: subprocess.Popen[bytes], folder: Path, port: int) -> bool:
+    """Wait until it is this very JVM that listens on the port."""
+    until = time.monotonic() + _START_SECONDS
+    while java.poll() is None and folder.is_dir() and time.monotonic() < until:
+        if accepts(port) and _owns(java.pid, port):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens on a port of this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _owns(pid: int, port: int) -> bool:
+    """Whether a process listens on a port; True where the system does not tell."""
+    tables = [Path(f"/proc/{pid}/net/{name}") for name in ("tcp", "tcp6")]
+    if not tables[0].exists():
+        return True
+    rows = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port}
+    opened = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            opened.add(os.readlink(descriptor))
+    return bool(sockets & opened)
+
+
+def _stop(java: subprocess.Popen[bytes]) -> None:
+    if java.poll() is None:
+        java.terminate()
+        try:
+            java.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            java.kill()
+            java.wait()
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

@@ -1,0 +1,73 @@
+"""Column lineage of what a step makes of its inputs in Spark, as Dagster's `dagster/column_lineage` metadata.
+
+    frame = tracked(read_delta(spark, table), asset_key)            # where an input is loaded
+    metadata |= lineage_metadata(output, upstream_asset_keys)       # where an output is stored
+
+An edge says that a column's values are computed from another's; rows that are merely chosen, grouped or ordered by a column make none.
+A column of which Spark's plan does not tell enough (Python functions over whole tables, parts of structs that were put together) has
+no edges here: declare them in the asset's metadata.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetKey, MetadataValue, TableColumn, TableColumnDep, TableColumnLineage, TableRecord, TableSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOG = logging.getLogger(__name__)
+_SCHEMA = TableSchema(columns=[TableColumn("column"), TableColumn("from asset"), TableColumn("from column")])
+
+
+def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
+    """The same rows and columns, known as those of an asset in what is made of them. It costs nothing when the rows are read."""
+    from lake_core.spark.column_origins import marked
+
+    return marked(df, _mark(asset_key))
+
+
+def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+    """Which columns of the upstream assets, loaded by way of `tracked`, the DataFrame's columns are computed from.
+
+    None if nothing is known. Spark analyses the DataFrame, and runs nothing. It never fails: a step's rows do not depend on it.
+    """
+    from lake_core.spark.column_origins import column_origins
+
+    keys = {_mark(key): key for key in upstream}
+    if not keys:
+        return None
+    try:
+        origins = column_origins(df)
+    except Exception as error:  # whatever Spark raises for a plan that it cannot explain
+        _LOG.debug("no column lineage: %s", error)
+        return None
+    deps = {
+        column: [TableColumnDep(asset_key=keys[mark], column_name=name) for mark, name in sorted(found)]
+        for column, found in (origins or {}).items()
+        if found and all(mark in keys for mark, _ in found)
+    }
+    return TableColumnLineage(deps_by_column=deps) if deps else None
+
+
+def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetKey]) -> dict[str, Any]:
+    """`column_lineage` as output metadata, and as a table, which every UI shows. Empty if nothing is known."""
+    return described(column_lineage(df, upstream))
+
+
+def described(lineage: TableColumnLineage | None) -> dict[str, Any]:
+    """Lineage as output metadata, and as a table, which every UI shows. Empty if there is none."""
+    if lineage is None or not lineage.deps_by_column:
+        return {}
+    records = [
+        TableRecord({"column": column, "from asset": dep.asset_key.to_user_string(), "from column": dep.column_name})
+        for column, deps in lineage.deps_by_column.items()
+        for dep in deps
+    ]
+    return {"dagster/column_lineage": lineage, "lake/column_lineage": MetadataValue.table(records, _SCHEMA)}
+
+
+def _mark(key: AssetKey) -> str:
+    return f"asset_{hashlib.sha256(key.to_string().encode()).hexdigest()[:24]}"

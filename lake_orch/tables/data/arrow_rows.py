@@ -1,0 +1,37 @@
+"""Arrow: tables in memory, and streams of record batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from lake_orch.tables.data.handler import Rows, TableSlice
+
+
+class ArrowTables:
+    """`pyarrow.Table`, and `pyarrow.RecordBatch` for small results."""
+
+    supported_types = (pa.Table, pa.RecordBatch)
+
+    def to_rows(self, value: Any) -> Rows:
+        return pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
+
+    def from_table(self, part: TableSlice, annotation: type) -> Any:
+        rows = part.to_arrow()
+        if issubclass(annotation, pa.RecordBatch):
+            batches = rows.combine_chunks().to_batches()
+            return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+        return rows
+
+
+class ArrowReaders:
+    """`pyarrow.RecordBatchReader`: written and read batch by batch, for tables that do not fit into memory."""
+
+    supported_types = (pa.RecordBatchReader,)
+
+    def to_rows(self, value: Any) -> Rows:
+        return value
+
+    def from_table(self, part: TableSlice, annotation: type) -> Any:
+        return part.to_batches()

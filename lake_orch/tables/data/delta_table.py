@@ -1,0 +1,23 @@
+"""The table itself, as a parameter: for merges, changes, history. It is no value that an asset could return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lake_core.delta import DeltaTable
+from lake_orch.errors import UnsupportedData
+from lake_orch.tables.data.handler import Rows, TableSlice
+
+
+class DeltaTables:
+    """`lake_core.delta.DeltaTable`, for reading."""
+
+    supported_types = (DeltaTable,)
+
+    def to_rows(self, value: Any) -> Rows:
+        raise UnsupportedData(
+            f"{value!r} is a table, not rows for one: return its to_batches(), which streams them, or write with lake.table(context)"
+        )
+
+    def from_table(self, part: TableSlice, annotation: type) -> Any:
+        return part.opened()

@@ -1,0 +1,95 @@
+"""What turns values of one library into rows of a table, and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import TableNotFound
+from lake_core.delta.scan import chosen_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lake_orch.spark.resource import SparkResource
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
+"""The forms in which rows are written: Arrow, whole or as a stream, and a PySpark DataFrame, classic or Connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSlice:
+    """What is to be read: a table at one version, these of its columns, and the rows for which `where` is true."""
+
+    table: DeltaTable | None
+    """None where there is no table yet, and an empty value stands for it."""
+    columns: Sequence[str] | None = None
+    where: str | None = None
+    spark: SparkResource | None = None
+    declared: pa.Schema | None = None
+    """The columns that the asset declares, for a table that is not there yet."""
+    path: str = ""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that are read. Raises SchemaMismatch for a column that is not there."""
+        whole = self.table.schema if self.table is not None else self.declared or pa.schema([])
+        if self.columns is None or (self.table is None and self.declared is None):
+            return whole
+        return chosen_columns(whole, self.columns)
+
+    def opened(self) -> DeltaTable:
+        """The table. Raises TableNotFound where there is none yet."""
+        if self.table is None:
+            raise TableNotFound(f"no table at {self.path!r} yet: materialize it first")
+        return self.table
+
+    def to_arrow(self) -> pa.Table:
+        """The rows in memory."""
+        return self.schema.empty_table() if self.table is None else self.table.to_arrow(self.columns, self.where)
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """The rows as a stream: file after file, a batch at a time."""
+        return self.to_arrow().to_reader() if self.table is None else self.table.to_batches(self.columns, self.where)
+
+
+@runtime_checkable
+class TypeHandler(Protocol):
+    """Stores and loads values of some Python types. `DeltaIOManager.type_handlers` says how to add one of your own.
+
+    Example:
+        .. code-block:: python
+
+            class GeoFrames:
+                supported_types = ("geopandas.GeoDataFrame",)
+
+                def to_rows(self, value):
+                    return pa.table(value.to_arrow())
+
+                def from_table(self, part, annotation):
+                    return geopandas.GeoDataFrame.from_arrow(part.to_arrow())
+    """
+
+    @property
+    def supported_types(self) -> Sequence[type | str]:
+        """The types, subclasses included. As text (`polars.DataFrame`) one of a library that need not be installed."""
+
+    def to_rows(self, value: Any) -> Rows:
+        """The rows of a value that an asset returned. Raises UnsupportedData for one that has none, or types that need a decision."""
+
+    def from_table(self, part: TableSlice, annotation: type) -> Any:
+        """The value that a parameter annotated with one of the types gets."""
+
+
+def resolved(kind: type | str) -> type | None:
+    """The class that a handler names; None while nobody has imported its library."""
+    if not isinstance(kind, str):
+        return kind
+    module, _, name = kind.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None

@@ -1,0 +1,78 @@
+"""polars: frames in memory, and lazy frames that are written and read as streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lake_orch.tables.data.handler import Rows, TableSlice
+
+_CHUNK_ROWS = 1 << 17
+
+
+class PolarsFrames:
+    """`polars.DataFrame`."""
+
+    supported_types = ("polars.DataFrame",)
+
+    def to_rows(self, value: Any) -> Rows:
+        return value.to_arrow()
+
+    def from_table(self, part: TableSlice, annotation: type) -> Any:
+        import polars as pl
+
+        return pl.DataFrame(part.to_arrow())
+
+
+class PolarsLazyFrames:
+    """`polars.LazyFrame`: its query runs while it is written, chunk by chunk; a loaded one reads files as its own query asks for them,
+    and only the columns that it needs.
+    """
+
+    supported_types = ("polars.LazyFrame",)
+
+    def to_rows(self, value: Any) -> Rows:
+        schema = value.collect_schema().to_frame().to_arrow().schema
+        if not hasattr(value, "collect_batches"):  # polars before 1.34
+            return value.collect(engine="streaming").to_arrow()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for chunk in value.collect_batches(chunk_size=_CHUNK_ROWS, maintain_order=True, lazy=True):
+                yield from chunk.to_arrow().cast(schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def from_table(self, part: TableSlice, annotation: type) -> Any:
+        import polars as pl
+        from polars.io.plugins import register_io_source
+
+        if part.table is None:
+            return pl.DataFrame(part.to_arrow()).lazy()
+        table, where = part.table, part.where
+        schema = pl.DataFrame(part.schema.empty_table()).schema
+        names = list(schema)
+
+        def source(columns: list[str] | None, predicate: Any, rows: int | None, _: int | None) -> Iterator[Any]:
+            # A predicate may ask for columns that are not among those that are wanted in the end.
+            wanted = names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
+            left = rows
+            for batch in table.to_batches(wanted or names[:1], where):
+                frame = pl.DataFrame(batch)
+                if predicate is not None:
+                    frame = frame.filter(predicate)
+                if columns is not None:
+                    frame = frame.select(columns)
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= frame.height
+                yield frame
+                if left is not None and left <= 0:
+                    return
+
+        return register_io_source(source, schema=schema)
+
+
+def _roots(predicate: Any) -> list[str]:
+    return [] if predicate is None else list(predicate.meta.root_names())

@@ -1,0 +1,201 @@
+"""A table as its asset defines it: made so when it is created, and kept so afterwards where that is safe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.conform import widens
+from lake_core.delta.errors import UnsupportedType
+from lake_core.delta.row_rules import GENERATION_EXPRESSION
+from lake_core.delta.schema import ARROW_METADATA_KEY, type_from_arrow
+from lake_core.expression import InvalidExpression, parse_expression
+from lake_orch.errors import DefinitionMismatch, InvalidDefinition
+from lake_orch.tables.settings import (
+    CLUSTER_BY,
+    CLUSTER_PROPERTY,
+    COLUMN_SCHEMA,
+    CONSTRAINTS,
+    GENERATED,
+    PARTITION_BY,
+    DeclaredColumn,
+    TableSettings,
+)
+from lake_orch.tables.type_name import spark_type_name
+
+_CONSTRAINT = "delta.constraints."
+
+
+def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
+    """The schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
+
+    Raises InvalidDefinition for a generation expression that does not fit the columns.
+    """
+    schema = settings.schema or data
+    declared = {column.name.lower(): column for column in settings.columns}
+    fields = [_declared_field(child, declared.get(child.name.lower())) for child in schema]
+    folded = {child.name.lower() for child in fields}
+    for name, sql in settings.generated.items():
+        if name.lower() not in folded:
+            column = declared.get(name.lower())
+            kind = column.type if column else _type_of(name, sql, schema)
+            fields.append(_declared_field(pa.field(name, kind), column))
+    generated = {name.lower(): sql for name, sql in settings.generated.items()}
+    return pa.schema(
+        [
+            _with_metadata(child, GENERATION_EXPRESSION, generated[child.name.lower()]) if child.name.lower() in generated else child
+            for child in fields
+        ]
+    )
+
+
+def creation_properties(settings: TableSettings) -> dict[str, str]:
+    """The properties of a table that is created, its constraints among them."""
+    properties = dict(settings.properties)
+    properties |= {f"{_CONSTRAINT}{name.lower()}": sql for name, sql in settings.constraints.items()}
+    if settings.cluster_by:
+        properties[CLUSTER_PROPERTY] = json.dumps(list(settings.cluster_by))
+    return properties
+
+
+def check_data(settings: TableSettings, data: pa.Schema, what: str) -> None:
+    """Raises DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
+
+    Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one that widens to it.
+    """
+    given = {child.name.lower(): child for child in data}
+    for column in settings.columns:
+        child = given.get(column.name.lower())
+        if child is None:
+            if not column.nullable and column.name.lower() not in {name.lower() for name in settings.generated}:
+                raise DefinitionMismatch(
+                    f"{what} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: add it. Nothing was written"
+                )
+        elif not _fits(child.type, column):
+            raise DefinitionMismatch(
+                f"column {column.name!r} of {what} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares it "
+                f"{spark_type_name(column.type)}: cast it, or change the declaration. Nothing was written"
+            )
+    missing = [name for name in settings.cluster_by if name.lower() not in given]
+    if missing:
+        raise InvalidDefinition(f"{CLUSTER_BY} of {what} names the column {missing[0]!r}, but the columns are {list(data.names)}")
+
+
+def keep_up(table: DeltaTable, settings: TableSettings) -> None:
+    """Bring a table that is there to its asset's definition, as far as that cannot hurt: properties, new constraints, comments.
+
+    Each is a commit of its own, and none where nothing differs. Raises DefinitionMismatch for what cannot be changed so, and says how it
+    can; ConstraintViolation where rows that are there break a new constraint.
+    """
+    _check_fixed(table, settings)
+    properties = dict(settings.properties)
+    if settings.cluster_by:
+        properties[CLUSTER_PROPERTY] = json.dumps(list(settings.cluster_by))
+    changed = {name: value for name, value in properties.items() if table.properties.get(name) != value}
+    if changed:
+        table.set_properties(changed)
+    known = {name.lower(): sql for name, sql in table.constraints.items()}
+    for name, sql in settings.constraints.items():
+        if name.lower() not in known:
+            table.add_constraint(name, sql)
+    comments = {
+        column.name: column.comment
+        for column in settings.columns
+        if column.comment is not None and (own := _field(table.schema, column.name)) is not None and comment_of(own) != column.comment
+    }
+    if comments:
+        table.set_comments(comments)
+
+
+def comment_of(child: pa.Field) -> str | None:
+    """A column's comment."""
+    raw = child.metadata or {}
+    if ARROW_METADATA_KEY in raw:
+        comment = json.loads(raw[ARROW_METADATA_KEY]).get("comment")
+        return comment if isinstance(comment, str) else None
+    return raw[b"comment"].decode() if b"comment" in raw else None
+
+
+def generation_of(child: pa.Field) -> str | None:
+    """The SQL that a generated column is computed by."""
+    raw = child.metadata or {}
+    found = json.loads(raw[ARROW_METADATA_KEY]).get(GENERATION_EXPRESSION) if ARROW_METADATA_KEY in raw else None
+    return found if isinstance(found, str) else None
+
+
+def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
+    url = table.store.url()
+    replacing = settings.mode == "overwrite" and settings.schema_mode == "overwrite"
+    if settings.partition_by is not None and not replacing and settings.partition_by != table.metadata.partition_columns:
+        raise DefinitionMismatch(
+            f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, and {PARTITION_BY} says "
+            f"{list(settings.partition_by)}: a table is partitioned anew by writing all of it once with lake/schema_mode 'overwrite'"
+        )
+    known = {name.lower(): sql for name, sql in table.constraints.items()}
+    for name, sql in settings.constraints.items():
+        if known.get(name.lower(), sql) != sql:
+            raise DefinitionMismatch(
+                f"the constraint {name!r} of the table {url} is {known[name.lower()]!r}, and {CONSTRAINTS} says {sql!r}: give the new one "
+                f"another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
+            )
+    for name, sql in settings.generated.items():
+        own = _field(table.schema, name)
+        if own is None or generation_of(own) != sql:
+            found = "no such column" if own is None else f"it as {generation_of(own)!r}" if generation_of(own) else "it as a plain column"
+            raise DefinitionMismatch(
+                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {found}: columns are generated from a table's creation on. "
+                f"Compute the column in the asset, or write to another lake/path"
+            )
+    if replacing:
+        return
+    for column in settings.columns:
+        own = _field(table.schema, column.name)
+        if own is not None and own.nullable and not column.nullable:
+            raise DefinitionMismatch(
+                f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and in the table {url} it takes nulls: that cannot be taken back. Add "
+                f"a constraint instead, {CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and declare it nullable"
+            )
+
+
+def _fits(kind: pa.DataType, column: DeclaredColumn) -> bool:
+    if pa.types.is_null(kind):
+        return column.nullable
+    try:
+        given, wanted = (type_from_arrow(one, column.name) for one in (kind, column.type))
+    except UnsupportedType:
+        return False
+    if pa.types.is_nested(column.type):
+        return spark_type_name(kind) == spark_type_name(column.type)
+    return not pa.types.is_nested(kind) and (given == wanted or widens(given, wanted))
+
+
+def _declared_field(child: pa.Field, column: DeclaredColumn | None) -> pa.Field:
+    if column is None:
+        return child
+    if not pa.types.is_nested(column.type) and not pa.types.is_nested(child.type):
+        child = child.with_type(column.type)
+    if not column.nullable:
+        child = child.with_nullable(False)
+    return child if column.comment is None else _with_metadata(child, "comment", column.comment)
+
+
+def _with_metadata(child: pa.Field, name: str, value: str) -> pa.Field:
+    raw: Mapping[bytes, bytes] = child.metadata or {}
+    told = json.loads(raw[ARROW_METADATA_KEY]) if ARROW_METADATA_KEY in raw else {}
+    if not told and b"comment" in raw:
+        told["comment"] = raw[b"comment"].decode()
+    return child.with_metadata({ARROW_METADATA_KEY: json.dumps({**told, name: value}, ensure_ascii=False).encode()})
+
+
+def _type_of(name: str, sql: str, schema: pa.Schema) -> pa.DataType:
+    try:
+        return parse_expression(sql, schema).type
+    except InvalidExpression as error:
+        raise InvalidDefinition(f"{GENERATED} says {name} = {sql!r}, which cannot be computed from the other columns: {error}") from None
+
+
+def _field(schema: pa.Schema, name: str) -> pa.Field | None:
+    return next((child for child in schema if child.name.lower() == name.lower()), None)

@@ -1,0 +1,136 @@
+"""A table in the hands of an asset's own code: several writes in one step, each exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta.marker import Txn
+from lake_orch.errors import BatchFailed
+from lake_orch.sessions.marker import SINGLE_BATCH
+from lake_orch.sessions.workspace import Receipt, Workspace
+from lake_orch.tables.data import to_rows
+from lake_orch.tables.merge_settings import MergeSettings
+from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.settings import Mode
+from lake_orch.tables.writer import TableWriter, final_result
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lake_orch.spark.resource import SparkResource
+
+
+class Log(Protocol):
+    """What a handle needs of `context.log`."""
+
+    def info(self, msg: object) -> None: ...
+
+
+class LakeTable:
+    """A table of the lake, as `LakeResource.table` gives it to a step.
+
+    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches
+    again; those that were committed before are skipped, and their results and the log say so. This asks one thing of the
+    step: the same writes in the same order for the same partitions. What a batch holds is not compared.
+
+    In a run with one session the batches are staged in that, and all of a retried step's replace those of the earlier try.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[int], AbstractContextManager[Workspace]],
+        look: Callable[[], DeltaTable],
+        path: str,
+        url: str,
+        app_id: str,
+        log: Log,
+        *,
+        partition_by: Sequence[str] = (),
+        one_partition: bool = False,
+    ) -> None:
+        self.path = path
+        """The table's path, relative to the lake's root."""
+        self.url = url
+        self._begin, self._look = begin, look
+        self._app_id = app_id
+        self._log = log
+        self._partition_by = partition_by
+        self._one_partition = one_partition
+        self._results: list[WriteResult] = []
+        self._receipt: Receipt | None = None
+        self._failed = False
+
+    def __repr__(self) -> str:
+        return f"LakeTable({self.url!r}, {len(self._results)} batches)"
+
+    def append(self, data: Any, *, txn: Txn | None = None) -> WriteResult:
+        """Add the rows, unless this batch was committed before. The table is created if absent.
+
+        Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark. `txn`: a marker of the source's own, such as a
+        landed batch's, instead of the batch's.
+        """
+        return self._write(data, "append", None, txn=txn)
+
+    def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> WriteResult:
+        """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
+
+        Raises InvalidDefinition for what is no description of a merge, and what `DeltaTable.merge` raises.
+        """
+        return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
+
+    def overwrite(self, data: Any, *, where: str | None = None) -> WriteResult:
+        """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
+
+        Rows of `data` outside `where` fail the write before anything is visible.
+        """
+        return self._write(data, "overwrite", where)
+
+    def open(self) -> DeltaTable:
+        """The table itself, at its latest version. Raises TableNotFound before the first write."""
+        return self._look()
+
+    def to_arrow(self, *, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
+        """The rows at the latest version. Raises TableNotFound before the first write."""
+        return self.open().to_arrow(columns=columns, where=where)
+
+    def read(self, spark: SparkResource, *, columns: list[str] | None = None, where: str | None = None) -> DataFrame:
+        """The rows at the latest version as a Spark DataFrame. Raises TableNotFound before the first write."""
+        from lake_core.spark import read_delta
+
+        return read_delta(spark.session, self.open(), columns=columns, where=where)
+
+    def metadata(self) -> dict[str, Any]:
+        """The output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
+        return write_metadata(
+            self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
+        )
+
+    def _write(
+        self, data: Any, mode: Mode, where: str | None, merge: MergeSettings | None = None, *, txn: Txn | None = None
+    ) -> WriteResult:
+        if self._failed:
+            raise BatchFailed(
+                f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step fail, so that a "
+                f"retry makes the same batches again"
+            )
+        batch = len(self._results) + SINGLE_BATCH
+        # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
+        self._failed = True
+        rows = to_rows(data, f"batch {batch} for {self.url}")
+        with self._begin(batch) as workspace:
+            writer = TableWriter(workspace, self.path, self._partition_by)
+            result = writer.write(rows, mode=mode, where=where, merge=merge, txn=txn or (self._app_id, batch))
+        self._receipt = workspace.receipt
+        result = final_result(result, self._receipt, self.path)
+        self._failed = False
+        self._results.append(result)
+        if result.skipped:
+            self._log.info(f"batch {batch} was committed to {self.url} by an earlier attempt, in version {result.version}: nothing written")
+        else:
+            self._log.info(f"batch {batch}: {result.rows} rows to {self.url}, version {result.version}")
+        return result

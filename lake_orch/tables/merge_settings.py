@@ -1,0 +1,142 @@
+"""What mode `merge` does, as an asset's metadata describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from lake_core.delta.operations.merge import Merge
+from lake_core.expression import quote_identifier
+from lake_orch.errors import InvalidDefinition
+
+Values: TypeAlias = "Mapping[str, str] | Literal['*']"
+
+TARGET, SOURCE = "t", "s"
+"""What expressions call the table and the rows that come."""
+
+_CLAUSES = (
+    "when_matched_update",
+    "when_matched_delete",
+    "when_not_matched_insert",
+    "when_not_matched_by_source_update",
+    "when_not_matched_by_source_delete",
+)
+_SHAPE = (
+    "give keys=['id'] or on='t.id = s.id', and clauses: when_matched_update and when_not_matched_insert ('*', {column: sql} or "
+    "{'set': …, 'condition': sql}), when_matched_delete and when_not_matched_by_source_delete (True or sql), "
+    "when_not_matched_by_source_update"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """One clause: which rows it is about, what becomes of them, and under which further condition."""
+
+    name: str
+    values: Values | None = None
+    condition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """A merge without its rows."""
+
+    on: str
+    clauses: tuple[MergeClause, ...]
+    keys: tuple[str, ...] = ()
+    """The columns by which rows match, where they were given as such."""
+
+    @classmethod
+    def parse(cls, value: object, what: str) -> MergeSettings:
+        """Read metadata `lake/merge`: `["id"]`, or a mapping with `keys` or `on`, and clauses. Without a clause rows are updated where they
+        match, and inserted where they do not. Of the clauses of one kind those with a condition go first. Raises InvalidDefinition.
+        """
+        if isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(key, str) for key in value)):
+            value = {"keys": value}
+        if not isinstance(value, Mapping):
+            raise InvalidDefinition(f"{what} is {value!r}: {_SHAPE}")
+        unknown = next((name for name in value if name not in ("keys", "on", *_CLAUSES)), None)
+        if unknown is not None:
+            raise InvalidDefinition(f"{what} has {unknown!r}: {_SHAPE}")
+        if ("keys" in value) == ("on" in value):
+            raise InvalidDefinition(f"{what} has {'both keys and' if 'on' in value else 'neither keys nor'} on: {_SHAPE}")
+        keys = _keys(value["keys"], what) if "keys" in value else ()
+        on = " AND ".join(f"{TARGET}.{quote_identifier(key)} = {SOURCE}.{quote_identifier(key)}" for key in keys) or _sql(value["on"], what)
+        clauses = [clause for name in value if name in _CLAUSES for clause in _clauses(name, value[name], what)]
+        if not clauses:
+            clauses = [MergeClause("when_matched_update", "*"), MergeClause("when_not_matched_insert", "*")]
+        return cls(on, tuple(sorted(clauses, key=lambda clause: clause.condition is None)), keys)
+
+    def within(self, columns: Sequence[str], target: str) -> MergeSettings:
+        """The merge, confined to the rows of the table for which `target` (SQL on the table's alias) is true.
+
+        `columns`: those that the slice is told by; what a row has there comes from the source, whose rows are checked. Raises
+        InvalidDefinition for a clause that would set them to anything else.
+        """
+        for clause in self.clauses:
+            _check_stays(clause, columns)
+        by_source = [
+            replace(clause, condition=target if clause.condition is None else f"({clause.condition}) AND ({target})")
+            if "by_source" in clause.name
+            else clause
+            for clause in self.clauses
+        ]
+        return replace(self, on=f"({self.on}) AND ({target})", clauses=tuple(by_source))
+
+    def describe(self, merge: Merge[Any]) -> Merge[Any]:
+        """A merge in the making, with these clauses."""
+        for clause in self.clauses:
+            add = getattr(merge, clause.name)
+            merge = add(clause.condition) if clause.values is None else add(clause.values, clause.condition)
+        return merge
+
+
+def _keys(value: object, what: str) -> tuple[str, ...]:
+    keys = [value] if isinstance(value, str) else value
+    if not isinstance(keys, Sequence) or not keys or not all(isinstance(key, str) and key for key in keys) or len(set(keys)) < len(keys):
+        raise InvalidDefinition(f"keys of {what} are {value!r}: give the names of the columns by which rows match")
+    return tuple(keys)
+
+
+def _clauses(name: str, value: object, what: str) -> list[MergeClause]:
+    if isinstance(value, list | tuple):
+        return [clause for one in value for clause in _clauses(name, one, what)]
+    if name.endswith("_delete"):
+        if value is False:
+            return []
+        condition = value.get("condition") if isinstance(value, Mapping) else None if value is True else value
+        return [MergeClause(name, None, None if condition is None else _sql(condition, what))]
+    if value == "*" and "by_source" not in name:
+        return [MergeClause(name, "*")]
+    if not isinstance(value, Mapping) or not value:
+        raise InvalidDefinition(f"{name} of {what} is {value!r}: {_SHAPE}")
+    if "set" in value and set(value) <= {"set", "condition"}:
+        (clause,) = _clauses(name, value["set"], what)
+        condition = value.get("condition")
+        return [replace(clause, condition=None if condition is None else _sql(condition, what))]
+    return [MergeClause(name, {_sql(column, what): _sql(sql, what) for column, sql in value.items()})]
+
+
+def _check_stays(clause: MergeClause, columns: Sequence[str]) -> None:
+    if clause.values is None or clause.values == "*":
+        return
+    given = {_plain(name, TARGET): _plain(sql, SOURCE) for name, sql in clause.values.items()}
+    for column in columns:
+        own = given.get(column.lower())
+        if own == column.lower() or (own is None and clause.name != "when_not_matched_insert"):
+            continue
+        raise InvalidDefinition(
+            f"{clause.name} {'sets' if own is not None else 'leaves out'} the column {column!r}, which the partitions stand for: a row "
+            f"could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
+        )
+
+
+def _plain(name: str, alias: str) -> str:
+    return name.replace("`", "").lower().removeprefix(f"{alias}.")
+
+
+def _sql(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidDefinition(f"{what} has {value!r} where it needs SQL text")
+    return value

@@ -1,0 +1,130 @@
+"""What the UI shows of a write: Dagster's own metadata keys where it has them, `lake/…` for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dagster import TableColumn, TableColumnConstraints, TableConstraints, TableSchema
+
+from lake_core.delta import DeltaTable, WriteResult
+from lake_core.expression import InvalidExpression, columns, parse_predicate
+from lake_orch.location import table_name
+from lake_orch.sessions.workspace import Receipt
+from lake_orch.tables.definition import comment_of, generation_of
+from lake_orch.tables.settings import TableSettings
+from lake_orch.tables.state import TableState, table_state
+from lake_orch.tables.type_name import spark_type_name
+from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, PATH, SESSION_TAG, STATE, VERSION
+
+_REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
+
+
+def write_metadata(
+    results: Sequence[WriteResult],
+    table: DeltaTable,
+    *,
+    url: str,
+    path: str,
+    one_partition: bool,
+    receipt: Receipt | None = None,
+    operation: str | None = None,
+    settings: TableSettings | None = None,
+    state: TableState | None = None,
+    milliseconds: int | None = None,
+) -> dict[str, Any]:
+    """The output metadata of one or more writes to one table.
+
+    `dagster/row_count` is the whole table's, `dagster/partition_row_count` that of the one partition that was written. Numbers are
+    ints, so that the UI plots them over time. A skipped write counts with what its committed version wrote. A number that the table's
+    log does not tell is left out.
+    """
+    state = state or table_state(table)
+    written = _sum(result.rows for result in results)
+    counts = {
+        "dagster/row_count": state.rows,
+        "dagster/partition_row_count": (written if state.slice_rows is None else state.slice_rows) if one_partition else None,
+        "lake/rows_written": written,
+        "lake/bytes_written": _sum(result.bytes for result in results),
+        "lake/files_added": _sum(result.files for result in results),
+        "lake/files_removed": _sum(_removed(result) for result in results),
+        "lake/num_files": state.files,
+        "lake/table_bytes": state.bytes,
+        "lake/commit_ms": milliseconds,
+        "lake/operation": operation,
+    }
+    return {
+        "dagster/column_schema": column_schema(table, settings),
+        "dagster/table_name": table_name(path),
+        "dagster/uri": url,
+        PATH: path,
+        VERSION: max((result.version for result in results), default=table.version),
+        "lake/skipped": bool(results) and all(result.skipped for result in results),
+        **(receipt_metadata(receipt) if receipt is not None else {}),
+        **{name: count for name, count in counts.items() if count is not None},
+    }
+
+
+def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
+    """What became of a write: published or staged, where, and in which commit."""
+    told = {
+        STATE: receipt.state,
+        BRANCH: receipt.branch,
+        COMMIT: receipt.commit,
+        SESSION_TAG: receipt.session,
+        EPOCH_TAG: receipt.epoch,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:
+    """A table's columns for the UI: Spark SQL type names, comments, and the rules that rows keep; tags and uniqueness as declared."""
+    declared = {column.name.lower(): column for column in settings.columns} if settings else {}
+    of_column, of_table = _checks(table)
+    found = []
+    for child in table.schema:
+        own = declared.get(child.name.lower())
+        other = [*of_column.get(child.name, ()), *(own.other if own else ())]
+        generation = generation_of(child)
+        if generation is not None:
+            other.append(f"generated as {generation}")
+        if child.name in table.metadata.partition_columns:
+            other.append("partitions the table")
+        found.append(
+            TableColumn(
+                name=child.name,
+                type=spark_type_name(child.type),
+                description=comment_of(child),
+                constraints=TableColumnConstraints(
+                    nullable=child.nullable, unique=bool(own and own.unique), other=list(dict.fromkeys(other))
+                ),
+                tags=dict(own.tags) if own else {},
+            )
+        )
+    return TableSchema(columns=found, constraints=TableConstraints(other=of_table) if of_table else None)
+
+
+def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
+    """CHECK constraints by the one column that they are about, and those about several."""
+    of_column: dict[str, list[str]] = {}
+    of_table = []
+    for sql in table.constraints.values():
+        try:
+            names = {column.path[0] for column in columns(parse_predicate(sql, table.schema))}
+        except InvalidExpression:  # another writer's, which is not evaluated here
+            names = set()
+        if len(names) == 1:
+            of_column.setdefault(names.pop(), []).append(sql)
+        else:
+            of_table.append(sql)
+    return of_column, of_table
+
+
+def _removed(result: WriteResult) -> int | None:
+    known: Mapping[str, int] = result.metrics
+    return next((known[name] for name in _REMOVED if name in known), None if result.skipped and not known else 0)
+
+
+def _sum(numbers: Any) -> int | None:
+    found = list(numbers)
+    return None if None in found else sum(found)

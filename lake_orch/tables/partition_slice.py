@@ -1,0 +1,175 @@
+"""From Dagster partitions to the predicate that selects exactly their rows: the *slice* of a table.
+
+The predicate is Spark SQL text on the columns that an asset's metadata `partition_expr` names: one column, or a dict from
+dimension to column for multi-dimensional partitions. Time windows become `start <= column < end`, keys become `column = key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import TypeAlias
+
+import pyarrow as pa
+from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindow, TimeWindowPartitionsDefinition
+
+from lake_core.expression import quote_identifier, quote_text
+from lake_orch.errors import PartitionSliceError
+from lake_orch.tables.type_name import spark_type_name
+
+PartitionExpr: TypeAlias = "str | Mapping[str, str]"
+
+_INTEGERS = {"tinyint", "smallint", "int", "bigint"}
+_SPARK_TYPES = {"date", "timestamp", "timestamp_ntz", "string", *_INTEGERS}
+
+NOTHING = "false"
+"""The slice of no partitions at all."""
+
+
+def partition_columns(partitions_def: PartitionsDefinition, partition_expr: PartitionExpr) -> tuple[str, ...]:
+    """The columns that the partitions stand for, in the order of the definition's dimensions.
+
+    Raises PartitionSliceError where `partition_expr` does not fit the definition.
+    """
+    if isinstance(partitions_def, MultiPartitionsDefinition):
+        dimensions = [dimension.name for dimension in partitions_def.partitions_defs]
+        if not isinstance(partition_expr, Mapping) or set(partition_expr) != set(dimensions):
+            raise PartitionSliceError(
+                f"partition_expr is {partition_expr!r}, but the partitions have the dimensions {dimensions}: "
+                f"give a dict with the column of each"
+            )
+        columns = tuple(partition_expr[dimension] for dimension in dimensions)
+    elif isinstance(partition_expr, str):
+        columns = (partition_expr,)
+    else:
+        raise PartitionSliceError(f"partition_expr is {partition_expr!r}, but the partitions have one dimension: give its column's name")
+    if not all(isinstance(column, str) and column for column in columns) or len(set(columns)) < len(columns):
+        raise PartitionSliceError(f"partition_expr {partition_expr!r} must name a different column for each dimension")
+    return columns
+
+
+def slice_where(
+    partitions_def: PartitionsDefinition,
+    keys: Iterable[str],
+    partition_expr: PartitionExpr,
+    schema: pa.Schema,
+    *,
+    relation: str | None = None,
+) -> str:
+    """The predicate that holds for the rows of these partitions and no others.
+
+    `schema` is the table's, or that of the data where there is no table yet: literals take the type of the column.
+    `relation`: an alias that columns are to be named by, as in a merge. Contiguous time windows are merged.
+
+    Raises PartitionSliceError where no exact predicate exists. There is no fallback: a wider one would overwrite rows of other partitions.
+    """
+    columns = partition_columns(partitions_def, partition_expr)
+    types = {column: _column_type(schema, column) for column in columns}
+    if isinstance(partitions_def, MultiPartitionsDefinition):
+        dimensions = partitions_def.partitions_defs
+        parsed = [partitions_def.get_partition_key_from_str(key).keys_by_dimension for key in keys]
+        tuples = {tuple(key[dimension.name] for dimension in dimensions) for key in parsed}
+        defs: Sequence[PartitionsDefinition] = [dimension.partitions_def for dimension in dimensions]
+    else:
+        tuples = {(str(key),) for key in keys}
+        defs = [partitions_def]
+    if not tuples:
+        return NOTHING
+    prefix = "" if relation is None else f"{quote_identifier(relation)}."
+    return _tuples_where(tuples, defs, [_Column(prefix + quote_identifier(name), name, types[name]) for name in columns])
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    sql: str
+    name: str
+    type: str
+
+
+def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]) -> str:
+    """Keys of the first dimension that go with the same rest are told together: an OR of as few tuples as that gives."""
+    if len(columns) == 1:
+        return _keys_where([key for (key,) in tuples], defs[0], columns[0])
+    rest_of: dict[str, set[tuple[str, ...]]] = {}
+    for first, *rest in tuples:
+        rest_of.setdefault(first, set()).add(tuple(rest))
+    firsts_of: dict[frozenset[tuple[str, ...]], list[str]] = {}
+    for first, rests in sorted(rest_of.items()):
+        firsts_of.setdefault(frozenset(rests), []).append(first)
+    return _any_of(
+        f"({_keys_where(firsts, defs[0], columns[0])}) AND ({_tuples_where(rests, defs[1:], columns[1:])})"
+        for rests, firsts in firsts_of.items()
+    )
+
+
+def _keys_where(keys: Sequence[str], partitions_def: PartitionsDefinition, column: _Column) -> str:
+    if isinstance(partitions_def, TimeWindowPartitionsDefinition) and column.type in ("date", "timestamp", "timestamp_ntz"):
+        windows = _merged(partitions_def.time_window_for_partition_key(key) for key in keys)
+        return _any_of(
+            f"{column.sql} >= {_moment(window.start, column.name, column.type)} AND "
+            f"{column.sql} < {_moment(window.end, column.name, column.type)}"
+            for window in windows
+        )
+    literals = [_key_literal(key, column.name, column.type) for key in sorted(set(keys))]
+    return f"{column.sql} = {literals[0]}" if len(literals) == 1 else f"{column.sql} IN ({', '.join(literals)})"
+
+
+def _any_of(predicates: Iterable[str]) -> str:
+    parts = list(predicates)
+    return parts[0] if len(parts) == 1 else " OR ".join(f"({part})" for part in parts)
+
+
+def _merged(windows: Iterable[TimeWindow]) -> list[TimeWindow]:
+    merged: list[TimeWindow] = []
+    for window in sorted(set(windows), key=lambda window: window.start):
+        if merged and merged[-1].end == window.start:
+            merged[-1] = TimeWindow(merged[-1].start, window.end)
+        else:
+            merged.append(window)
+    return merged
+
+
+def _moment(moment: datetime, column: str, column_type: str) -> str:
+    """A boundary of a window, in the type of the column. Dates and timestamps without zone are those of the definition's own zone."""
+    if column_type == "date":
+        if moment.time() != time():
+            raise PartitionSliceError(
+                f"column {column!r} is a DATE, but a partition begins or ends at {moment.isoformat()}: "
+                f"use a timestamp column, or partitions that begin at midnight"
+            )
+        return f"DATE '{moment.date().isoformat()}'"
+    if column_type == "timestamp_ntz":
+        return f"TIMESTAMP_NTZ '{moment.replace(tzinfo=None).isoformat(sep=' ')}'"
+    return f"TIMESTAMP '{moment.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ')}Z'"
+
+
+def _key_literal(key: str, column: str, column_type: str) -> str:
+    """A key as a value of the column. Only spellings that read back as the same key: `01` is no INT 1."""
+    if column_type == "string":
+        return quote_text(key)
+    if column_type in _INTEGERS and key.removeprefix("-").isdecimal() and str(int(key)) == key:
+        return key
+    if column_type == "date":
+        try:
+            if date.fromisoformat(key).isoformat() == key:
+                return f"DATE '{key}'"
+        except ValueError:
+            pass
+    raise PartitionSliceError(
+        f"partition key {key!r} is no value of column {column!r}, which is of type {column_type}: "
+        f"use a column whose values are the keys, such as a string column"
+    )
+
+
+def _column_type(schema: pa.Schema, column: str) -> str:
+    """The Spark SQL name of the column's type. Column names are compared as Spark and Delta do: without regard to case."""
+    matches = [name for name in schema.names if name.lower() == column.lower()]
+    if len(matches) != 1:
+        raise PartitionSliceError(f"partition_expr names the column {column!r}, but the columns are {list(schema.names)}")
+    name = spark_type_name(schema.field(matches[0]).type)
+    if name not in _SPARK_TYPES:
+        raise PartitionSliceError(
+            f"column {column!r} is of type {name}: partitions can stand for columns of type date, timestamp, string or integer only"
+        )
+    return name

@@ -1,0 +1,265 @@
+"""What an asset's definition metadata says of its table, read and checked before anything is written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+import pyarrow as pa
+from dagster import MetadataValue, TableColumnLineage, TableSchema
+
+from lake_core.delta.commit_time import Instant
+from lake_orch.errors import InvalidDefinition
+from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.tables.merge_settings import MergeSettings
+from lake_orch.tables.type_name import arrow_type_of
+
+Mode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
+SchemaMode: TypeAlias = Literal["none", "merge", "overwrite"]
+
+PARTITION_EXPR = "partition_expr"
+MODE = "lake/mode"
+SCHEMA_MODE = "lake/schema_mode"
+MERGE = "lake/merge"
+REPLACE_WHERE = "lake/replace_where"
+PARTITION_BY = "lake/partition_by"
+CLUSTER_BY = "lake/cluster_by"
+PROPERTIES = "lake/properties"
+CONSTRAINTS = "lake/constraints"
+GENERATED = "lake/generated"
+SCHEMA = "lake/schema"
+COLUMN_SCHEMA = "dagster/column_schema"
+COLUMN_LINEAGE = "dagster/column_lineage"
+
+COLUMNS = "columns"
+WHERE = "lake/where"
+REF = "lake/ref"
+VERSION = "lake/version"
+TIMESTAMP = "lake/timestamp"
+
+_OF_OUTPUTS = (
+    *(MODE, SCHEMA_MODE, MERGE, REPLACE_WHERE, PATH_METADATA),
+    *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA),
+)
+_OF_INPUTS = (WHERE, REF, VERSION, TIMESTAMP)
+
+CLUSTER_PROPERTY = "lake.clusterBy"
+"""The table property that keeps `lake/cluster_by` for maintenance."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredColumn:
+    """A column as the asset declares it."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool = True
+    comment: str | None = None
+    unique: bool = False
+    other: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """One table, and how it is written."""
+
+    path: str
+    mode: Mode = "overwrite"
+    schema_mode: Literal["merge", "overwrite"] | None = None
+    merge: MergeSettings | None = None
+    replace_where: str | None = None
+    partition_expr: Any = None
+    partition_by: tuple[str, ...] | None = None
+    """None where nothing is said: those of the partitions then."""
+    cluster_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    constraints: Mapping[str, str] = field(default_factory=dict)
+    generated: Mapping[str, str] = field(default_factory=dict)
+    schema: pa.Schema | None = None
+    """What the rows are brought into."""
+    columns: tuple[DeclaredColumn, ...] = ()
+    column_lineage: TableColumnLineage | None = None
+
+    @classmethod
+    def parse(
+        cls,
+        asset_key: Sequence[str] | None,
+        metadata: Mapping[str, Any],
+        what: str,
+        *,
+        mode: Mode = "overwrite",
+        schema_mode: SchemaMode = "none",
+    ) -> TableSettings:
+        """Read an output's definition metadata; `mode` and `schema_mode` hold where it says nothing. Raises InvalidDefinition."""
+        told = plain_metadata(metadata)
+        _check_known(told, _OF_OUTPUTS, what)
+        settings = cls(
+            path=table_path(asset_key, told),
+            mode=_mode(told, mode, what),
+            schema_mode=_schema_mode(told, schema_mode, what),
+            merge=MergeSettings.parse(told[MERGE], f"{MERGE} of {what}") if MERGE in told else None,
+            replace_where=_text(told, REPLACE_WHERE, what),
+            partition_expr=told.get(PARTITION_EXPR),
+            partition_by=_names(told, PARTITION_BY, what) if PARTITION_BY in told else None,
+            cluster_by=_names(told, CLUSTER_BY, what),
+            properties=_texts(told, PROPERTIES, what),
+            constraints=_texts(told, CONSTRAINTS, what),
+            generated=_texts(told, GENERATED, what),
+            schema=_schema(told, what),
+            columns=_columns(told, what),
+            column_lineage=_lineage(told, what),
+        )
+        settings._check(what)
+        return settings
+
+    def _check(self, what: str) -> None:
+        if (self.mode == "merge") != (self.merge is not None):
+            raise InvalidDefinition(
+                f"{MODE} of {what} is {self.mode!r}, and {MERGE} says "
+                + (
+                    "how rows match: use mode 'merge', or leave one of them out"
+                    if self.merge
+                    else "nothing: give it the keys, such as ['id']"
+                )
+            )
+        if (self.mode == "replace_where") != (self.replace_where is not None):
+            raise InvalidDefinition(
+                f"{MODE} of {what} is {self.mode!r}, and {REPLACE_WHERE} "
+                + ("says what to replace: use mode 'replace_where'" if self.replace_where else "is missing: give the SQL that selects rows")
+            )
+        if self.schema_mode == "overwrite" and self.mode != "overwrite":
+            raise InvalidDefinition(
+                f"{SCHEMA_MODE} 'overwrite' of {what} replaces the whole table: it goes with mode 'overwrite' alone, or use 'merge'"
+            )
+        twice = {column.name.lower() for column in self.columns}
+        if len(twice) < len(self.columns):
+            raise InvalidDefinition(f"{COLUMN_SCHEMA} of {what} names a column twice")
+
+    @property
+    def declared(self) -> pa.Schema | None:
+        """The columns that rows are known to have before there are any: those of `lake/schema`, else of the column schema."""
+        if self.schema is not None:
+            return self.schema
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns]) if self.columns else None
+
+
+@dataclass(frozen=True, slots=True)
+class InputSettings:
+    """What is read of a table, and of which state of it."""
+
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    ref: str | None = None
+    version: int | None = None
+    timestamp: Instant | None = None
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, Any], what: str) -> InputSettings:
+        """Read an input's metadata. Raises InvalidDefinition."""
+        told = plain_metadata(metadata)
+        _check_known(told, _OF_INPUTS, what)
+        version = told.get(VERSION)
+        if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+            raise InvalidDefinition(f"{VERSION} of {what} is {version!r}: use a whole number")
+        if version is not None and TIMESTAMP in told:
+            raise InvalidDefinition(f"{what} asks for a version and a timestamp: leave one of them out")
+        columns = None
+        if told.get(COLUMNS) is not None:
+            if isinstance(told[COLUMNS], str):
+                raise InvalidDefinition(f"metadata {COLUMNS!r} of {what} is {told[COLUMNS]!r}: use a list of column names")
+            columns = _names(told, COLUMNS, what)
+        return cls(columns, _text(told, WHERE, what), _text(told, REF, what), version, told.get(TIMESTAMP))
+
+    @property
+    def moment(self) -> dict[str, Any]:
+        """The options of `DeltaTable.open` that choose a version."""
+        told = {"version": self.version, "timestamp": self.timestamp}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
+    return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
+
+
+def _check_known(told: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    """Other names are other people's; but one that is nearly ours was meant to be."""
+    for name in told:
+        if name.startswith("lake/") and name not in (*_OF_OUTPUTS, *_OF_INPUTS):
+            near = difflib.get_close_matches(name, known, 1, 0.85)
+            if near:
+                raise InvalidDefinition(f"{what} has the metadata {name!r}, which does nothing: {near[0]!r} is meant")
+
+
+def _mode(told: Mapping[str, Any], default: Mode, what: str) -> Mode:
+    implied: Mode = "merge" if MERGE in told else "replace_where" if REPLACE_WHERE in told else default
+    found = told.get(MODE, implied)
+    for mode in get_args(Mode):
+        if found == mode:
+            return mode  # type: ignore[no-any-return]
+    raise InvalidDefinition(f"{MODE} of {what} is {found!r}: use one of {', '.join(get_args(Mode))}")
+
+
+def _schema_mode(told: Mapping[str, Any], default: SchemaMode, what: str) -> Literal["merge", "overwrite"] | None:
+    found = told.get(SCHEMA_MODE, default)
+    if found not in get_args(SchemaMode):
+        raise InvalidDefinition(f"{SCHEMA_MODE} of {what} is {found!r}: use one of {', '.join(get_args(SchemaMode))}")
+    return None if found == "none" else found
+
+
+def _text(told: Mapping[str, Any], name: str, what: str) -> str | None:
+    value = told.get(name)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise InvalidDefinition(f"{name} of {what} is {value!r}: use text")
+    return value
+
+
+def _names(told: Mapping[str, Any], name: str, what: str) -> tuple[str, ...]:
+    value = told.get(name, ())
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(one, str) and one for one in names):
+        raise InvalidDefinition(f"{name} of {what} is {value!r}: use a list of column names")
+    return tuple(names)
+
+
+def _texts(told: Mapping[str, Any], name: str, what: str) -> dict[str, str]:
+    value = told.get(name, {})
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) and text for pair in value.items() for text in pair):
+        raise InvalidDefinition(f"{name} of {what} is {value!r}: use a dict of texts by name")
+    return dict(value)
+
+
+def _schema(told: Mapping[str, Any], what: str) -> pa.Schema | None:
+    value = told.get(SCHEMA)
+    if value is not None and not isinstance(value, pa.Schema):
+        raise InvalidDefinition(f"{SCHEMA} of {what} is a {type(value).__name__}: use a pyarrow.Schema")
+    return value
+
+
+def _columns(told: Mapping[str, Any], what: str) -> tuple[DeclaredColumn, ...]:
+    value = told.get(COLUMN_SCHEMA)
+    if value is None:
+        return ()
+    if not isinstance(value, TableSchema):
+        raise InvalidDefinition(f"{COLUMN_SCHEMA} of {what} is a {type(value).__name__}: use a dagster.TableSchema")
+    columns = []
+    for column in value.columns:
+        try:
+            kind = arrow_type_of(column.type)
+        except ValueError as error:
+            raise InvalidDefinition(f"column {column.name!r} in {COLUMN_SCHEMA} of {what}: {error}") from None
+        rules = column.constraints
+        columns.append(
+            DeclaredColumn(column.name, kind, rules.nullable, column.description, rules.unique, tuple(rules.other), dict(column.tags or {}))
+        )
+    return tuple(columns)
+
+
+def _lineage(told: Mapping[str, Any], what: str) -> TableColumnLineage | None:
+    value = told.get(COLUMN_LINEAGE)
+    if value is not None and not isinstance(value, TableColumnLineage):
+        raise InvalidDefinition(f"{COLUMN_LINEAGE} of {what} is a {type(value).__name__}: use a dagster.TableColumnLineage")
+    return value
