@@ -19,10 +19,10 @@ from lake_orch.components.row_checks import RowCheck, evaluate
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
-from lake_orch.data.spark_frame import is_spark_dataframe
 from lake_orch.errors import InvalidDefinition
-from lake_orch.table_settings import TableSettings
-from lake_orch.type_name import arrow_type_of
+from lake_orch.tables.data.spark_frame import is_spark_dataframe
+from lake_orch.tables.settings import TableSettings
+from lake_orch.tables.type_name import arrow_type_of
 
 
 class TableInput(dg.Model, dg.Resolvable):

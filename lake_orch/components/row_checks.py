@@ -12,8 +12,8 @@ from pydantic import Field
 
 from lake_core.expression import InvalidExpression, parse_predicate, truth
 from lake_orch.components.references import described
-from lake_orch.data import to_rows
 from lake_orch.errors import InvalidDefinition
+from lake_orch.tables.data import to_rows
 
 
 class RowCheck(dg.Model, dg.Resolvable):

@@ -1,6 +1,0 @@
-"""The Python types that outputs and inputs may have, one module a library. Libraries that nobody imported are never imported here."""
-
-from lake_orch.data.handler import Rows, TableSlice, TypeHandler
-from lake_orch.data.registry import HANDLERS, handler_of_annotation, load, to_rows
-
-__all__ = ["HANDLERS", "Rows", "TableSlice", "TypeHandler", "handler_of_annotation", "load", "to_rows"]
