@@ -1,0 +1,10 @@
+"""The command `lake-orch`: the sessions of a Dagster instance's runs, from a shell, where no daemon and no UI is at hand.
+
+Exit codes are those of the command `lake`: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict.
+"""
+
+from __future__ import annotations
+
+from lake_orch.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,35 @@
+"""The resources of a code location, for a command that is given its module."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import dagster as dg
+from dagster.components.definitions import LazyDefinitions
+
+from lake_orch.errors import InvalidDefinition
+
+
+def resources_of(module: str) -> Mapping[str, object]:
+    """The resources that a module's Definitions name. Raises InvalidDefinition where it has none, or cannot be imported."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InvalidDefinition(f"no module {error.name!r}: name that of a code location, as for `dagster dev -m`") from error
+    return _definitions(imported).resources or {}
+
+
+def _definitions(module: ModuleType) -> dg.Definitions:
+    found = [value for value in vars(module).values() if isinstance(value, dg.Definitions | LazyDefinitions)]
+    if len(found) != 1:
+        raise InvalidDefinition(f"module {module.__name__} has {len(found)} dagster.Definitions, and one is needed")
+    (made,) = found
+    loaded = made() if isinstance(made, LazyDefinitions) else made
+    if not isinstance(loaded, dg.Definitions):
+        raise InvalidDefinition(f"module {module.__name__} has a repository: commands need dagster.Definitions")
+    return loaded

@@ -1,0 +1,59 @@
+"""What the commands share: which lake, and which Dagster instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster._core.errors import DagsterHomeNotSetError
+
+from lake_core.cli.context import Context
+from lake_orch.cli.code_location import resources_of
+from lake_orch.errors import InvalidDefinition
+from lake_orch.resources import LakeResource
+from lake_orch.sessions.resource_of_run import find_lake
+
+
+@dataclass(slots=True)
+class OrchContext(Context):
+    """The options that stand before the command."""
+
+    root: str | None = None
+    module: str | None = None
+    resource: str | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[dg.DagsterInstance, LakeResource]]:
+        """The instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition where either is not said, or said twice."""
+        if (self.root is None) == (self.module is None):
+            raise InvalidDefinition("say which lake: --root with its URL or path, or -m with the module of a code location that has it")
+        if self.module is not None and self.storage_options:
+            raise InvalidDefinition("the code location says how its lake is opened: leave --storage-option out, or use --root")
+        with _instance() as instance:
+            if self.root is not None:
+                yield instance, LakeResource(root=self.root, storage_options=dict(self.storage_options))
+                return
+            resources = resources_of(str(self.module))
+            if self.resource is not None:
+                if self.resource not in resources:
+                    raise InvalidDefinition(
+                        f"module {self.module} has no resource {self.resource!r}: it has {', '.join(sorted(resources))}"
+                    )
+                resources = {self.resource: resources[self.resource]}
+            with find_lake(resources, str(self.module), instance) as lake:
+                yield instance, lake
+
+
+@contextmanager
+def _instance() -> Iterator[dg.DagsterInstance]:
+    try:
+        found = dg.DagsterInstance.get()
+    except (DagsterHomeNotSetError, dg.DagsterInvariantViolationError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise InvalidDefinition(
+            f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({told})"
+        ) from None
+    with found as instance:
+        yield instance

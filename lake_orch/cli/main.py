@@ -1,0 +1,142 @@
+"""The command `lake-orch` and its subcommands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from lake_core.cli.context import CONFLICT, FAILED, Context, command
+from lake_core.lake.errors import Conflict
+from lake_orch.cli.context import OrchContext
+from lake_orch.sessions.backfill import merge_backfills
+from lake_orch.sessions.gate import runs_of
+from lake_orch.sessions.recovery import recover, recover_all, recoverable
+from lake_orch.sessions.sensors import reap
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--root", envvar="LAKE_URL", help="Where the lake lies: a folder or URL.")
+@click.option("--storage-option", "options", multiple=True, metavar="NAME=VALUE", envvar="LAKE_STORAGE_OPTIONS", help="As fsspec takes it.")
+@click.option("-m", "--module", help="The module of a code location: the lake is the one among its resources.")
+@click.option("--resource", help="Which of its resources, where several are lakes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.version_option(package_name="lake-orch")
+@click.pass_context
+def main(ctx: click.Context, root: str | None, options: tuple[str, ...], module: str | None, resource: str | None, as_json: bool) -> None:
+    """Sessions of Dagster runs: look at them, publish what could not be, and clear up. The instance is that of DAGSTER_HOME."""
+    # A module on the command line goes before a root from the environment.
+    source = ctx.get_parameter_source("root")
+    if module is not None and source is not None and source.name == "ENVIRONMENT":
+        root = None
+    context = ctx.obj = OrchContext(root=root, module=module, resource=resource)
+    context.output.as_json = as_json
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{name!r}: write NAME=VALUE", param_hint="--storage-option")
+        context.storage_options[name] = value
+
+
+def _ours(context: Context) -> OrchContext:
+    assert isinstance(context, OrchContext)
+    return context
+
+
+@main.command()
+@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
+@command
+def sessions(context: Context, everything: bool) -> None:
+    """The sessions on record: whose run, since when, and whether `recover` can publish it."""
+    with _ours(context).opened() as (instance, resource):
+        lake = resource.open()
+        publishable = set(recoverable(instance, lake))
+        now = datetime.now(UTC)
+        rows: list[dict[str, Any]] = []
+        for record in lake.sessions(all=everything):
+            runs = runs_of(instance, record.id)
+            rows.append(
+                {
+                    "session": record.id,
+                    "run": runs[-1].run_id if runs else None,
+                    "job": runs[-1].job_name if runs else None,
+                    "run_status": runs[-1].status.value if runs else None,
+                    "branch": record.branch,
+                    "state": record.state,
+                    "epoch": record.epoch,
+                    "age": _age(now - record.opened) if not context.output.as_json else (now - record.opened).total_seconds(),
+                    "expires": record.expires,
+                    "publishable": record.id in publishable,
+                    "reason": record.reason,
+                }
+            )
+    columns = ["session", "run", "run_status", "branch", "state", "age", "publishable", "reason"]
+    context.output.rows(rows, columns)
+
+
+@main.command("recover")
+@click.argument("session", required=False)
+@command
+def recover_command(context: Context, session: str | None) -> None:
+    """Publish the SESSION of a run whose steps all succeeded and whose publish did not; without one, all such sessions."""
+    with _ours(context).opened() as (instance, resource):
+        lake, keep = resource.open(), timedelta(hours=resource.keep_failed_for)
+        if session is not None:
+            done = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep)
+            context.output.show(done, f"session {session} is published as commit {done.commit[:12]}")
+            return
+        outcome = recover_all(instance, lake, gate=resource.gate, keep_failed_for=keep)
+    rows = [
+        {"session": one, "commit": None, "error": str(found)}
+        if isinstance(found, Exception)
+        else {"session": one, "commit": found.commit, "error": None}
+        for one, found in outcome.items()
+    ]
+    context.output.rows(rows, ["session", "commit", "error"])
+    errors = [found for found in outcome.values() if isinstance(found, Exception)]
+    if errors:
+        raise SystemExit(CONFLICT if any(isinstance(error, Conflict) for error in errors) else FAILED)
+
+
+@main.command("reap")
+@command
+def reap_command(context: Context) -> None:
+    """Look at every session that has not ended: those of runs that have ended are failed, those whose time is up expire."""
+    with _ours(context).opened() as (instance, resource):
+        found = reap(resource, instance)
+    context.output.rows(
+        [
+            {"session": one.session, "run": one.run, "outcome": one.outcome, "publishable": one.publishable, "reason": one.reason}
+            for one in found
+        ],
+        ["session", "run", "outcome", "publishable", "reason"],
+    )
+
+
+@main.command("merge-backfills")
+@click.option("--into", help="The branch that takes them; by default the resource's.")
+@command
+def merge_backfills_command(context: Context, into: str | None) -> None:
+    """Merge the branches on which backfills gathered, once all of their runs have succeeded."""
+    with _ours(context).opened() as (instance, resource):
+        found = merge_backfills(instance, resource.open(), into or resource.branch)
+    context.output.rows(
+        [
+            {"backfill": one.backfill, "branch": one.branch, "outcome": one.outcome, "commit": one.commit, "message": one.message}
+            for one in found
+        ],
+        ["backfill", "branch", "outcome", "commit", "message"],
+    )
+    outcomes = {one.outcome for one in found}
+    if outcomes & {"conflict", "failed"}:
+        raise SystemExit(CONFLICT if "conflict" in outcomes else FAILED)
+
+
+def _age(span: timedelta) -> str:
+    """A length of time, as people say it."""
+    seconds = int(span.total_seconds())
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

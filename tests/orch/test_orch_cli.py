@@ -1,0 +1,118 @@
+"""The command `lake-orch`, as a user types it, over a real instance and runs that went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+
+from lake_orch.cli import main
+from tests.orch.session_bench import Bench
+from tests.orch.test_recovery import failed_publish
+from tests.orch.test_sessions import check_published
+
+
+def told(bench: Bench, *words: str, code: int = 0, where: tuple[str, ...] = ()) -> Any:
+    arguments = [*(where or ("--root", f"{bench.folder}/lake")), *words, "--json"]
+    done = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home")}).invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_failed_publish_is_found_and_made_up_for(bench: Bench) -> None:
+    run = failed_publish(bench)
+    (found,) = told(bench, "sessions")
+    assert found["session"] == bench.session(run) and found["run"] == run.run_id and found["run_status"] == "FAILURE"
+    assert found["state"] == "failed" and found["publishable"] is True and 0 <= found["age"] < 600
+    assert [one["error"] is None for one in told(bench, "recover", code=1)] == [False]
+    assert told(bench, "recover", found["session"], code=1)["kind"] == "ProtectedBranch"
+    bench.lake.unprotect("main")
+    (done,) = told(bench, "recover")
+    assert done["session"] == found["session"] and done["commit"] == bench.lake.branches()["main"]
+    check_published(bench)
+    assert told(bench, "sessions") == [] and told(bench, "recover") == []
+    assert [one["state"] for one in told(bench, "sessions", "--all")] == ["published"]
+    assert told(bench, "recover", found["session"])["commit"] == done["commit"], "repeated, the same"
+
+
+def test_what_failed_is_not_recovered(bench: Bench) -> None:
+    bench.wish(totals="fail")
+    run = bench.run()
+    assert [one["publishable"] for one in told(bench, "sessions")] == [False]
+    assert "re-execute it from failure" in told(bench, "recover", bench.session(run), code=1)["error"]
+    assert told(bench, "recover") == []
+
+
+def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
+    bench.wish(totals="fail")
+    run = bench.run()
+    bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
+    bench.instance.add_run_tags(run.run_id, {"lake/epoch": "2"})
+    assert [one["outcome"] for one in told(bench, "reap")] == ["failed"]
+    assert bench.state(run) == "failed" and [one["outcome"] for one in told(bench, "reap")] == ["kept"]
+
+
+def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
+    for id, status in (("whole", BulkActionStatus.COMPLETED_SUCCESS), ("going", BulkActionStatus.REQUESTED)):
+        bench.instance.add_backfill(PartitionBackfill(id, status, from_failure=False, tags={}, backfill_timestamp=0.0))
+        bench.lake.branch(f"backfill-{id}")
+        with bench.lake.session(f"backfill-{id}") as session:
+            session.put(f"files/{id}", b"1")
+    found = {one["backfill"]: one["outcome"] for one in told(bench, "merge-backfills")}
+    assert found == {"whole": "merged", "going": "running"}
+    assert bench.lake.at().exists("files/whole") and not bench.lake.at().exists("files/going")
+    bench.lake.branch("backfill-stranger")
+    assert "unknown" in {one["outcome"] for one in told(bench, "merge-backfills")}
+
+
+def test_the_lake_of_a_code_location(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = failed_publish(bench)
+    text = (
+        "import dagster as dg\nfrom lake_orch import DeltaIOManager, LakeResource\n"
+        "lake = LakeResource(root=dg.EnvVar('ORCH_CLI_LAKE'))\n"
+        "def other(): return dg.Definitions()\n"
+        "@dg.definitions\ndef defs():\n"
+        "    return dg.Definitions(resources={'one': lake, 'io_manager': DeltaIOManager(lake=lake), 'text': 'x'})\n"
+    )
+    (bench.folder / "orch_cli_location.py").write_text(text)
+    monkeypatch.chdir(bench.folder)
+    monkeypatch.setenv("ORCH_CLI_LAKE", f"{bench.folder}/lake")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for where in (("-m", "orch_cli_location"), ("-m", "orch_cli_location", "--resource", "io_manager")):
+        assert [one["session"] for one in told(bench, "sessions", where=where)] == [bench.session(run)]
+    for where, said in (
+        (("-m", "orch_cli_location", "--resource", "two"), "no resource 'two'"),
+        (("-m", "orch_cli_location", "--resource", "text"), "no LakeResource"),
+        (("-m", "orch_cli_nothing"), "no module"),
+        (("-m", "json"), "0 dagster.Definitions"),
+        (("-m", "json", "--root", "x"), "say which lake"),
+        (("--storage-option", "a=b", "-m", "json"), "leave --storage-option out"),
+    ):
+        assert said in told(bench, "sessions", where=where, code=1)["error"]
+
+
+def test_as_an_installed_command(bench: Bench) -> None:
+    failed_publish(bench)
+
+    def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        own = {name: value for name, value in os.environ.items() if name not in ("DAGSTER_HOME", "LAKE_URL")}
+        return subprocess.run(words, env=own | environment, capture_output=True, text=True, timeout=60)
+
+    command, home = str(Path(sys.executable).parent / "lake-orch"), str(bench.folder / "home")
+    shown = shell(command, "sessions", LAKE_URL=f"{bench.folder}/lake", DAGSTER_HOME=home)
+    assert shown.returncode == 0 and "publishable" in shown.stdout and "True" in shown.stdout, shown.stderr
+    unset = shell(sys.executable, "-m", "lake_orch", "--root", f"{bench.folder}/lake", "sessions")
+    assert unset.returncode == 1 and "DAGSTER_HOME" in unset.stderr and "Traceback" not in unset.stderr
+
+
+def test_wrong_usage(bench: Bench) -> None:
+    runner = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home"), "LAKE_URL": ""})
+    assert runner.invoke(main, ["--storage-option", "x", "sessions"]).exit_code == 2
+    assert "no lake" in runner.invoke(main, ["--root", f"{bench.folder}/nothing", "sessions"]).output
