@@ -29,7 +29,9 @@ from lake_orch.sessions.run_session import (
     Scope,
     backfill_branch,
     gate_of,
+    inherited_session,
     open_run_session,
+    publisher_of_parent,
     session_of,
 )
 from lake_orch.sessions.run_steps import all_succeeded
@@ -98,6 +100,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     )
 
     _lake: Lake | None = PrivateAttr(default=None)
+    _is_lake: bool | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _check_gate(self) -> "LakeResource":
@@ -119,8 +122,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return dict(from_environment(self.storage_options))
 
     def is_lake(self) -> bool:
-        """Whether a lake stands at the root, rather than a folder of plain tables."""
-        return self._lake is not None or Lake.exists(self.root, storage_options=self.options())
+        """Whether a lake stands at the root, rather than a folder of plain tables. Looked up once."""
+        if self._is_lake is None:
+            self._is_lake = Lake.exists(self.root, storage_options=self.options())
+        return self._is_lake
 
     def open(self) -> Lake:
         """The lake. Raises NotALake for a folder of plain tables."""
@@ -158,10 +163,16 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         A run that is to have one, and that no executor of ours runs, opens it here; it is published when its resources are torn down.
         """
         found = session_of(instance, run.run_id)
-        if found is not None or self._scope(instance, run) == "asset":
+        if found is not None:
             return found
-        branch = self.branch_of(run.tags)
-        return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher="teardown", resume=False)
+        if self._scope(instance, run) == "asset" and not self._carries_on(instance, run):
+            return None
+        branch, publisher = self.branch_of(run.tags), publisher_of_parent(instance, run)
+        return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, resume=False)
+
+    def _carries_on(self, instance: DagsterInstance, run: DagsterRun) -> bool:
+        """Whether a run that nobody gave a session goes on with that of a failed one: a job of ops leaves out the op that opened it."""
+        return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
 
     def _scope(self, instance: DagsterInstance, run: DagsterRun) -> Scope:
         found = (instance.get_run_by_id(run.run_id) or run).tags.get(SCOPE_TAG, self.scope)

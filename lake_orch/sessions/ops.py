@@ -57,7 +57,7 @@ def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="End the run's session without a trace.")
 def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    lake.open().abandon(_session(context).id)
+    lake.open().abandon(_session(context, lake).id)
 
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Merge a branch of the lake into another.")
@@ -117,15 +117,15 @@ def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **opti
 
 
 def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
-    session, tags = _session(context), context.run_tags
+    session, tags = _session(context, lake), context.run_tags
     keep = timedelta(hours=lake.keep_failed_for)
     done = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
     branch = lake.open().session_record(session.id).branch
     return published_metadata(session, branch, done, resumed=session.resumed)
 
 
-def _session(context: dg.OpExecutionContext) -> RunSession:
-    found = session_of(context.instance, context.run_id)
+def _session(context: dg.OpExecutionContext, lake: LakeResource) -> RunSession:
+    found = lake.run_session(context.instance, context.run)
     if found is None:
         raise InvalidDefinition(
             f"run {context.run_id} has no session to end: begin the job with open_session, or let the run be one session (scope='run')"

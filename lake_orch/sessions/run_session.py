@@ -94,7 +94,7 @@ def open_run_session(
     opened is joined as it is.
     """
     own = from_tags(_stored(instance, run))
-    inherited = None if own else _inherited(instance, run, lake)
+    inherited = None if own else inherited_session(instance, run, lake)
     id = own.id if own else inherited or session_id(run.run_id)
     record = _record(lake, id)
     handle = lake.open_session(
@@ -110,8 +110,8 @@ def open_run_session(
     return opened
 
 
-def _inherited(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
-    """The session of the run that this one carries on, as long as it is not published."""
+def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
+    """The session of the run that this one carries on, as long as it is not published. Raises SessionLost."""
     parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     if parent is None or not continues(instance, run, parent):
         return None
@@ -128,6 +128,12 @@ def _inherited(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | 
         f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session {begun.id}, "
         f"which {told}: start a new run of all steps"
     )
+
+
+def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
+    """Who publishes a session that no executor sees to: an op of the job, if one did so in the run that this one carries on."""
+    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
+    return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
 
 
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
