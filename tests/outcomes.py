@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parent.parent / "docs"
-_ROW = re.compile(r"^\| (?P<section>[^|]+) \| (?P<done>[^|]+) \| (?P<tests>[^|]+) \|$")
+_ROW = re.compile(r"^\| (?P<section>[^|]+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$")
 
 _unproved: list[str] = []
 
@@ -27,13 +27,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def documented() -> dict[str, list[str]]:
-    """The tests that each row of a document's tables names: rows of three columns, of which the last one names tests."""
+    """The tests that each row of a document's tables names: rows of three columns or more, of which the last one names tests."""
     sections: dict[str, list[str]] = {}
-    for document in sorted(DOCS.glob("*.md")):
+    for document in sorted(DOCS.rglob("*.md")):
         for line in document.read_text().splitlines():
             match = _ROW.match(line)
             if match and re.findall(r"`(tests/[^`]+)`", match["tests"]):
-                sections[f"{document.name}: {match['section']}"] = re.findall(r"`(tests/[^`]+)`", match["tests"])
+                tests = sections.setdefault(f"{document.name}: {match['section']}", [])
+                tests.extend(re.findall(r"`(tests/[^`]+)`", match["tests"]))
     return sections
 
 

@@ -1,0 +1,286 @@
+"""The pages of the docs: every example runs and does what its page says, and every link leads somewhere."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lake_core import Lake
+from lake_orch import SessionAlert
+from tests.conftest import ROOT
+from tests.docs.blocks import DOCS, blocks, run_blocks
+from tests.docs.page_job import execute
+
+HOW_TO = sorted(str(page.relative_to(DOCS)) for page in (DOCS / "how-to").glob("*.md") if page.name != "README.md")
+
+NOT_RUN: dict[str, list[str]] = {}
+"""The examples that must not run, by page, with the reasons that stand there."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """What every page starts from: a lake in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    return Lake.create("lake")
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        yield instance
+
+
+def rows(lake: Lake, ref: str = "main") -> dict[str, int]:
+    state = lake.at(ref)
+    return {path: len(state.delta(path).to_arrow()) for path, format in _formats(lake, ref).items() if format == "delta"}
+
+
+def _formats(lake: Lake, ref: str) -> dict[str, str]:
+    return {path: found.format for path, found in sorted(lake.at(ref).datasets().items())}
+
+
+def sensor_tick(found: Any, resources: dict[str, Any], instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
+    with dg.build_sensor_context(instance=instance, resources=resources, cursor=cursor) as context:
+        return found(context)
+
+
+def by_name(definitions: Any, name: str) -> Any:
+    return next(found for found in definitions or () if found.name == name)
+
+
+def test_sessions(lake: Lake, instance: dg.DagsterInstance) -> None:
+    run = execute(instance, "sessions.md", "nightly")
+    assert run.is_success and rows(lake) == {"tables/orders": 3, "tables/totals": 1}
+    assert lake.session_record(run.tags["lake/session"]).state == "published" and len(lake.log()) == 2
+    apart = execute(instance, "sessions.md", "nightly", tags={"lake/scope": "asset"})
+    assert apart.is_success and len(lake.log()) == 4, "each asset by itself"
+
+
+def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """As docs/sessions.md says of bare runs."""
+    names = run_blocks("sessions.md")
+    resource = names["LakeResource"](root="lake", scope="run")
+    lake.protect("main")
+    assets = [names["orders"], names["totals"]]
+    assert dg.materialize(assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance).success
+    assert rows(lake) == {} and [session.state for session in lake.sessions()] == ["failed"]
+    lake.unprotect("main")
+    assert execute(instance, "how-to/recover-a-publish.md", "lake_recover").is_success
+    assert rows(lake) == {"tables/orders": 3, "tables/totals": 1}
+
+
+def test_publish_a_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert execute(instance, "how-to/publish-a-run.md", "nightly").is_success
+    assert rows(lake) == {"tables/lines": 2, "tables/orders": 2} and len(lake.log()) == 2
+
+
+def test_gate_by_checks(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/gate-by-checks.md"
+    assert not execute(instance, page, "strict", raise_on_error=False).is_success and rows(lake) == {}
+    assert not execute(instance, page, "by_itself", raise_on_error=False).is_success and rows(lake) == {}
+    assert execute(instance, page, "lenient").is_success and rows(lake) == {"tables/prices": 2}
+
+
+def test_recover_a_publish(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/recover-a-publish.md"
+    lake.protect("main")
+    failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
+    assert not failed.is_success and rows(lake) == {}
+    lake.unprotect("main")
+    assert execute(instance, page, "lake_recover").is_success and rows(lake) == {"tables/lines": 2, "tables/orders": 2}
+    names = run_blocks(page)
+    with_a_step = names["with_a_step"].resolve_job_def("nightly")
+    assert {step.key for step in _plan(with_a_step)} == {"report", "published"}
+
+
+def _plan(job: dg.JobDefinition) -> Any:
+    from dagster._core.execution.api import create_execution_plan
+
+    return create_execution_plan(job).steps
+
+
+def test_alerts(lake: Lake, instance: dg.DagsterInstance) -> None:
+    names = run_blocks("how-to/alerts.md")
+    dg.Definitions.validate_loadable(names["defs"])
+    names["alert"](SessionAlert("stale", "run-1", "1", "its time is up"))
+    assert names["told"] == ["stale: its time is up (run 1)"]
+    lake.protect("main")
+    failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
+    with _failure(instance, failed, names["defs"]) as context:
+        by_name(names["defs"].sensors, "lake_sessions_on_failure")(context)
+    assert len(names["told"]) == 2 and names["told"][1].startswith("publish_failed: ")
+    job = names["defs"].resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance).success and names["told"][2] == names["told"][1]
+
+
+def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun, defs: dg.Definitions) -> Any:
+    event = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)[-1].dagster_event
+    assert event is not None
+    return dg.build_run_status_sensor_context("x", event, instance, run, resources=dict(defs.resources or {}))
+
+
+def test_land_files(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/land-files.md"
+    Path("landing/events").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), "landing/events/a.parquet")
+    defs = run_blocks(page)["defs"]
+    (sensor,) = defs.sensors
+
+    def requests() -> list[dg.RunRequest]:
+        found = sensor_tick(sensor, dict(defs.resources), instance)
+        return list(found.run_requests or ()) if isinstance(found, dg.SensorResult) else []
+
+    (request,) = requests()
+    assert execute(instance, page, tags=dict(request.tags)).is_success and requests() == []
+    assert rows(lake) == {"tables/events": 2}
+    assert execute(instance, page, tags=dict(request.tags)).is_success and rows(lake) == {"tables/events": 2}
+    assert any(Path("lake/_landing/events").iterdir())
+
+
+def test_react_to_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
+    defs = run_blocks("how-to/react-to-changes.md")["defs"]
+    dg.Definitions.validate_loadable(defs)
+    changes, branches = by_name(defs.sensors, "table_changes"), by_name(defs.sensors, "lake_branches")
+    before = sensor_tick(changes, dict(defs.resources), instance)
+    with lake.session() as session:
+        session.create_delta("shared/orders", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+    found = sensor_tick(changes, dict(defs.resources), instance, before.cursor)
+    assert [request.run_key for request in found.run_requests] == [lake.branches()["main"]]
+    assert [event.asset_key for event in found.asset_events] == [dg.AssetKey("orders")]
+    lake.branch("pr-7")
+    lake.branch("other")
+    assert [r.tags["lake/branch"] for r in sensor_tick(branches, dict(defs.resources), instance).run_requests] == ["pr-7"]
+
+
+def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/automation.md"
+    defs = run_blocks(page)["defs"]
+    dg.Definitions.validate_loadable(defs)
+
+    def tick(cursor: Any = None) -> Any:
+        return dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
+
+    revenue, first = dg.AssetKey("revenue"), tick()
+    lake.protect("main")
+    failed = execute(instance, page, asset_selection=[dg.AssetKey("orders")], raise_on_error=False)
+    assert not failed.is_success and instance.get_latest_materialization_event(dg.AssetKey("orders")) is not None
+    second = tick(first.cursor)
+    assert second.get_num_requested(revenue) == 0, "staged is not published"
+    lake.unprotect("main")
+    execute(instance, "how-to/recover-a-publish.md", "lake_recover")
+    assert tick(second.cursor).get_num_requested(revenue) == 1
+
+
+def test_maintain_tables(lake: Lake) -> None:
+    names = run_blocks("how-to/maintain-tables.md")
+    dg.Definitions.validate_loadable(names["defs"])
+    crons = {found.name: found.cron_schedule for found in names["maintenance"].schedules}
+    assert crons["maintenance_compaction_schedule"] == "0 * * * *" and crons["maintenance_vacuum_schedule"] == "0 3 * * *"
+    assert len(crons) == 5 and len(names["maintenance"].assets) == 5
+
+
+def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
+    from lake_orch.sessions.backfill import merge_backfills
+
+    page = "how-to/backfill.md"
+    days = ["2024-01-01", "2024-01-03"]
+    range_tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[1]}
+    assert execute(instance, page, asset_selection=[dg.AssetKey("at_once")], tags=range_tags).is_success
+    assert rows(lake) == {"tables/at_once": 3} and len(lake.log()) == 2, "one run, one commit"
+    for day in days:
+        tags = {"dagster/partition": day, "dagster/backfill": "b1"}
+        assert execute(instance, page, asset_selection=[dg.AssetKey("daily")], tags=tags).is_success
+    assert rows(lake) == {"tables/at_once": 3} and rows(lake, "backfill-b1") == {"tables/at_once": 3, "tables/daily": 2}
+    (found,) = merge_backfills(instance, lake)
+    assert found.outcome == "unknown", "no daemon launched it here: tests/orch/test_daemon.py has one that does"
+
+
+def test_branch_deployments(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "how-to/branch-deployments.md"
+    monkeypatch.setenv("LAKE_BRANCH", "pr-7")
+    assert execute(instance, page, "all").is_success
+    assert rows(lake) == {} and rows(lake, "pr-7") == {"tables/orders": 1}
+    monkeypatch.setenv("LAKE_BRANCH", "main")
+    names = run_blocks(page)
+    config = {"ops": {"merge_branch": {"config": {"source": "pr-7"}}}}
+    assert names["defs"].resolve_job_def("merge").execute_in_process(config, instance).success
+    assert rows(lake) == {"tables/orders": 1}
+    assert execute(instance, page, "all", tags={"lake/branch": "pr-7"}).is_success
+    assert rows(lake) == {"tables/orders": 1} and rows(lake, "pr-7") == {"tables/orders": 2}
+
+
+def test_several_tables(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert execute(instance, "how-to/several-tables.md", "all").is_success
+    assert rows(lake) == {"tables/orders": 2, "tables/rejected": 1} and len(lake.log()) == 2
+    assert bytes(lake.at().get("reports/load.json")) == b'{"rejected": 1}'
+
+
+def test_op_jobs(lake: Lake, instance: dg.DagsterInstance) -> None:
+    assert execute(instance, "how-to/op-jobs.md", "by_ops").is_success
+    assert rows(lake) == {"tables/counts": 1, "tables/made": 2} and len(lake.log()) == 2
+
+
+def test_test_pipelines(lake: Lake) -> None:
+    run_blocks("how-to/test-pipelines.md")
+    assert rows(lake) == {"tables/orders": 2}
+
+
+def test_read_from_outside(lake: Lake) -> None:
+    for number in range(2):
+        with lake.session() as session:
+            table = session.create_delta("tables/orders", pa.schema([("id", pa.int64())]), exist_ok=True)
+            table.append(pa.table({"id": [number]}))
+            session.put("reports/today.json", b"%d" % number)
+    lake.tag("v1", at="main~1")
+    names = run_blocks("how-to/read-from-outside.md")
+    assert len(names["orders"]) == len(names["in_place"]) == 2 and bytes(names["report"]) == b"1"
+    assert len(names["before"].delta("tables/orders").to_arrow()) == 1
+    spec = dg.AssetSpec("orders").with_io_manager_key("io_manager")
+    assert dg.materialize([names["since_v1"], spec], resources={"io_manager": names["elsewhere"]}).success
+    assert rows(lake)["tables/since_v1"] == 1
+
+
+def test_every_page_has_a_test() -> None:
+    tested = set(re.findall(r"\"(how-to/[a-z-]+\.md)\"", Path(__file__).read_text()))
+    assert HOW_TO and set(HOW_TO) <= tested
+    index = (DOCS / "how-to" / "README.md").read_text()
+    assert all(f"({Path(page).name})" in index for page in HOW_TO)
+
+
+def test_examples_that_do_not_run_say_why() -> None:
+    found: dict[str, list[str]] = {}
+    for page in sorted(DOCS.rglob("*.md")):
+        name = str(page.relative_to(DOCS))
+        for block in blocks(name):
+            if block.reason is not None:
+                found.setdefault(name, []).append(block.reason)
+    assert found == NOT_RUN
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            found = (page.parent / path).resolve() if path else page
+            if not found.exists() or (anchor and anchor not in _anchors(found)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
