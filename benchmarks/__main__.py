@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import graveler, lake, row_operations, shared_spark, spark_operations
+from benchmarks import graveler, lake, overhead, row_operations, shared_spark, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
@@ -29,6 +29,7 @@ NAMES = (
     "lake",
     "spark",
     "steps",
+    "overhead",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -116,6 +117,8 @@ def main() -> None:
             graveler.measure(options.keys, 10 * options.keys)
         if "lake" in chosen:
             lake.measure(options.commits, options.keys)
+        if "overhead" in chosen:
+            overhead.measure(options.rounds)
         if "steps" in chosen:
             shared_spark.measure(options.rounds)
         if "spark" in chosen:
