@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.pool": (*_FOUNDATION, "lake_core.journal"),
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.spark": (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
-    "lake_orch": (*_ALL_OF_CORE, "lake_core.cli"),  # its command looks and answers as `lake` does
+    "lake_pipes": _ALL_OF_CORE,
+    "lake_orch": (*_ALL_OF_CORE, "lake_core.cli", "lake_pipes"),  # its command looks and answers as `lake` does
     "example_pipelines": (*_ALL_OF_CORE, "lake_orch"),
 }
 """What each layer may import of ours, besides itself. Listed whether or not the folder exists yet."""
@@ -42,7 +43,7 @@ THIRD_PARTY_OF: dict[str, tuple[str, ...]] = {
 }
 """Heavy libraries, and the only layers that may import them."""
 
-_OURS = ("lake_core", "lake_orch", "example_pipelines")
+_OURS = ("lake_core", "lake_pipes", "lake_orch", "example_pipelines")
 
 
 def modules() -> list[Path]:

@@ -1,0 +1,205 @@
+"""Steps whose work is done by another process: Pipes clients that hand it the session, the epoch and the attempt that it writes as.
+
+The other side is `lake_pipes`, which needs no Dagster.
+"""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of resources as objects.
+
+import json
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import Popen
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import dagster as dg
+from dagster import ConfigurableResource
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
+from pydantic import Field
+
+from lake_orch.errors import InvalidDefinition
+from lake_orch.resources import LakeResource, partition_keys
+from lake_orch.sessions.attempt import Attempt, StepContext
+from lake_pipes import EXTRAS, STORAGE_OPTIONS
+
+_SECRET_SETTING = re.compile(r"(secret|password|passwd|token|access\.key|account\.key|sas)", re.IGNORECASE)
+_WAIT_FOR_END = 20
+"""Seconds for which an interrupted process may clear up."""
+
+_invocations: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What another process is told."""
+
+    extras: Mapping[str, Any]
+    """For the Pipes context: nothing of it is secret."""
+    environment: Mapping[str, str] = field(repr=False)
+    """With the lake's storage options."""
+
+
+def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
+    """What a process that does a step's work has to know to write exactly once.
+
+    The n-th call in a step stands for the same output in every attempt. Raises NotALake, InvalidDefinition for storage options that are
+    no JSON.
+    """
+    step = context.get_step_execution_context()
+    number = _invocations[step] = _invocations.get(step, 0) + 1
+    attempt = Attempt.of_step(context, partition_keys(context), f"pipes {number}").resolved()
+    session = lake.run_session(attempt.instance, attempt.run)
+    told: dict[str, Any] = {
+        "root": lake.root if "://" in lake.root else str(Path(lake.root).absolute()),
+        "branch": None,
+        "session": None,
+        "epoch": None,
+        "output": attempt.app_id,
+        "attempt": attempt.number,
+        "private_session": attempt.session_id,
+        "since": None if (since := attempt.since()) is None else since.isoformat(),
+        "message": attempt.message,
+        "metadata": attempt.commit_metadata,
+    }
+    if session is not None:
+        record = lake.open().session_record(session.id)
+        within = attempt.within(record.lineage)
+        told |= {
+            "branch": record.branch,
+            "session": session.id,
+            "epoch": session.epoch,
+            "output": within.app_id,
+            "attempt": within.rank(session.epoch),
+        }
+    elif lake.is_lake():
+        told["branch"] = lake.branch_of(attempt.run.tags)
+    return HandOver({EXTRAS: told}, _environment(lake))
+
+
+def _environment(lake: LakeResource) -> dict[str, str]:
+    options = lake.options()
+    if not options:
+        return {}
+    try:
+        return {STORAGE_OPTIONS: json.dumps(options)}
+    except TypeError as error:
+        raise InvalidDefinition(f"storage_options of the lake cannot be handed to another process: {error}") from None
+
+
+class LakePipesSubprocessClient(ConfigurableResource, dg.PipesClient):  # type: ignore[type-arg]
+    """`dg.PipesSubprocessClient` for a process that writes into the lake.
+
+    Example:
+        .. code-block:: python
+
+            @dg.asset
+            def orders(context: dg.AssetExecutionContext, external: LakePipesSubprocessClient) -> dg.MaterializeResult:
+                return external.run(context=context, command=[sys.executable, "orders.py"]).get_materialize_result()
+
+            resources = {"external": LakePipesSubprocessClient(lake=lake), "lake": lake}
+    """
+
+    lake: LakeResource
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of the process.", repr=False)
+    cwd: str | None = Field(default=None, description="The process's working directory.")
+
+    def run(  # type: ignore[override]  # as Dagster's own client has it
+        self,
+        *,
+        context: StepContext,
+        command: str | Sequence[str],
+        extras: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> dg.PipesClientCompletedInvocation:
+        """Run a command, and wait for its end. Raises DagsterPipesExecutionError where it fails, and what `hand_over` raises."""
+        handed = hand_over(self.lake, context)
+        client = dg.PipesSubprocessClient(env=self.env, cwd=self.cwd)
+        return client.run(
+            context=context,
+            command=command,
+            extras={**(extras or {}), **handed.extras},
+            env={**handed.environment, **(env or {})},
+            cwd=cwd,
+        )
+
+
+class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: ignore[type-arg]
+    """Runs a PySpark application by spark-submit, which writes into the lake.
+
+    With deploy mode `client` the driver is a process of this machine: it gets what it needs by its environment. With `cluster` it is
+    elsewhere: give `run` a context injector and a message reader that both sides reach, open Pipes there with
+    `PipesCliArgsParamsLoader`, and let the driver have the lake's credentials from its own surroundings.
+    """
+
+    lake: LakeResource
+    spark_submit: str = Field(default="spark-submit", description="The command.")
+    master: str | None = Field(default=None, description="Spark master, such as yarn, k8s://… or local[4].")
+    deploy_mode: Literal["client", "cluster"] = Field(default="client", description="Where the driver runs.")
+    conf: dict[str, str] = Field(default_factory=dict, description="Spark settings. No credentials belong here.")
+    py_files: list[str] = Field(default_factory=list, description="Python files and archives that go along.")
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables of spark-submit.", repr=False)
+
+    def command(
+        self, application: str, arguments: Sequence[str] = (), *, conf: Mapping[str, str] | None = None, name: str | None = None
+    ) -> list[str]:
+        """The command line. Raises InvalidDefinition for a setting that looks like a credential: everybody on the machine reads it."""
+        settings = {**self.conf, **(conf or {})}
+        secret = next((key for key in settings if _SECRET_SETTING.search(key)), None)
+        if secret is not None:
+            raise InvalidDefinition(f"the Spark setting {secret} would stand in a command line: give credentials by the environment")
+        words = [self.spark_submit]
+        words += ["--master", self.master] if self.master else []
+        words += ["--deploy-mode", self.deploy_mode]
+        words += ["--name", name] if name else []
+        words += [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        words += ["--py-files", ",".join(self.py_files)] if self.py_files else []
+        return [*words, application, *arguments]
+
+    def run(  # type: ignore[override]  # as Dagster's own clients have it
+        self,
+        *,
+        context: StepContext,
+        application: str,
+        arguments: Sequence[str] = (),
+        conf: Mapping[str, str] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        context_injector: dg.PipesContextInjector | None = None,
+        message_reader: dg.PipesMessageReader | None = None,
+    ) -> dg.PipesClientCompletedInvocation:
+        """Submit an application, and wait for its end. Raises DagsterPipesExecutionError where it fails, InvalidDefinition."""
+        remote = self.deploy_mode == "cluster"
+        if remote and (context_injector is None or message_reader is None):
+            raise InvalidDefinition(
+                "a driver in the cluster does not reach this machine's files: give a context_injector and a message_reader on a store"
+            )
+        handed = hand_over(self.lake, context)
+        with dg.open_pipes_session(
+            context=context,
+            context_injector=context_injector or dg.PipesTempFileContextInjector(),
+            message_reader=message_reader or dg.PipesTempFileMessageReader(),
+            extras={**(extras or {}), **handed.extras},
+        ) as session:
+            told = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
+            words = self.command(application, [*arguments, *told], conf=conf, name=context.get_step_execution_context().step.key)
+            own = {} if remote else {**handed.environment, **session.get_bootstrap_env_vars()}
+            _wait(context, Popen(words, env={**os.environ, **self.env, **(env or {}), **own}))
+        return dg.PipesClientCompletedInvocation(session)
+
+
+def _wait(context: StepContext, process: "Popen[bytes]") -> None:
+    """Wait for a process's end, and end it where this one is interrupted."""
+    try:
+        code = process.wait()
+    except DagsterExecutionInterruptedError:
+        context.log.info("interrupted: spark-submit is told to end")
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=_WAIT_FOR_END)
+        raise
+    if code != 0:
+        raise DagsterPipesExecutionError(f"spark-submit ended with code {code}: its own output says why")
