@@ -5,12 +5,14 @@ One way for all who publish: the executor, `lake_orch.testing`, a recovery, an o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey, AssetObservation, DagsterEventType, MetadataValue
 
+from lake_core.lake.errors import Conflict
 from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
 from lake_orch.sessions.gate import FailedCheck, failed_checks, runs_of
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from lake_core.lake import Lake
     from lake_core.lake.session import Published
+
+_LOG = logging.getLogger(__name__)
 
 
 def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
@@ -41,14 +45,27 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
         if lake.session_record(session.id).state != SESSION_PUBLISHED:
             check_gate(instance, session.id, gate)
         done = lake.publish(session.id, epoch=session.epoch)
+    except Conflict as error:
+        # Trying again would end the same way, and no step is left that a re-execution from failure could run.
+        error.args = (f"{error}. Nothing was published: re-execute all steps, which then start from what the branch has now",)
+        raise
     except Exception as error:
         lake.fail(session.id, str(error), keep=keep_failed_for, epoch=session.epoch)
         raise
+    try:
+        _tell_assets(instance, lake, session, done)
+    except Exception:
+        # It is published: raising now would make the run look as if it were not. The sensors tell it later.
+        _LOG.warning("session %s is published, but its assets could not be told so", session.id, exc_info=True)
+    return done
+
+
+def _tell_assets(instance: DagsterInstance, lake: Lake, session: RunSession, done: Published) -> None:
+    """Say of each asset in a published session that it is."""
     branch = lake.session_record(session.id).branch
     for key, path in materialized(instance, session.id).items():
         if not _is_observed(instance, key, done.commit):
             instance.report_runless_asset_event(_observation(key, path, session.id, branch, done))
-    return done
 
 
 def materialized(instance: DagsterInstance, session: str) -> dict[AssetKey, str | None]:

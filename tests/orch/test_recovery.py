@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -125,3 +126,26 @@ def test_sensors_tell_of_failed_publishes_once_a_run_has_ended(bench: Bench) -> 
     assert len(alerts) == 1
     elsewhere = LakeResource(root=f"{bench.folder}/another")
     assert "no session of this lake" in str(evaluate(bench, sensors, "failure", run, elsewhere))
+
+
+def test_a_conflict_says_what_to_do(bench: Bench) -> None:
+    """Somebody drops a table that the run appends to: publishing can never succeed, and all steps have to run again."""
+    assert bench.run().is_success
+    bench.wish(stock="wait")
+
+    def disturb() -> None:
+        while not (bench.folder / "stock.waiting").exists():
+            pass
+        with bench.lake.session() as session:
+            session.delta("tables/orders").delete()
+            session.drop("tables/orders")
+        bench.wish()
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    run = bench.run()
+    thread.join()
+    assert run.status is dg.DagsterRunStatus.FAILURE and bench.state(run) == "failed"
+    assert "tables/orders" in bench.error(run) and "re-execute all steps" in bench.error(run)
+    again = bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id))
+    assert again.is_success and bench.rows("orders") == [f"orders0-{id}" for id in range(3)]
