@@ -6,40 +6,45 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
-from lake_orch import DeltaIOManager, LakeResource, lake_backfill_sensor, lake_executor, lake_session_sensors
+from lake_orch import DeltaIOManager, LakeResource, SparkResource, lake_backfill_sensor, lake_executor, lake_session_sensors
 
 FOLDER = Path(os.environ["LAKE_TEST_FOLDER"])
 DAYS = dg.StaticPartitionsDefinition([f"{day:02}" for day in range(60)])
 BY_DAY = {"partition_expr": "day"}
 
 
-def of_days(context: dg.AssetExecutionContext) -> pa.Table:
+SPARK = SparkResource(shared=True, master="local[2]", idle_timeout=60) if os.environ.get("LAKE_TEST_SPARK") else None
+
+
+def of_days(context: dg.AssetExecutionContext) -> Any:
     days = [day for day in context.partition_keys for _ in range(3)]
-    return pa.table({"day": days, "n": range(len(days))})
+    found = pa.table({"day": days, "n": range(len(days))})
+    return found if SPARK is None else SPARK.session.createDataFrame(found)
 
 
 @dg.asset(partitions_def=DAYS, metadata=BY_DAY)
-def daily(context: dg.AssetExecutionContext) -> pa.Table:
+def daily(context: dg.AssetExecutionContext) -> Any:
     return of_days(context)
 
 
 @dg.asset(partitions_def=DAYS, metadata={**BY_DAY, "lake/mode": "append"})
-def appended(context: dg.AssetExecutionContext, daily: pa.Table) -> pa.Table:
+def appended(context: dg.AssetExecutionContext, daily: pa.Table) -> Any:
     assert set(daily["day"].to_pylist()) == set(context.partition_keys)
     return of_days(context)
 
 
 @dg.asset(partitions_def=DAYS, metadata=BY_DAY, backfill_policy=dg.BackfillPolicy.single_run())
-def at_once(context: dg.AssetExecutionContext) -> pa.Table:
+def at_once(context: dg.AssetExecutionContext) -> Any:
     return of_days(context)
 
 
 @dg.asset(partitions_def=DAYS, metadata=BY_DAY, io_manager_key="gathering")
-def gathered(context: dg.AssetExecutionContext) -> pa.Table:
+def gathered(context: dg.AssetExecutionContext) -> Any:
     return of_days(context)
 
 

@@ -60,25 +60,32 @@ def definitions(folder: str, in_process: bool = True) -> dg.Definitions:
             while wish().get(step) == "wait":
                 time.sleep(0.05)
 
-    def rows(step: str) -> pa.Table:
-        return pa.table({"id": pa.array(range(3), pa.int64()), "of": [f"{step}{wish().get('round', 0)}"] * 3})
+    def rows(step: str, **seen: int) -> Any:
+        found = pa.table({"id": pa.array(range(3), pa.int64()), "of": [f"{step}{wish().get('round', 0)}"] * 3})
+        for name, count in seen.items():
+            found = found.append_column(name, pa.array([count] * 3, pa.int64()))
+        if os.environ.get("LAKE_TEST_SPARK"):
+            from lake_core.spark import session
+
+            return session(master="local[2]").createDataFrame(found)
+        return found
 
     append = {"lake/mode": "append"}
 
     @dg.asset(metadata=append)
-    def orders() -> pa.Table:
+    def orders() -> Any:
         obey("orders")
         return rows("orders")
 
     @dg.asset(metadata=append)
-    def lines(orders: pa.Table) -> pa.Table:
+    def lines(orders: pa.Table) -> Any:
         obey("lines")
-        return rows("lines").append_column("seen", pa.array([len(orders)] * 3, pa.int64()))
+        return rows("lines", seen=len(orders))
 
     @dg.asset(metadata=append)
-    def totals(context: dg.AssetExecutionContext, lines: pa.Table) -> pa.Table:
+    def totals(context: dg.AssetExecutionContext, lines: pa.Table) -> Any:
         obey("totals")
-        return rows("totals").append_column("seen", pa.array([len(lines)] * 3, pa.int64()))
+        return rows("totals", seen=len(lines))
 
     @dg.asset
     def stock(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:

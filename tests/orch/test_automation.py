@@ -23,7 +23,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def definitions(root: Path, condition: dg.AutomationCondition[Any], partitions: dg.PartitionsDefinition[Any] | None = None) -> dg.Definitions:
+def definitions(root: Path, condition: Any, partitions: dg.PartitionsDefinition[Any] | None = None) -> dg.Definitions:
     metadata = {"partition_expr": "day"} if partitions else {}
 
     @dg.asset(partitions_def=partitions, metadata=metadata)

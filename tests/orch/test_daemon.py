@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lake_core import Lake
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("daemon")]
+pytestmark = [pytest.mark.timeout(420), pytest.mark.xdist_group("daemon")]
 
 INSTANCE = """
 telemetry: {enabled: false}
@@ -125,19 +126,20 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 300) -> Any:
     raise AssertionError(f"waited {seconds} s for {what}")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("daemon")
+@contextmanager
+def serving(folder: Path, **environment: str) -> Iterator[Server]:
+    """A web server and a daemon over the code location `daemon_pipeline`."""
     (folder / "home").mkdir()
     (folder / "home" / "dagster.yaml").write_text(INSTANCE)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "DAGSTER_HOME": str(folder / "home"), "LAKE_TEST_FOLDER": str(folder), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    own = {"DAGSTER_HOME": str(folder / "home"), "LAKE_TEST_FOLDER": str(folder), "DAGSTER_DISABLE_TELEMETRY": "1"}
     with dg.DagsterInstance.from_config(str(folder / "home")) as instance, (folder / "log").open("w") as log:
         made = Server(folder, port, instance)
         command = [sys.executable, "-m", "dagster", "dev", "-m", "tests.orch.daemon_pipeline", "-h", "127.0.0.1", "-p", str(port)]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
+        everything = {**os.environ, **own, **environment}
+        process = subprocess.Popen(command, cwd=ROOT, env=everything, stdout=log, stderr=log, start_new_session=True)
         try:
             until(lambda: process.poll() is not None or answers(made.url), "the web server", 90)
             assert process.poll() is None, (folder / "log").read_text()
@@ -145,6 +147,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         finally:
             process.terminate()
             process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("daemon")) as server:
+        yield server
 
 
 def answers(url: str) -> bool:
@@ -186,13 +194,25 @@ def test_cancelled_from_the_api_then_from_failure_then_all_steps(server: Server)
 
 
 def test_a_backfill_of_sixty_partitions_six_at_a_time(server: Server) -> None:
+    backfill_all(server)
+
+
+@pytest.mark.stress
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_backfill_of_sixty_partitions_with_a_shared_spark(tmp_path: Path) -> None:
+    with serving(tmp_path, LAKE_TEST_SPARK="1") as server:
+        backfill_all(server, seconds=1500)
+
+
+def backfill_all(server: Server, *, seconds: float = 390) -> None:
     backfill = server.backfill(["daily", "appended"], 60)
 
     def over() -> bool:
         found = server.instance.get_backfill(backfill)
         return found is not None and found.status.value.startswith("COMPLETED")
 
-    until(over, "the backfill's end")
+    until(over, "the backfill's end", seconds)
     runs = server.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
     failed = [server.errors(run.run_id) for run in runs if not run.is_success]
     assert len(runs) == 60 and not failed, failed[0]

@@ -106,6 +106,19 @@ def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
     assert bench.lake.verify() == []
 
 
+STORIES = [test_a_step_is_killed, test_the_run_worker_is_killed_and_an_orphan_goes_on]
+
+
+@pytest.mark.stress
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_with_spark(bench: Bench, story: Callable[[Bench], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with PySpark frames, and a JVM in each process."""
+    monkeypatch.setenv("LAKE_TEST_SPARK", "1")
+    story(bench)
+
+
 def _ended(bench: Bench, run: dg.DagsterRun) -> bool:
     """Whether the orphaned step has said how it ended: by being refused."""
     entries = bench.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
