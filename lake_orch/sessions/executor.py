@@ -40,20 +40,20 @@ class SessionExecutor(Executor):
     """Runs the steps by another executor, within one session of the lake."""
 
     def __init__(self, inner: Executor, scope: Scope = "run") -> None:
-        self._inner, self._scope = inner, scope
+        self.inner, self._scope = inner, scope
 
     @property
     def retries(self) -> RetryMode:
-        return self._inner.retries
+        return self.inner.retries
 
     @property
     def step_dependency_config(self) -> StepDependencyConfig:
-        return self._inner.step_dependency_config
+        return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
         """The run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
         if scope_of_run(plan_context.dagster_run.tags, self._scope) == "asset":
-            yield from self._inner.execute(plan_context, execution_plan)
+            yield from self.inner.execute(plan_context, execution_plan)
             return
         with lake_of_run(plan_context) as resource:
             yield from self._within_session(plan_context, execution_plan, resource)
@@ -70,7 +70,7 @@ class SessionExecutor(Executor):
         failed: list[str] = []
         over, reason = False, "its run was interrupted"
         try:
-            for event in self._inner.execute(plan_context, execution_plan):
+            for event in self.inner.execute(plan_context, execution_plan):
                 if event.is_step_failure and event.step_key:
                     failed.append(event.step_key)
                 yield event
@@ -128,7 +128,9 @@ def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scop
         raise InvalidDefinition(f"executor {executor.name!r} cannot be wrapped: it makes no executor by itself")
 
     def wrapped(context: InitExecutorContext) -> Executor:
-        return SessionExecutor(create(context), scope)
+        made = create(context)
+        # One that is wrapped already: a second session around the first would fence it.
+        return SessionExecutor(made.inner if isinstance(made, SessionExecutor) else made, scope)
 
     return ExecutorDefinition(
         name=name or f"lake_{executor.name}",

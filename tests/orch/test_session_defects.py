@@ -1,15 +1,16 @@
 """Defects of sessions that were found by writing down what holds for them."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
-from lake_orch import GateFailed, LakeResource
+from lake_orch import DeltaIOManager, GateFailed, LakeResource, lake_executor, with_sessions
 from lake_orch.sessions.ops import lake_recover
-from lake_orch.sessions.recovery import recover, recover_all
+from lake_orch.sessions.recovery import recover, recover_all, settle
 from tests.orch.session_bench import Bench
 from tests.orch.test_recovery import KEEP
 from tests.orch.test_sessions import check_published
@@ -54,3 +55,32 @@ def test_where_no_step_failed_chosen_steps_go_on_in_the_session(bench: Bench) ->
     again = bench.run("strict", reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=["totals*"]))
     assert again.is_success and bench.session(again) == bench.session(run)
     check_published(bench)
+
+
+def test_an_executor_that_is_wrapped_twice_has_one_session(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `lake_job(executor_def=lake_executor)` does."""
+    monkeypatch.setattr("tests.orch.session_pipeline.lake_executor", with_sessions(lake_executor))
+    run = bench.run()
+    assert run.is_success and run.tags["lake/epoch"] == "1"
+    check_published(bench)
+
+
+class Unmoved(LakeResource):
+    """A lake whose teardown does nothing: as where the step that ends last has none of it."""
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        return
+
+
+def test_a_bare_run_that_nobody_published_is_recovered(bench: Bench) -> None:
+    @dg.asset
+    def made() -> pa.Table:
+        return pa.table({"id": [1], "of": ["made"]})
+
+    lake = Unmoved(root=f"{bench.folder}/lake", scope="run")
+    assert dg.materialize([made], resources={"io_manager": DeltaIOManager(lake=lake)}, instance=bench.instance).success
+    assert bench.rows("made") == []
+    (found,) = settle(bench.instance, bench.lake, keep_failed_for=KEEP)
+    assert found.outcome == "failed" and found.publishable and "ended as success" in found.reason
+    recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP)
+    assert bench.rows("made") == ["made-1"]
