@@ -129,7 +129,7 @@ def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scop
 
     def wrapped(context: InitExecutorContext) -> Executor:
         made = create(context)
-        # One that is wrapped already: a second session around the first would fence it.
+        # One that is wrapped already: a second would open the session again, as a later epoch, and publish it twice.
         return SessionExecutor(made.inner if isinstance(made, SessionExecutor) else made, scope)
 
     return ExecutorDefinition(
