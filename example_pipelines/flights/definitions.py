@@ -5,6 +5,8 @@ A run is one session of the lake: what its steps write is published when all of 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 
 from example_pipelines.flights import assets, checks
@@ -19,7 +21,6 @@ from lake_orch import (
     lake_session_sensors,
 )
 from lake_orch.landing_zone import BatchRecord, landing_zone_sensor
-from lake_orch.maintenance import lake_maintenance
 
 __all__ = ["LAKE_ROOT", "REPOSITORY", "defs"]
 
@@ -83,9 +84,6 @@ defs = dg.Definitions.merge(
         resources={"lake": lake, "spark": spark, "io_manager": DeltaIOManager(lake=lake, spark=spark)},
         executor=lake_executor,
     ),
-    # Dagster wants one Definitions object in a module.
-    lake_maintenance(
-        [assets.flights, assets.delays_by_hour, assets.monthly_totals, assets.routes, assets.departure_log],
-        tasks={"compaction": "0 2 * * *", "checkpoint": "0 3 * * *", "garbage_collection": "0 4 * * 0", "session_reaper": "*/30 * * * *"},
-    ),
+    # Components in YAML, beside what is written in Python.
+    dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
 )

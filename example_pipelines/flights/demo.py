@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from example_pipelines.flights import assets, checks, definitions, source
 from example_pipelines.flights.definitions import LAKE_ROOT, REPOSITORY, defs
-from lake_core.lake import Lake
 from lake_core.delta import DeltaTable
+from lake_core.lake import Lake
 
 TABLES = (
     "flights",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from fsspec import AbstractFileSystem
 
 from lake_core.delta.marker import Txn
 from lake_orch.errors import FilesGone, InvalidDefinition
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger
 from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _FORMATS = {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "arrow": "ipc", "feather": "ipc"}
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")
@@ -63,6 +65,8 @@ class LandedBatch:
 
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
         """The rows, lazily. `format`: parquet, csv, json or ipc, or one of `pyarrow.dataset`; by default as the files are called."""
+        import pyarrow.dataset as ds  # takes as long to import as all else here
+
         return ds.dataset(self.paths, format=format or self._format(), schema=schema, filesystem=self.filesystem)
 
     def to_arrow(self, *, format: Any = None, schema: pa.Schema | None = None) -> pa.Table:
