@@ -218,3 +218,20 @@ def test_gating_more_than_can_be_gated_is_refused_at_definition() -> None:
     with pytest.raises(ValidationError, match="scope='run'"):
         LakeResource(root="/lake", gate="error")
     assert LakeResource(root="/lake", gate="error", scope="run").gate == "error"
+
+
+@pytest.mark.parametrize("scope", ["asset", "run"])
+def test_a_retried_multi_asset_stores_its_first_output_again(lake: Lake, instance: dg.DagsterInstance, scope: str) -> None:
+    """Dagster hands over both outputs at each try: the first is skipped where it is published, and replaced where it is staged."""
+    append = {"lake/mode": "append"}
+
+    @dg.multi_asset(outs={name: dg.AssetOut(metadata=append) for name in ("left", "right")}, retry_policy=dg.RetryPolicy(max_retries=2))
+    def pair(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
+        yield dg.Output(pa.table({"id": [context.retry_number]}), "left")
+        if context.retry_number < 2:
+            raise RuntimeError("between the outputs")
+        yield dg.Output(pa.table({"id": [context.retry_number]}), "right")
+
+    assert dg.materialize([pair], resources=resources(lake, scope=scope), instance=instance).success
+    found = {name: lake.delta(f"tables/{name}").to_arrow()["id"].to_pylist() for name in ("left", "right")}
+    assert found == {"left": [0] if scope == "asset" else [2], "right": [2]}
