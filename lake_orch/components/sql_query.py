@@ -28,7 +28,7 @@ class TableMention:
     end: int
     """The part of the text, to the last character."""
     alias: str
-    """What columns call it. Empty where the text gives one, or can take none."""
+    """What columns call it, in its quotes. Empty where the text gives one, or can take none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Query:
         """The text with each table under the name that it has for an engine; columns go by what they were called before."""
         text = self.text
         for mention in sorted(self.mentions, key=lambda one: one.start, reverse=True):
-            alias = f" AS {_quoted(mention.alias, text[mention.start : mention.end + 1])}" if mention.alias else ""
+            alias = f" AS {mention.alias}" if mention.alias else ""
             text = f"{text[: mention.start]}{names[mention.name]}{alias}{text[mention.end + 1 :]}"
         return text
 
@@ -67,25 +67,31 @@ def parse_query(text: str, engine: Engine, what: str) -> Query:
     unknown = sorted(used - set(PARAMETERS))
     if unknown:
         raise InvalidDefinition(f"the SQL of {what} has the parameter {unknown[0]!r}: there are {', '.join(PARAMETERS)}")
-    return Query(text, list(_mentions(query, what)), used)
+    return Query(text, list(_mentions(query, text, what)), used)
 
 
-def _mentions(query: exp.Expr, what: str) -> Iterator[TableMention]:
+def _mentions(query: exp.Expr, text: str, what: str) -> Iterator[TableMention]:
     seen = set()
     for scope in traverse_scope(query):
-        for source in scope.sources.values():
-            if not isinstance(source, exp.Table) or id(source) in seen:
+        for table in scope.tables:
+            if id(table) in seen:
                 continue
-            seen.add(id(source))
-            parts = source.parts
-            if not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
-                raise InvalidDefinition(f"the SQL of {what} reads {source.sql()[:100]}: it can read only tables of the lake")
-            free = not source.alias and not source.args.get("sample")
-            name = ".".join(part.name for part in parts)
-            yield TableMention(name, parts[0].meta["start"], parts[-1].meta["end"], parts[-1].name if free else "")
+            seen.add(id(table))
+            if not table.db and table.name.lower() in {name.lower() for name in scope.cte_sources}:
+                continue  # one of the query's own
+            yield _mention(table, text, what)
+    missed = next((table for table in query.find_all(exp.Table) if id(table) not in seen), None)
+    if missed is not None:
+        raise InvalidDefinition(f"the SQL of {what} names {missed.sql()[:100]} where it cannot be followed: move it to a WITH clause")
 
 
-def _quoted(name: str, mention: str) -> str:
-    """An alias, in the quotes that the text has."""
-    quote = mention[-1]
-    return f"{quote}{name}{quote}" if quote in '`"' else name
+def _mention(table: exp.Table, text: str, what: str) -> TableMention:
+    parts = table.parts
+    if not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
+        raise InvalidDefinition(f"the SQL of {what} reads {table.sql()[:100]}: it can read only tables of the lake")
+    if table.args.get("version") or table.args.get("when"):
+        raise InvalidDefinition(f"the SQL of {what} reads {table.sql()[:100]}: give the version to its input")
+    last = parts[-1].meta
+    free = not table.alias and not table.args.get("sample")
+    alias = text[last["start"] : last["end"] + 1] if free else ""
+    return TableMention(".".join(part.name for part in parts), parts[0].meta["start"], last["end"], alias)

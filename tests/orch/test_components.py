@@ -313,6 +313,27 @@ def test_tables_of_a_query() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "tables", "named"),
+    [
+        ("WITH a AS (SELECT * FROM a) SELECT * FROM a", ["a"], "WITH a AS (SELECT * FROM v0 AS a) SELECT * FROM a"),
+        ("WITH b AS (SELECT 1) SELECT * FROM B, c", ["c"], "WITH b AS (SELECT 1) SELECT * FROM B, v0 AS c"),
+        ("SELECT * FROM x.a JOIN y.a AS b", ["x.a", "y.a"], "SELECT * FROM v0 AS a JOIN v1 AS b"),
+        ("SELECT * FROM `a``b`", ["a`b"], "SELECT * FROM v0 AS `a``b`"),
+        (
+            "SELECT (SELECT max(x) FROM b) FROM a TABLESAMPLE (5 ROWS)",
+            ["b", "a"],
+            "SELECT (SELECT max(x) FROM v0 AS b) FROM v1 TABLESAMPLE (5 ROWS)",
+        ),
+        ("WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT * FROM t", [], None),
+    ],
+)
+def test_names_of_tables_and_of_the_querys_own(text: str, tables: list[str], named: str | None) -> None:
+    query = parse_query(text, "spark", "t")
+    assert query.tables == tables
+    assert query.naming({name: f"v{number}" for number, name in enumerate(tables)}) == (named or text)
+
+
+@pytest.mark.parametrize(
     ("attributes", "said"),
     [
         ({"sql": "SELECT 1", "function": "a:b"}, "one of sql, sql_file and function"),
@@ -322,6 +343,7 @@ def test_tables_of_a_query() -> None:
         ({"function": "json"}, "module:function"),
         ({"sql": "SELECT * FROM t"}, "reads the table that it makes"),
         ({"sql": "SELECT * FROM a JOIN b", "inputs": {"b": {"asset": "a"}}}, "one asset"),
+        ({"sql": "SELECT * FROM a VERSION AS OF 1"}, "give the version to its input"),
         ({"sql": "SELECT :day"}, "parameter 'day'"),
         ({"sql": "SELECT :partition_key"}, "not partitioned"),
         ({"sql": "SELECT 1", "inputs": {"x": {"asset": "y"}}}, "has the input 'x'"),
