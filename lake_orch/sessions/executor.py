@@ -66,10 +66,11 @@ class SessionExecutor(Executor):
         keep = timedelta(hours=resource.keep_failed_for)
         session = open_run_session(instance, run, lake, branch=branch, root=resource.root, publisher="executor")
         verb = "resumed" if session.resumed else "opened"
-        yield _event(plan_context, f"Session {session.id} {verb} on branch {branch}", {SESSION_TAG: session.id, EPOCH_TAG: session.epoch})
         failed: list[str] = []
         over, reason = False, "its run was interrupted"
         try:
+            told = {SESSION_TAG: session.id, EPOCH_TAG: session.epoch}
+            yield _event(plan_context, f"Session {session.id} {verb} on branch {branch}", told)
             for event in self.inner.execute(plan_context, execution_plan):
                 if event.is_step_failure and event.step_key:
                     failed.append(event.step_key)
@@ -82,8 +83,8 @@ class SessionExecutor(Executor):
                 # From here on the session says itself what became of it.
                 over = True
                 done = publish_session(instance, lake, session, gate=gate, keep_failed_for=keep)
-                told = published_metadata(session, branch, done, resumed=session.resumed)
-                yield _event(plan_context, f"Session {session.id} published as commit {done.commit[:12]} of {branch}", told)
+                metadata = published_metadata(session, branch, done, resumed=session.resumed)
+                yield _event(plan_context, f"Session {session.id} published as commit {done.commit[:12]} of {branch}", metadata)
         finally:
             if not over:
                 _leave_failed(lake, session, reason, keep)
