@@ -267,6 +267,13 @@ def test_examples_that_do_not_run_say_why() -> None:
     assert found == NOT_RUN
 
 
+def test_the_examples_of_every_page_are_run() -> None:
+    code = "\n".join(test.read_text() for folder in ("docs", "spark") for test in (ROOT / "tests" / folder).glob("test_*.py"))
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    with_examples = ["README.md", *(page for page in pages if any(blocks(page)))]
+    assert len(with_examples) >= 20 and [page for page in with_examples if f'"{page}"' not in code] == []
+
+
 def test_links_lead_somewhere() -> None:
     broken = []
     for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
