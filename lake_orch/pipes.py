@@ -21,7 +21,7 @@ from dagster import ConfigurableResource
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 from pydantic import Field
 
-from lake_orch.errors import InvalidDefinition
+from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.resources import LakeResource, partition_keys
 from lake_orch.sessions.attempt import Attempt, StepContext
 from lake_pipes import EXTRAS, STORAGE_OPTIONS
@@ -75,8 +75,12 @@ def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
             "output": within.app_id,
             "attempt": within.rank(session.epoch),
         }
-    elif lake.is_lake():
-        told["branch"] = lake.branch_of(attempt.run.tags)
+    else:
+        branch = lake.branch_of(attempt.run.tags)
+        if lake.is_lake():
+            told["branch"] = branch
+        elif branch != "main":
+            raise NotALake(f"{lake.root} is no lake, and only a lake has a branch {branch!r}: make it one with `lake init {lake.root}`")
     return HandOver({EXTRAS: told}, _environment(lake))
 
 

@@ -256,7 +256,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         return checked
 
     def _checked(self, rows: Any) -> Iterator[Any]:
-        """The results of the checks first: a blocking one that fails keeps the rows from being stored."""
+        """The results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=rows)
             return

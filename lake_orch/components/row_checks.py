@@ -1,4 +1,4 @@
-"""Checks of the rows that a step is about to write, as SQL: a blocking one that fails keeps them from being written at all."""
+"""Checks of the rows that a step is about to write, as SQL: a blocking one that fails keeps them from being published."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -22,7 +22,7 @@ class RowCheck(dg.Model, dg.Resolvable):
     name: Annotated[str, described("The asset check's name.")]
     expression: Annotated[str, described("Spark SQL over the columns of a row, such as amount >= 0.")]
     description: Annotated[str | None, described("What the UI says of it; by default the expression.")] = None
-    blocking: Annotated[bool, described("Whether rows that break it are not written, and nothing downstream runs.")] = False
+    blocking: Annotated[bool, described("Whether rows that break it are not published, and nothing downstream runs.")] = False
     severity: Annotated[Literal["ERROR", "WARN"], described("How bad a failure is; ERROR for one that blocks.")] = "ERROR"
     max_violations: Annotated[int, Field(ge=0), described("Rows that may break it.")] = 0
 

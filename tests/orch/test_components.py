@@ -383,6 +383,21 @@ def test_functions_with_checks_inputs_and_a_definition(tmp_path: Path) -> None:
     assert table.constraints == {"even": "id % 2 = 0"}
 
 
+@pytest.mark.parametrize("lake", [True, False], ids=["lake", "plain"])
+def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_path: Path) -> None:
+    """Without a session for the run, and without a lake."""
+    if lake:
+        Lake.create(tmp_path)
+    check = {"name": "no_zero", "expression": "id > 0", "blocking": True}
+    table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
+    done = materialize(tmp_path, table, raise_on_error=False)
+    assert not done.success and not DeltaTable.exists(tmp_path / "tables/numbers")
+    (found,) = done.get_asset_check_evaluations()
+    assert not found.passed and (found.metadata["lake/violations"].value, found.metadata["lake/rows"].value) == (1, 3)
+    tolerant = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[{**check, "max_violations": 1}])
+    assert materialize(tmp_path, tolerant).success and DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
+
+
 def numbers() -> pa.Table:
     return pa.table({"id": [0, 1, 2]})
 

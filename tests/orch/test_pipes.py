@@ -17,7 +17,7 @@ import lake_orch.testing
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import LakeResource
-from lake_orch.errors import InvalidDefinition
+from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.pipes import LakePipesSubprocessClient, LakeSparkSubmitClient
 
 SCRIPT = str(Path(__file__).with_name("external_writer.py"))
@@ -40,7 +40,7 @@ class Outside:
     def asset(self, retries: int = 1) -> dg.AssetsDefinition:
         wishes = str(self.folder / "wishes.json")
 
-        @dg.asset(retry_policy=dg.RetryPolicy(max_retries=retries))
+        @dg.asset(retry_policy=dg.RetryPolicy(max_retries=retries) if retries else None)
         def outside(context: dg.AssetExecutionContext, external: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
             return external.run(context=context, command=[sys.executable, SCRIPT, wishes]).get_materialize_result()
 
@@ -126,6 +126,19 @@ def test_in_a_folder_of_plain_tables_each_write_is_there_once(outside: Outside, 
     assert result.success and len(outside.told()) == 2
     outside.check_written_once()
     assert metadata(outside)["lake/skipped"] is (death == "die after")
+
+
+def test_a_branch_needs_a_lake(outside: Outside) -> None:
+    with pytest.raises(NotALake, match="branch 'dev'"):
+        dg.materialize([outside.asset(retries=0)], resources=outside.resources(branch="dev"), instance=outside.instance)
+    assert not (outside.folder / "told.jsonl").exists(), "nothing was started"
+
+
+def test_it_writes_to_the_runs_branch(outside: Outside) -> None:
+    lake = Lake.create(outside.root)
+    resources = outside.resources(branch="dev", branch_from="main")
+    assert dg.materialize([outside.asset()], resources=resources, instance=outside.instance).success
+    assert lake.datasets() == [] and len(lake.datasets("dev")) == 2
 
 
 def test_a_run_that_starts_over_writes_again(outside: Outside) -> None:
