@@ -34,12 +34,13 @@ def main(ctx: click.Context, url: str, options: tuple[str, ...], as_json: bool) 
 
 
 @main.command()
+@click.argument("url", metavar="[ROOT]", required=False)
 @click.option("--profile", type=click.Choice(["small", "lakefs"]), default="small", show_default=True, help="How large ranges are.")
 @click.option("--exist-ok", is_flag=True, help="A lake that stands there is fine.")
 @command
-def init(context: Context, profile: str, exist_ok: bool) -> None:
-    """Make the folder a lake."""
-    lake = Lake.create(context.url, storage_options=context.storage_options, profile=profile, exist_ok=exist_ok)  # type: ignore[arg-type]
+def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
+    """Make a folder, ROOT or that of --lake, a lake."""
+    lake = Lake.create(url or context.url, storage_options=context.storage_options, profile=profile, exist_ok=exist_ok)  # type: ignore[arg-type]
     context.output.show({"url": lake.url, "id": lake.id}, f"A lake at {lake.url}")
 
 

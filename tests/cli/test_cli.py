@@ -53,6 +53,7 @@ def test_as_an_installed_command(tmp_path: Path) -> None:
     assert shell("init", "--exist-ok").returncode == 0
     assert shell("no-such").returncode == 2
     assert "branch     main" in shell("status").stdout
+    assert shell("init", "elsewhere").returncode == 0 and Lake.exists(tmp_path / "elsewhere"), "as error messages say"
     assert json.loads(shell("--json", "status").stdout)["status"]["sessions"] == 0
 
 
