@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
 
 from lake_core.expression.arrow import to_arrow
@@ -72,6 +71,8 @@ def _project(predicate: Predicate, rows: Rows) -> pa.Array:
     if not rows.columns:  # such as `NULL AND TRUE`: no rows to count without a column
         rows = Rows(rows.length, {"": pa.nulls(rows.length)})
     table = pa.table(dict(rows.columns))
+    import pyarrow.acero as acero  # brings pandas along, where that is installed, which takes longer than all else here
+
     source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
     project = acero.Declaration("project", acero.ProjectNodeOptions([to_arrow(predicate)], [""]))
     found = acero.Declaration.from_sequence([source, project]).to_table(use_threads=False).column(0)
