@@ -98,15 +98,19 @@ def test_recover_a_publish(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert not failed.is_success and rows(lake) == {}
     lake.unprotect("main")
     assert execute(instance, page, "lake_recover").is_success and rows(lake) == {"tables/lines": 2, "tables/orders": 2}
-    names = run_blocks(page)
-    with_a_step = names["with_a_step"].resolve_job_def("nightly")
-    assert {step.key for step in _plan(with_a_step)} == {"report", "published"}
 
 
-def _plan(job: dg.JobDefinition) -> Any:
-    from dagster._core.execution.api import create_execution_plan
-
-    return create_execution_plan(job).steps
+def test_a_publish_that_is_a_step_is_re_executed_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page, own = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
+    lake.protect("main")
+    failed = execute(instance, page, "nightly", **own)
+    assert not failed.is_success and not lake.at().exists("report.txt")
+    lake.unprotect("main")
+    from_failure = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
+    assert execute(instance, page, "nightly", **own, reexecution_options=from_failure).is_success
+    assert bytes(lake.at().get("report.txt")) == b"fine" and len(lake.log()) == 2
+    (stats,) = instance.get_run_step_stats(instance.get_runs(limit=1)[0].run_id)
+    assert stats.step_key == "published"
 
 
 def test_alerts(lake: Lake, instance: dg.DagsterInstance) -> None:
