@@ -39,7 +39,7 @@ from lake_orch.sessions.step_session import StepSession
 from lake_orch.sessions.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.handle import LakeTable
-from lake_orch.tags import BRANCH_TAG, PUBLISHER_TAG, SCOPE_TAG
+from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, SCOPE_TAG
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -96,7 +96,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     backfills: Literal["publish", "gather"] = Field(
         default="publish",
-        description="Whether each run of a backfill publishes by itself, or all gather on a branch that lake_backfill_sensor merges once.",
+        description="Whether each run of a backfill publishes by itself, or all gather on a branch that lake_backfill_sensor merges once. "
+        "A backfill's tag lake/backfills goes before it.",
     )
 
     _lake: Lake | None = PrivateAttr(default=None)
@@ -142,7 +143,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
-        if self.backfills == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
+        if tags.get(BACKFILLS_TAG, self.backfills) == "gather" and BACKFILL_TAG in tags and BRANCH_TAG not in tags:
             gathering = backfill_branch(tags[BACKFILL_TAG])
             self._make_branch(gathering, branch)
             return gathering

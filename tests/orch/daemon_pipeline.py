@@ -43,7 +43,7 @@ def at_once(context: dg.AssetExecutionContext) -> Any:
     return of_days(context)
 
 
-@dg.asset(partitions_def=DAYS, metadata=BY_DAY, io_manager_key="gathering")
+@dg.asset(partitions_def=DAYS, metadata=BY_DAY)
 def gathered(context: dg.AssetExecutionContext) -> Any:
     return of_days(context)
 
@@ -65,20 +65,24 @@ def second(first: pa.Table) -> pa.Table:
     return pa.table({"id": [len(first)]})
 
 
+@dg.asset_check(asset=second, blocking=True)
+def second_fine() -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=not (FOLDER / "bad").exists())
+
+
 lake = LakeResource(root=str(FOLDER / "lake"))
-gathering = LakeResource(root=str(FOLDER / "lake"), backfills="gather")
 
 defs = dg.Definitions(
     assets=[daily, appended, at_once, gathered, first, second],
+    asset_checks=[second_fine],
     jobs=[
         dg.define_asset_job("days", [daily, appended]),
         dg.define_asset_job("pair", [first, second], tags={"dagster/max_retries": "1"}),
-        dg.define_asset_job("gathers", [gathered], tags={"lake/scope": "asset"}),
     ],
     sensors=[
         *lake_session_sensors(minimum_interval_seconds=1),
         lake_backfill_sensor(minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING),
     ],
-    resources={"io_manager": DeltaIOManager(lake=lake), "gathering": DeltaIOManager(lake=gathering), "lake": lake},
+    resources={"io_manager": DeltaIOManager(lake=lake), "lake": lake},
     executor=lake_executor.configured({"in_process": {}}, name="one_process"),
 )

@@ -74,8 +74,9 @@ class Server:
         (node,) = self.ask(query)["repositoriesOrError"]["nodes"]
         return {"repositoryName": node["name"], "repositoryLocationName": node["location"]["name"]}
 
-    def backfill(self, assets: list[str], days: int) -> str:
+    def backfill(self, assets: list[str], days: int, **tags: str) -> str:
         params = {
+            "tags": [{"key": key, "value": value} for key, value in tags.items()],
             "assetSelection": [{"path": [asset]} for asset in assets],
             "partitionNames": [f"{day:02}" for day in range(days)],
         }
@@ -193,6 +194,23 @@ def test_cancelled_from_the_api_then_from_failure_then_all_steps(server: Server)
     assert len(server.rows("first")) == before + 2
 
 
+def test_from_failed_assets_then_all_steps(server: Server) -> None:
+    """Dagster copies the tag of the first re-execution to the second, which starts over all the same."""
+    before = len(server.rows("second"))
+    (server.folder / "bad").touch()
+    failed = server.ended(server.launch("pair", **{"dagster/max_retries": "0"}))
+    (server.folder / "bad").unlink()
+    assert failed.status is dg.DagsterRunStatus.FAILURE and len(server.rows("second")) == before
+    resumed = server.ended(server.again(failed.run_id, "FROM_ASSET_FAILURE"))
+    assert resumed.is_success, server.errors(resumed.run_id)
+    assert resumed.tags["lake/session"] == failed.tags["lake/session"]
+    assert [len(server.rows(table)) - before for table in ("first", "second")] == [1, 1]
+    repeated = server.ended(server.again(resumed.run_id, "ALL_STEPS"))
+    assert repeated.is_success, server.errors(repeated.run_id)
+    assert repeated.tags["dagster/is_asset_resume_retry"] == "true", "the tag leaks: what this is about"
+    assert repeated.tags["lake/session"] != failed.tags["lake/session"]
+
+
 def test_a_backfill_of_sixty_partitions_six_at_a_time(server: Server) -> None:
     backfill_all(server)
 
@@ -232,7 +250,7 @@ def test_a_range_in_a_single_run(server: Server) -> None:
 
 def test_a_backfill_that_gathers_is_merged_once(server: Server) -> None:
     """Its runs publish on a branch of their own, whose name is the backfill's."""
-    backfill = server.backfill(["gathered"], 6)
+    backfill = server.backfill(["gathered"], 6, **{"lake/backfills": "gather"})
     until(lambda: f"backfill-{backfill}" in server.lake.branches(), "the branch")
     assert server.rows("gathered") == []
     until(lambda: f"backfill-{backfill}" not in server.lake.branches(), "the merge")
