@@ -16,7 +16,7 @@ from dagster import DagsterRunStatus, RunsFilter
 from lake_core.errors import LakeError
 from lake_core.lake.refs import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
-from lake_orch.sessions.gate import runs_of
+from lake_orch.sessions.gate import failed_checks, runs_of
 from lake_orch.sessions.publishing import publish_session
 from lake_orch.sessions.run_session import Gate, from_tags, gate_of
 from lake_orch.sessions.run_steps import all_succeeded
@@ -46,15 +46,22 @@ class Settled:
     reason: str = ""
     publishable: bool = False
     """Whether all steps succeeded and only the publish did not: `recover` may publish it."""
+    held_back: bool = False
+    """Whether checks stand against that."""
 
 
-def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta) -> list[Settled]:
-    """Look at every open or failed session: those of runs that have ended are failed, those whose time is up expire."""
-    return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for) for record in lake.sessions()]
+def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[Settled]:
+    """Look at every open or failed session: those of runs that have ended are failed, those whose time is up expire.
+
+    `gate`: for runs whose tags name none.
+    """
+    return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for, gate=gate) for record in lake.sessions()]
 
 
-def settle_session(instance: DagsterInstance, lake: Lake, record: SessionRecord, *, keep_failed_for: timedelta) -> Settled:
-    """Look at one session."""
+def settle_session(
+    instance: DagsterInstance, lake: Lake, record: SessionRecord, *, keep_failed_for: timedelta, gate: Gate = "blocking"
+) -> Settled:
+    """Look at one session. `gate`: where the tags of its run name none."""
     record = lake.session_record(record.id)
     runs = runs_of(instance, record.id)
     last = runs[-1] if runs else None
@@ -67,12 +74,13 @@ def settle_session(instance: DagsterInstance, lake: Lake, record: SessionRecord,
     if last.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in last.tags:
         return Settled(record.id, last.run_id, "retrying")
     publishable = last.status is not DagsterRunStatus.CANCELED and all_succeeded(instance, last)
+    held_back = publishable and bool(failed_checks(instance, record.id, gate_of(last.tags, gate)))
     if record.state == FAILED:
-        return Settled(record.id, last.run_id, "kept", record.reason, publishable)
+        return Settled(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
     begun = from_tags(last)
     lake.fail(record.id, reason, keep=keep_failed_for, epoch=begun.epoch if begun else None)
-    return Settled(record.id, last.run_id, "failed", reason, publishable)
+    return Settled(record.id, last.run_id, "failed", reason, publishable, held_back)
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:

@@ -27,7 +27,8 @@ class SessionAlert:
     """What somebody may want to be told of."""
 
     kind: str
-    """`publish_failed`: all steps succeeded, and main does not have the work; `run_failed`: a session is kept; `stale`: its time is up."""
+    """`publish_failed`: all steps succeeded, and main does not have the work; `gate_failed`: the same, and checks hold it back;
+    `run_failed`: a session is kept; `stale`: its time is up."""
     session: str
     run: str | None
     message: str
@@ -64,7 +65,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
             # Its process may have died before it could say so.
             publish_session(context.instance, opened, begun, gate="none", keep_failed_for=keep)
             return dg.SkipReason(f"session {begun.id} is published")
-        found = settle_session(context.instance, opened, record, keep_failed_for=keep)
+        found = settle_session(context.instance, opened, record, keep_failed_for=keep, gate=lake.gate)
         _tell(alert, found)
         return dg.SkipReason(f"session {begun.id}: {found.outcome} {found.reason}".rstrip())
 
@@ -74,7 +75,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 
 def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[Settled]:
     """Look at every session of the lake that has not ended: what no sensor saw is found here."""
-    found = settle(instance, lake.open(), keep_failed_for=timedelta(hours=lake.keep_failed_for))
+    found = settle(instance, lake.open(), keep_failed_for=timedelta(hours=lake.keep_failed_for), gate=lake.gate)
     for one in found:
         _tell(alert, one)
     return found
@@ -104,7 +105,14 @@ def lake_session_reaper(
 def _tell(alert: Alert | None, found: Settled) -> None:
     if alert is None or found.outcome not in ("failed", "kept", "expired"):
         return
-    kind = "publish_failed" if found.publishable else "stale" if found.outcome == "expired" else "run_failed"
-    action = "run lake_recover to publish it" if found.publishable else "re-execute the run from failure to go on"
-    message = f"session {found.session}: {found.reason or found.outcome}" + ("" if found.outcome == "expired" else f"; {action}")
-    alert(SessionAlert(kind, found.session, found.run, message))
+    told = f"session {found.session}: {found.reason or found.outcome}"
+    if found.held_back:
+        # What to do then stands in the reason.
+        kind = "gate_failed"
+    elif found.publishable:
+        kind, told = "publish_failed", f"{told}; run lake_recover to publish it"
+    elif found.outcome == "expired":
+        kind = "stale"
+    else:
+        kind, told = "run_failed", f"{told}; re-execute the run from failure to go on"
+    alert(SessionAlert(kind, found.session, found.run, told))

@@ -8,9 +8,10 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from lake_orch import DeltaIOManager, GateFailed, LakeResource, lake_executor, with_sessions
+from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, with_sessions
 from lake_orch.sessions.ops import lake_recover
 from lake_orch.sessions.recovery import recover, recover_all, settle
+from lake_orch.sessions.sensors import reap
 from tests.orch.session_bench import Bench
 from tests.orch.test_recovery import KEEP
 from tests.orch.test_sessions import check_published
@@ -30,6 +31,14 @@ def test_recovery_holds_the_gate_of_the_run(bench: Bench) -> None:
     (error,) = recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP).values()
     assert isinstance(error, GateFailed) and error.checks == ("totals:totals_fine",)
     assert bench.rows("orders") == [] and bench.state(run) == "failed"
+
+
+def test_an_alert_tells_a_gate_from_a_publish_that_failed(bench: Bench) -> None:
+    run = held_back(bench)
+    alerts: list[SessionAlert] = []
+    reap(LakeResource(root=f"{bench.folder}/lake"), bench.instance, alerts.append)
+    assert [(alert.kind, alert.run) for alert in alerts] == [("gate_failed", run.run_id)]
+    assert "totals:totals_fine" in alerts[0].message and "run lake_recover to publish it" not in alerts[0].message
 
 
 def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
