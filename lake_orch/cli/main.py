@@ -13,6 +13,7 @@ from lake_orch.cli.context import OrchContext
 from lake_orch.sessions.backfill import merge_backfills
 from lake_orch.sessions.gate import runs_of
 from lake_orch.sessions.recovery import recover, recover_all, recoverable
+from lake_orch.sessions.run_session import Gate
 from lake_orch.sessions.sensors import reap
 
 
@@ -77,13 +78,18 @@ def sessions(context: Context, everything: bool) -> None:
 
 @main.command("recover")
 @click.argument("session", required=False)
+@click.option(
+    "--gate", type=click.Choice(["blocking", "error", "none"]), help="Publish the SESSION under this gate, whatever its run was to hold."
+)
 @command
-def recover_command(context: Context, session: str | None) -> None:
+def recover_command(context: Context, session: str | None, gate: Gate | None) -> None:
     """Publish the SESSION of a run whose steps all succeeded and whose publish did not; without one, all such sessions."""
+    if gate is not None and session is None:
+        raise click.UsageError("a gate is lifted for one session at a time: name the session")
     with _ours(context).opened() as (instance, resource):
         lake, keep = resource.open(), timedelta(hours=resource.keep_failed_for)
         if session is not None:
-            done = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep)
+            done = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep, lift_gate=gate)
             context.output.show(done, f"session {session} is published as commit {done.commit[:12]}")
             return
         outcome = recover_all(instance, lake, gate=resource.gate, keep_failed_for=keep)

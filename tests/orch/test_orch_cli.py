@@ -116,3 +116,11 @@ def test_wrong_usage(bench: Bench) -> None:
     runner = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home"), "LAKE_URL": ""})
     assert runner.invoke(main, ["--storage-option", "x", "sessions"]).exit_code == 2
     assert "no lake" in runner.invoke(main, ["--root", f"{bench.folder}/nothing", "sessions"]).output
+
+
+def test_a_gate_is_lifted_for_one_session(bench: Bench) -> None:
+    bench.wish(totals_fine="fail")
+    run = bench.run("strict")
+    assert "totals_fine" in told(bench, "recover", bench.session(run), code=1)["error"]
+    assert told(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.branches()["main"]
+    check_published(bench)
