@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
+from lake_core.lake.errors import SessionClosed, SessionNotFound
+from lake_core.lake.refs import FAILED
 from lake_core.store import ObjectStore, open_store
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tags import PUBLISHED, STAGED
@@ -175,13 +178,22 @@ class PrivateWorkspace(_LakeWorkspace):
         super().__init__(lake, session, root, attempt.app_id)
         self._private: Session = session
         self._earlier = published_earlier(lake, branch, attempt.session_id, attempt.since())
+        self._is_retry = attempt.number > 0 or attempt.lineage != attempt.run.run_id
 
     def finish(self) -> Receipt:
         if self._earlier is not None:
             self._private.abandon()
             return Receipt(PUBLISHED, self._branch, self._earlier, self._private.id, None, {}, True)
         done: Published = self._private.publish()
+        if self._is_retry:
+            self._forget_failed()
         return Receipt(PUBLISHED, self._branch, done.commit, done.session, None, dict(done.versions))
+
+    def _forget_failed(self) -> None:
+        """An earlier try that contradicted what others published is kept as a failed session of the same id: it is made up for now."""
+        with suppress(SessionNotFound, SessionClosed):
+            if self._lake.session_record(self._private.id).state == FAILED:
+                self._lake.abandon(self._private.id)
 
     def after(self, path: str) -> DeltaTable:
         ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch

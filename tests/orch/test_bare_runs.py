@@ -235,3 +235,22 @@ def test_a_retried_multi_asset_stores_its_first_output_again(lake: Lake, instanc
     assert dg.materialize([pair], resources=resources(lake, scope=scope), instance=instance).success
     found = {name: lake.delta(f"tables/{name}").to_arrow()["id"].to_pylist() for name in ("left", "right")}
     assert found == {"left": [0] if scope == "asset" else [2], "right": [2]}
+
+
+def test_a_conflict_that_is_made_up_for_leaves_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """Somebody is faster at the same table: the step is retried on what they made, and no failed session stays behind."""
+    assert dg.materialize(assets()[:1], resources=resources(lake), instance=instance).success
+    tries = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=2))
+    def total(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        with lake.session(context) as session:
+            session.delta("tables/first").update({"id": "id + 10"})
+            if not tries:
+                with lake.open().session() as other:
+                    other.delta("tables/first").update({"id": "id + 1"})
+            tries.append(context.retry_number)
+
+    assert dg.materialize([total], resources=resources(lake), instance=instance).success
+    assert tries == [0, 1] and sorted(lake.delta("tables/first").to_arrow()["id"].to_pylist()) == [12, 13]
+    assert lake.sessions() == [] and [record.state for record in lake.sessions(all=True)] == ["abandoned"]
