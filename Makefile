@@ -20,6 +20,7 @@ demo: java ## run the flights pipeline, kill a step half-way, show that nothing 
 
 ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3000 (PORT=... for another)
 	@$(MAKE) .venv
+	@.venv/bin/lake init --exist-ok "$(LAKE_ROOT)" >/dev/null
 	@exec $(PY) -m dagster dev -w workspace.yaml -h 127.0.0.1 -p $(or $(PORT),3000)
 
 test: java ## run all tests but the long ones

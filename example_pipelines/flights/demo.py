@@ -73,13 +73,20 @@ def remove_lake(root: Path, landing: Path) -> None:
     for folder in (root, landing):
         if not folder.exists() or not any(folder.iterdir()):
             continue
-        if not (folder / MARK).is_file():
+        if not (folder / MARK).is_file() and not is_new_lake(folder):
             sys.exit(f"{folder} holds something, and it is not known to be the demo's: move it away, or set LAKE_ROOT to another folder.")
         shutil.rmtree(folder)
         print(f"Removed {folder} of an earlier demo")
     for folder in (root, landing):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARK).touch()
+
+
+def is_new_lake(folder: Path) -> bool:
+    """Whether a folder is a lake into which nobody has written anything, as `make ui` makes one."""
+    if {path.name for path in folder.iterdir()} - {"_lake", "_lakefs"} or not Lake.exists(folder):
+        return False
+    return len(Lake.open(folder).log()) == 1
 
 
 class Demo:

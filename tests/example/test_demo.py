@@ -72,6 +72,15 @@ def test_only_its_own_lake_is_removed(tmp_path: Path, capsys: pytest.CaptureFixt
     script.remove_lake(root, landing)
     assert not (root / "something").exists() and f"Removed {root} of an earlier demo" in capsys.readouterr().out
     (root / script.MARK).unlink()
+    lake = Lake.create(root)
+    script.remove_lake(root, landing)
+    assert not (root / "_lake").exists(), "a lake that nobody has written to is no loss"
+    (root / script.MARK).unlink()
+    lake = Lake.create(root)
+    with lake.session() as session:
+        session.put("of_somebody_else", b"")
+    with pytest.raises(SystemExit, match="not known to be the demo's"):
+        script.remove_lake(root, landing)
     (root / "of_somebody_else").touch()
     with pytest.raises(SystemExit, match="not known to be the demo's"):
         script.remove_lake(root, landing)
