@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import Popen
+from subprocess import Popen, TimeoutExpired
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -203,7 +203,10 @@ def _wait(context: StepContext, process: "Popen[bytes]") -> None:
     except DagsterExecutionInterruptedError:
         context.log.info("interrupted: spark-submit is told to end")
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=_WAIT_FOR_END)
+        try:
+            process.wait(timeout=_WAIT_FOR_END)
+        except TimeoutExpired:
+            process.kill()
         raise
     if code != 0:
         raise DagsterPipesExecutionError(f"spark-submit ended with code {code}: its own output says why")

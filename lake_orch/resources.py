@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
@@ -69,6 +70,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                     session.table("tables/outliers").append(...)
     """
 
+    model_config = ConfigDict(hide_input_in_errors=True)  # which would show storage_options
+
     root: str = Field(description="URL or local path of the lake's root folder.")
     storage_options: dict[str, Any] = Field(
         default_factory=dict,
@@ -102,6 +105,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     _lake: Lake | None = PrivateAttr(default=None)
     _is_lake: bool | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _check_root(self) -> "LakeResource":
+        # Dagster shows the root in its UI, and it stands in tags of runs and in metadata.
+        if "@" in self.root and urlsplit(self.root).password is not None:
+            raise ValueError("the lake's root holds a password, and everybody sees the root: give secrets as storage_options, by EnvVar")
+        return self
 
     @model_validator(mode="after")
     def _check_gate(self) -> "LakeResource":
@@ -302,7 +312,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         marker = self._marker(attempt)
         if self.run_session(attempt.instance, attempt.run) is None:
             return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
-        staged = self.workspace(replace(attempt, output=path))
+        # Not the path alone, which may be what an output of the step is called: each would be taken for a retry of the other.
+        staged = self.workspace(replace(attempt, output=f"table {path}"))
 
         @contextmanager
         def batch(_: int) -> Iterator[Workspace]:

@@ -40,7 +40,8 @@ class LandedBatch:
             raise InvalidDefinition(f"landing zone {ledger.zone.name!r} has no batch {number}: its sensor makes them")
         filesystem, root = ledger.zone.filesystem()
         files = list(_now(record, filesystem, root.rstrip("/"), ledger.zone))
-        ledger.note_read(files)
+        if number > ledger.landed:
+            ledger.note_read(files)
         return cls(ledger.zone, number, files, filesystem, root.rstrip("/"))
 
     @property

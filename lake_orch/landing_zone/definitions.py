@@ -4,6 +4,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -162,7 +163,10 @@ def _ask(
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **own}
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=f"{zone.name}:{batch.number}:{len(runs)}", tags=tags, **extra)])
+    # Where runs were deleted, a count alone would name one that is left, and Dagster starts no run under a key that it knows.
+    taken = {run.tags.get("dagster/run_key") for run in runs}
+    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(runs)))
+    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
 
 
 def _report(context: dg.SensorEvaluationContext, zone: LandingZone, ledger: Ledger, seen: Look, asset_key: dg.AssetKey | None) -> None:

@@ -33,10 +33,11 @@ class FailedCheck:
 
 
 def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
-    """The runs that wrote into a session, oldest first."""
+    """The runs that wrote into a session, in the order in which they took it over: one that was made earlier may have waited longer."""
     records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
     runs = [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
-    return [run for run in runs if from_tags(run) is not None]
+    epochs = {run.run_id: begun.epoch for run in runs if (begun := from_tags(run)) is not None}
+    return sorted((run for run in runs if run.run_id in epochs), key=lambda run: epochs[run.run_id])
 
 
 def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[FailedCheck]:

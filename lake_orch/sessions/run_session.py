@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from lake_core.lake.errors import SessionNotFound
+from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs import FAILED, OPEN, PUBLISHED
 from lake_orch.errors import InvalidDefinition, SessionLost
-from lake_orch.sessions.lineage import continues
+from lake_orch.sessions.lineage import MAX_ANCESTORS, continues
 from lake_orch.tags import EPOCH_TAG, GATE_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
 
 if TYPE_CHECKING:
@@ -111,16 +111,23 @@ def open_run_session(
 
 
 def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
-    """The session of the run that this one carries on, as long as it is not published. Raises SessionLost."""
-    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
-    if parent is None or not continues(instance, run, parent):
-        return None
-    begun = from_tags(parent)
-    if begun is None:
+    """The session of the run that this one carries on, as long as it is not published.
+
+    Raises SessionLost, and SessionClosed where another run has carried it on and published it: what is left to do was done there.
+    """
+    parent = _carried_on(instance, run)
+    begun = from_tags(parent) if parent is not None else None
+    if parent is None or begun is None:
         return None
     record = _record(lake, begun.id)
     if record is not None and record.state in (OPEN, FAILED):
         return begun.id
+    if record is not None and record.state == PUBLISHED and record.epoch > begun.epoch:
+        raise SessionClosed(
+            f"run {run.run_id} carries on run {parent.run_id}, but another run has done that and published session {begun.id}: "
+            f"doing it again would double it. To do so nevertheless, start a new run, or re-execute that other one",
+            state=record.state,
+        )
     if record is not None and (record.state == PUBLISHED or not record.batches):
         return None
     told = "is no longer on record" if record is None else f"has ended ({record.state})"
@@ -132,8 +139,21 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
     """Who publishes a session that no executor sees to: an op of the job, if one did so in the run that this one carries on."""
-    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
+    parent = _carried_on(instance, run)
     return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
+
+
+def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None:
+    """The run with a session that this one carries on: its parent, or what that one carried on without ever getting to a session."""
+    current = run
+    for _ in range(MAX_ANCESTORS):
+        parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
+        if parent is None or not continues(instance, current, parent):
+            return None
+        if from_tags(parent) is not None:
+            return parent
+        current = parent
+    return None
 
 
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:

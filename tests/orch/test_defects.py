@@ -1,0 +1,141 @@
+"""Defects that were found by trying to lose a row, to double one, and to reach a dead end."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from lake_core import Lake
+from lake_orch import DeltaIOManager, LakeResource
+from lake_orch.errors import SessionLost
+from lake_orch.sessions.recovery import recover
+from lake_orch.testing import materialize
+from tests.orch.session_bench import Bench, of
+from tests.orch.test_landing_zone import Zone
+from tests.orch.test_recovery import KEEP
+from tests.orch.test_sessions import check_published
+
+
+def test_a_run_after_one_that_never_reached_the_lake_goes_on_in_the_session(bench: Bench) -> None:
+    """The run in between has no session of its own, but it left out steps whose work is in that of the first."""
+    bench.wish(totals="fail")
+    first = bench.run()
+    bench.wish()
+    (bench.folder / "lake").rename(bench.folder / "away")
+    try:
+        second = bench.resume(first)
+    finally:
+        (bench.folder / "away").rename(bench.folder / "lake")
+    assert second.status is dg.DagsterRunStatus.FAILURE
+    third = bench.resume(second)
+    assert third.is_success and bench.session(third) == bench.session(first)
+    check_published(bench)
+
+
+def test_a_run_after_one_that_lost_its_session_fails_too(bench: Bench) -> None:
+    """It would find tables, but those of the day before."""
+    assert bench.run().is_success
+    bench.wish(totals="fail", round=1)
+    first = bench.run()
+    bench.lake.abandon(bench.session(first))
+    bench.wish(round=1)
+    second = bench.resume(first)
+    third = bench.resume(second)
+    assert (second.status, third.status) == (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.FAILURE)
+    assert SessionLost.__name__ in bench.error(third)
+    check_published(bench)
+
+
+def test_a_failed_run_that_is_re_executed_twice_is_there_once(bench: Bench) -> None:
+    """Somebody clicks twice, and the second run waits in a queue until the first has published."""
+    bench.wish(totals="fail")
+    first = bench.run()
+    bench.wish()
+    second = bench.resume(first)
+    assert second.is_success
+    third = bench.resume(first)
+    assert third.status is dg.DagsterRunStatus.FAILURE and "double" in bench.error(third)
+    check_published(bench)
+    # Who means it can: steps of the run that published.
+    fourth = bench.run(reexecution_options=dg.ReexecutionOptions(second.run_id, step_selection=["totals"]))
+    assert fourth.is_success and bench.rows("totals") == of("totals", times=2)
+
+
+def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
+    """Of two re-executions, the one that was made first may wait longer."""
+    bench.wish(totals_fine="fail")
+    first = bench.run("strict")
+    again = dg.ReexecutionOptions(first.run_id, step_selection=["totals*"])
+    bench.wish()
+    bench.lake.protect("main")
+    green = bench.run("strict", reexecution_options=again)
+    bench.wish(totals_fine="fail")
+    red = bench.run("strict", reexecution_options=again)
+    bench.lake.unprotect("main")
+    # As if the red one had been faster.
+    bench.instance.add_run_tags(green.run_id, {"lake/epoch": "3"})
+    bench.instance.add_run_tags(red.run_id, {"lake/epoch": "2"})
+    recover(bench.instance, bench.lake, bench.session(first), gate="blocking", keep_failed_for=KEEP)
+    assert bench.state(first) == "published"
+    check_published(bench)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def test_a_batch_whose_first_run_was_deleted_is_asked_for_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Under a key of its own: Dagster starts no run under one that it knows."""
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    zone.fail = True
+    keys = []
+    for _ in range(2):
+        (request,) = zone.requests()
+        keys.append(request.run_key)
+        zone.run(dg.RunRequest(tags={**request.tags, "dagster/run_key": str(request.run_key)}))  # as the daemon does
+    first = next(run for run in instance.get_runs() if run.tags["dagster/run_key"] == keys[0])
+    instance.delete_run(first.run_id)
+    (request,) = zone.requests()
+    assert request.run_key != keys[1]
+
+
+def test_a_file_is_told_to_be_rewritten_though_its_batch_was_run_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    (request,) = zone.requests()
+    assert zone.run(request) and not zone.requests()
+    zone.drop("a.parquet", 7, 8, 9)
+    assert zone.run(request) and not zone.requests()
+    assert zone.ids() == [1] and [told["lake/rewritten_files"] for told in zone.observations()] == [1]
+
+
+def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = LakeResource(root=str(tmp_path / "lake"))
+    Lake.create(lake.root)
+
+    @dg.multi_asset(outs={"orders": dg.AssetOut()})
+    def made(context: dg.AssetExecutionContext, lake: LakeResource) -> pa.Table:
+        lake.table(context, "orders").append(pa.table({"id": [1]}))
+        return pa.table({"id": [2]})
+
+    assert materialize([made], resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)}, instance=instance).success
+    found = {path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()}
+    assert found == {"orders": [1], "tables/orders": [2]}
+
+
+def test_a_password_has_no_place_in_the_root() -> None:
+    with pytest.raises(ValidationError, match="storage_options") as caught:
+        LakeResource(root="s3://key:hunter2@bucket/lake")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ValidationError, match="gate='error'") as caught:
+        LakeResource(root="s3://bucket/lake", storage_options={"secret": "hunter2"}, gate="error")
+    assert "hunter2" not in str(caught.value)
+    assert LakeResource(root="abfs://container@account.dfs.core.windows.net/lake").root
