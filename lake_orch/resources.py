@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any, Literal
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -286,17 +287,24 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """
         self.open()
         step = context.get_step_execution_context()
-        number = _sessions[step] = _sessions.get(step, 0) + 1
+        numbers = _sessions.setdefault(step, set())
+        number = next(number for number in count(1) if number not in numbers)
+        numbers.add(number)
         keys = partition_keys(context)
         attempt = Attempt.of_step(context, keys, f"session {number}")
-        return self._step_session(attempt, context)
+        return self._step_session(attempt, context, numbers, number)
 
     @contextmanager
-    def _step_session(self, attempt: Attempt, context: StepContext) -> Iterator[StepSession]:
-        workspace = self.workspace(attempt)
-        session = StepSession(workspace, workspace.app_id, context.log, one_partition=len(attempt.partition_keys) == 1)
-        with workspace:
-            yield session
+    def _step_session(self, attempt: Attempt, context: StepContext, numbers: set[int], number: int) -> Iterator[StepSession]:
+        try:
+            workspace = self.workspace(attempt)
+            session = StepSession(workspace, workspace.app_id, context.log, one_partition=len(attempt.partition_keys) == 1)
+            with workspace:
+                yield session
+        except BaseException:
+            # A step that tries again by itself makes the same session again, not the next one: a retry makes that under this number, too.
+            numbers.discard(number)
+            raise
 
     def _marker(self, attempt: Attempt) -> str:
         session = self.run_session(attempt.instance, attempt.run)
@@ -349,7 +357,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 # A step may reach one table through several resources on the same root. If each counted its batches from one, the second
 # to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
-_sessions: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[object, set[int]] = WeakKeyDictionary()
 
 
 def _own_path(context: StepContext) -> str:

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -135,11 +136,17 @@ def open_workspace(pipes: PipesContext | None = None, *, storage_options: Mappin
         pipes: the context of `open_dagster_pipes`; by default the one that is open.
         storage_options: what opens the lake's root; by default what was handed over in the environment.
 
+    A process may open several, one after the other; like the writes in them, each counts exactly once, by its number.
+
     Raises NotHandedOver, and where a later attempt or run has taken over what joining and leaving a session raise: StaleEpoch,
     StaleAttempt, SessionClosed.
     """
-    told = _handed_over(pipes)
-    options = _options() if storage_options is None else storage_options
+    with _numbered(_handed_over(pipes)) as told, _workspace(told, _options() if storage_options is None else storage_options) as work:
+        yield work
+
+
+@contextmanager
+def _workspace(told: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[ExternalWorkspace]:
     if told["branch"] is None:
         work = ExternalWorkspace(told, options or None, None, done=False)
         yield work
@@ -181,6 +188,24 @@ def _handed_over(pipes: PipesContext | None) -> Mapping[str, Any]:
     if not isinstance(told, Mapping):
         raise NotHandedOver("no session was handed over to this process: start it by LakePipesSubprocessClient or LakeSparkSubmitClient")
     return told
+
+
+_opened: dict[str, set[int]] = {}
+
+
+@contextmanager
+def _numbered(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What was handed over, for the n-th workspace that this process opens: each is an output of its own, the same in every attempt."""
+    numbers = _opened.setdefault(told["output"], set())
+    number = next(number for number in count(1) if number not in numbers)
+    numbers.add(number)
+    try:
+        # The first goes by the names that were handed over.
+        suffix = f"-{number}" if number > 1 else ""
+        yield {**told, "output": told["output"] + suffix, "private_session": told["private_session"] + suffix}
+    except BaseException:
+        numbers.discard(number)  # who tries again by itself makes the same one again
+        raise
 
 
 def _options() -> dict[str, Any]:

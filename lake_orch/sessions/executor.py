@@ -77,7 +77,7 @@ class SessionExecutor(Executor):
                 yield event
             if failed:
                 reason = f"steps failed: {', '.join(failed[:10])}"
-            elif (now := _status(plan_context)) in _ENDED:
+            elif (now := _status(plan_context)) is None or now in _ENDED:
                 reason = f"its run is {now.value.lower() if now else 'gone'}"
             else:
                 # From here on the session says itself what became of it.

@@ -2,8 +2,10 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 from lake_core import Lake
 from lake_orch import DeltaIOManager, LakeResource
 from lake_orch.errors import SessionLost
+from lake_orch.pipes import LakePipesSubprocessClient
 from lake_orch.sessions.recovery import recover
 from lake_orch.testing import materialize
 from tests.orch.session_bench import Bench, of
@@ -139,3 +142,56 @@ def test_a_password_has_no_place_in_the_root() -> None:
         LakeResource(root="s3://bucket/lake", storage_options={"secret": "hunter2"}, gate="error")
     assert "hunter2" not in str(caught.value)
     assert LakeResource(root="abfs://container@account.dfs.core.windows.net/lake").root
+
+
+Materialize = Callable[..., Any]
+both = pytest.mark.parametrize("run", [materialize, dg.materialize], ids=["run", "asset"])
+
+
+@both
+def test_a_step_that_tries_a_session_again_by_itself(tmp_path: Path, instance: dg.DagsterInstance, run: Materialize) -> None:
+    """The session that failed counts for nothing: a retry of the step, which needs but one, makes the same one."""
+    lake, tries = LakeResource(root=str(tmp_path / "lake")), []
+    Lake.create(lake.root)
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
+    def made(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        tries.append(context.retry_number)
+        if len(tries) == 1:
+            with pytest.raises(TimeoutError), lake.session(context) as session:
+                raise TimeoutError
+        with lake.session(context) as session:
+            session.table("tables/made").append(pa.table({"id": [1]}))
+        if len(tries) == 1:
+            raise RuntimeError("as it was to")
+
+    assert run([made], resources={"lake": lake}, instance=instance).success and tries == [0, 1]
+    assert lake.open().delta("tables/made").to_arrow()["id"].to_pylist() == [1]
+
+
+WRITER = """
+from dagster_pipes import open_dagster_pipes
+from lake_pipes import open_workspace
+import pyarrow as pa
+
+with open_dagster_pipes() as pipes:
+    for id in 1, 2:
+        with open_workspace(pipes) as work:
+            work.append("tables/made", pa.table({"id": [id]}))
+    pipes.report_asset_materialization(metadata=work.metadata())
+"""
+
+
+@both
+def test_a_process_outside_may_open_several_workspaces(tmp_path: Path, instance: dg.DagsterInstance, run: Materialize) -> None:
+    lake = LakeResource(root=str(tmp_path / "lake"))
+    Lake.create(lake.root)
+    (tmp_path / "writer.py").write_text(WRITER)
+
+    @dg.asset
+    def made(context: dg.AssetExecutionContext, outside: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
+        return outside.run(context=context, command=[sys.executable, str(tmp_path / "writer.py")]).get_materialize_result()
+
+    outside = LakePipesSubprocessClient(lake=lake, env={"PYTHONPATH": str(Path(__file__).parents[2])})
+    assert run([made], resources={"lake": lake, "outside": outside}, instance=instance).success
+    assert sorted(lake.open().delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
