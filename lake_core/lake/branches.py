@@ -28,16 +28,21 @@ class BranchesAndTags:
         check_name(name, "branch")
         return self._add_ref(f"branch/{name}", at, exist_ok)
 
-    def delete_branch(self, name: str) -> None:
-        """Take a branch away; its commits stay as long as something else, or the retention, keeps them. Raises RefNotFound, InvalidRef."""
+    def delete_branch(self, name: str, *, at: str | None = None) -> bool:
+        """Take a branch away; its commits stay as long as something else, or the retention, keeps them. Raises RefNotFound, InvalidRef.
+
+        `at`: a commit's id; a branch that has moved on from it stays. Returns whether the branch is gone.
+        """
         if name == self._repository.format.branch:
             raise InvalidRef(f"branch {name!r} is the one that stands in place: it cannot be deleted")
 
         def plan(state: State) -> Sequence[Action]:
-            RefsState(state).branch(name)
-            return [Delete(f"branch/{name}")]
+            done[:] = [at in (None, RefsState(state).branch(name))]
+            return [Delete(f"branch/{name}")] if done[0] else ()
 
+        done: list[bool] = []
         self._repository.journal.append(plan)
+        return done[0]
 
     def tags(self) -> dict[str, str]:
         """The commit of each tag."""

@@ -10,6 +10,8 @@ from typing import Any, cast
 import dagster as dg
 from dagster._core.definitions.events import AssetKeyPartitionKey
 
+from lake_orch.sessions.publishing import says_nothing
+from lake_orch.sessions.run_session import session_of
 from lake_orch.tags import PUBLISHED, SESSION_TAG, STAGED, STATE
 
 _RECORDS = 1000
@@ -57,6 +59,10 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
     for record in instance.fetch_materializations(key, limit=_RECORDS).records:
         event = record.event_log_entry.asset_materialization
         if event is None or event.partition in newest:
+            continue
+        if says_nothing(event):
+            session = session_of(instance, record.run_id)
+            newest[event.partition] = None if session is None else session.id
             continue
         staged = _value(event.metadata, STATE) == STAGED
         newest[event.partition] = str(_value(event.metadata, SESSION_TAG)) if staged else None

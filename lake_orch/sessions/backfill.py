@@ -55,13 +55,16 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Gath
 
 
 def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> Gathered:
+    head = lake.branches()[branch]
     try:
         commit = lake.merge(branch, into=into, message=f"Backfill {backfill}").commit
     except NothingToApply:
         commit = lake.branches()[into]
     except Conflict as error:
         return Gathered(backfill, branch, "conflict", message=str(error))
-    lake.delete_branch(branch)
+    if not lake.delete_branch(branch, at=head):
+        # A run of it was re-executed meanwhile: the next look merges what that has brought.
+        return Gathered(backfill, branch, "running", commit)
     return Gathered(backfill, branch, "merged", commit)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, AssetObservation, DagsterEventType, MetadataValue
+from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterEventType, MetadataValue
 
 from lake_core.lake.errors import Conflict
 from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
@@ -74,10 +74,15 @@ def materialized(instance: DagsterInstance, session: str) -> dict[AssetKey, str 
     for run in runs_of(instance, session):
         for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION):
             event = entry.asset_materialization
-            if event is not None and _value(event.metadata, SESSION_TAG) == session:
+            if event is not None and (_value(event.metadata, SESSION_TAG) == session or says_nothing(event)):
                 path = _value(event.metadata, PATH)
                 found[event.asset_key] = path if isinstance(path, str) else None
     return found
+
+
+def says_nothing(event: AssetMaterialization) -> bool:
+    """Whether a materialization leaves open what became of it: its asset was written by hand. It is as published as its run's session."""
+    return STATE not in event.metadata and COMMIT not in event.metadata
 
 
 def _observation(key: AssetKey, path: str | None, session: str, branch: str, done: Published) -> AssetObservation:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from lake_core.lake.session import Published
 
 _WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
-_MOST_RUNS = 1000
-"""How many later runs are looked through for one that did the same work."""
+_PAGE = 1000
+"""Runs that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,5 +140,10 @@ def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequ
     session, ids = runs[0].tags[SESSION_TAG], {run.run_id for run in runs}
     first = instance.get_run_record_by_id(runs[0].run_id)
     # Not by tags: re-executions through the Python API have none.
-    later = instance.get_runs(RunsFilter(created_after=first.create_timestamp if first else None), limit=_MOST_RUNS)
-    return [run for run in later if run.parent_run_id in ids and ((own := from_tags(run)) is None or own.id != session)]
+    later = RunsFilter(created_after=first.create_timestamp if first else None)
+    found: list[DagsterRun] = []
+    page = instance.get_runs(later, limit=_PAGE)
+    while page:
+        found += [run for run in page if run.parent_run_id in ids and ((own := from_tags(run)) is None or own.id != session)]
+        page = instance.get_runs(later, cursor=page[-1].run_id, limit=_PAGE)
+    return found

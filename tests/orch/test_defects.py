@@ -13,15 +13,18 @@ import pytest
 from pydantic import ValidationError
 
 from lake_core import Lake
-from lake_orch import DeltaIOManager, LakeResource
-from lake_orch.errors import SessionLost
+from lake_orch import DeltaIOManager, LakeResource, lake_eager
+from lake_orch.errors import NothingToRecover, SessionLost
 from lake_orch.pipes import LakePipesSubprocessClient
+from lake_orch.sessions.backfill import _merge_one
 from lake_orch.sessions.recovery import recover
 from lake_orch.testing import materialize
 from tests.orch.session_bench import Bench, of
 from tests.orch.test_landing_zone import Zone
-from tests.orch.test_recovery import KEEP
+from tests.orch.test_recovery import KEEP, failed_publish
 from tests.orch.test_sessions import check_published
+
+ROW = pa.table({"id": [1]})
 
 
 def test_a_run_after_one_that_never_reached_the_lake_goes_on_in_the_session(bench: Bench) -> None:
@@ -86,6 +89,17 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     recover(bench.instance, bench.lake, bench.session(first), gate="blocking", keep_failed_for=KEEP)
     assert bench.state(first) == "published"
     check_published(bench)
+
+
+def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = failed_publish(bench)
+    bench.lake.unprotect("main")
+    assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
+    for _ in range(3):
+        bench.instance.create_run_for_job(bench.job().get_definition())
+    monkeypatch.setattr("lake_orch.sessions.recovery._PAGE", 2)
+    with pytest.raises(NothingToRecover, match="double"):
+        recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
 
 
 @pytest.fixture
@@ -195,3 +209,71 @@ def test_a_process_outside_may_open_several_workspaces(tmp_path: Path, instance:
     outside = LakePipesSubprocessClient(lake=lake, env={"PYTHONPATH": str(Path(__file__).parents[2])})
     assert run([made], resources={"lake": lake, "outside": outside}, instance=instance).success
     assert sorted(lake.open().delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_what_was_written_by_hand_starts_nothing_before_it_is_published(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Also where its step says nothing of it."""
+    lake, fails = LakeResource(root=str(tmp_path / "lake")), [True]
+    Lake.create(lake.root)
+
+    @dg.asset
+    def upstream(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        with lake.session(context) as session:
+            session.table("tables/upstream").append(pa.table({"id": [1]}))
+
+    @dg.asset
+    def other() -> None:
+        if fails:
+            raise RuntimeError("as it was to")
+
+    @dg.asset(deps=[upstream], automation_condition=lake_eager())
+    def downstream() -> None: ...
+
+    defs = dg.Definitions(assets=[upstream, other, downstream], resources={"lake": lake})
+    asked, cursor = [], None
+    for step in "nothing", "a failed run", "a published run", "nothing":
+        if step != "nothing":
+            materialize([upstream, other], resources={"lake": lake}, instance=instance, raise_on_error=False)
+        told = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
+        asked.append(told.total_requested)
+        cursor = told.cursor
+        if step == "a failed run":
+            fails.clear()
+    assert asked == [0, 0, 1, 0]
+
+
+def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of it is re-executed, and publishes between the merge and the end of the branch."""
+    lake = Lake.create(tmp_path / "lake")
+    lake.branch("backfill-b")
+
+    def publish(id: int) -> None:
+        with lake.session("backfill-b") as session:
+            session.create_delta("tables/made", ROW.schema, exist_ok=True).append(pa.table({"id": [id]}))
+
+    merge = lake.merge
+
+    def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        done = merge(*args, **options)
+        publish(2)
+        return done
+
+    publish(1)
+    monkeypatch.setattr(lake, "merge", late)
+    outcomes = [_merge_one(lake, "b", "backfill-b", "main").outcome for _ in range(2)]
+    assert outcomes == ["running", "merged"] and list(lake.branches()) == ["main"]
+    assert sorted(lake.delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """The way out of a batch that can never land."""
+    zone = Zone(tmp_path, instance)
+    zone.drop("a.parquet", 1)
+    (zone.landing / "b.parquet").write_bytes(b"")
+    (request,) = zone.requests()
+    assert not zone.run(request)
+    zone.drop("b.parquet")
+    zone.drop("c.parquet", 3)
+    assert zone.run(request) and zone.drain() == 1
+    assert zone.ids() == [1, 3]
