@@ -32,9 +32,11 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
     return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
 
 
-def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger) -> int:
-    """The last batch that is in the table: by its marker, and where that has expired by the ledger."""
-    found = lake.find_table(table)
+def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None) -> int:
+    """The last batch that is in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
+    found = lake.find_table(table, ref=branch)
+    if found is None and branch is not None:
+        return 0  # the ledger tells of the lake's own
     marker = None if found is None else found.snapshot.transaction_version(zone.app_id)
     return ledger.landed if marker is None else max(marker, 0)
 
@@ -69,7 +71,8 @@ def landing_zone_asset(
 
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         batch = batch_of(context, zone, lake)
-        before = landed(zone, lake, path, ledger_of(zone, lake))
+        branch = lake.branch_of(context.run.tags)
+        before = landed(zone, lake, path, ledger_of(zone, lake), branch if lake.is_lake() and branch != lake.branch else None)
         if before < batch.number - 1:
             raise BatchOutOfTurn(
                 f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1} has: re-execute that one first"

@@ -277,3 +277,17 @@ def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(tmp_path
     zone.drop("c.parquet", 3)
     assert zone.run(request) and zone.drain() == 1
     assert zone.ids() == [1, 3]
+
+
+def test_batches_land_in_order_on_any_branch(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """The second batch first would let the first be taken for one that is there."""
+    zone = Zone(tmp_path, instance)
+    zone.lake.open().branch("dev")
+    asked = []
+    for name, id in ("a.parquet", 1), ("b.parquet", 2):
+        zone.drop(name, id)
+        asked += zone.requests()
+        assert zone.run(asked[-1])
+    first, second = (dg.RunRequest(tags={**request.tags, "lake/branch": "dev"}) for request in asked)
+    assert [zone.run(request) for request in (second, first, second)] == [False, True, True]
+    assert sorted(zone.lake.open().delta("tables/events", ref="dev").to_arrow()["id"].to_pylist()) == [1, 2]
