@@ -3,13 +3,17 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster._check import CheckError
 from pydantic import ValidationError
 
 from lake_core import Lake
@@ -19,7 +23,7 @@ from lake_orch.pipes import LakePipesSubprocessClient
 from lake_orch.sessions.backfill import _merge_one
 from lake_orch.sessions.recovery import recover
 from lake_orch.testing import materialize
-from tests.orch.session_bench import Bench, of
+from tests.orch.session_bench import ALL, Bench, of
 from tests.orch.test_landing_zone import Zone
 from tests.orch.test_recovery import KEEP, failed_publish
 from tests.orch.test_sessions import check_published
@@ -100,6 +104,24 @@ def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeyp
     monkeypatch.setattr("lake_orch.sessions.recovery._PAGE", 2)
     with pytest.raises(NothingToRecover, match="double"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
+
+
+def test_a_run_that_was_deleted_is_not_published(bench: Bench) -> None:
+    bench.wish(stock="wait")
+
+    def delete() -> None:
+        while not (bench.folder / "stock.waiting").exists():
+            time.sleep(0.05)
+        bench.instance.delete_run(bench.instance.get_runs()[0].run_id)
+        bench.wish()
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    with suppress(CheckError):  # Dagster's, which misses the run, too
+        bench.run()
+    thread.join()
+    assert [bench.rows(table) for table in ALL] == [[], [], [], []]
+    assert [record.state for record in bench.lake.sessions()] == ["failed"]
 
 
 @pytest.fixture
