@@ -91,8 +91,10 @@ def _table_asset(
 
     def run(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None) -> Any:
         paths = list(context.partition_keys) if partitions is not None else list(by_path)
+        branch = lake.branch_of(context.run_tags)
         for path in paths:
-            told = function(Job(lake, by_path[path], config, engine))
+            _check_not_staged(context, lake, path)
+            told = function(Job(lake, by_path[path], config, branch, engine))
             context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in told.items())}")
             metadata = {**told, "lake/path": path, "lake/dry_run": config.dry_run}
             if partitions is None:
@@ -122,6 +124,17 @@ def _table_asset(
     )
     made: dg.AssetsDefinition = asset(compute)
     return made
+
+
+def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
+    """Raises InvalidDefinition for a table that this very run has written into its session: what is rearranged beside it would conflict."""
+    session = lake.run_session(context.instance, context.run)
+    if session is None:
+        return
+    if next(lake.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None:
+        raise InvalidDefinition(
+            f"this run has written to {path}, and publishes that at its end: maintain the table in a run of its own, such as a schedule's"
+        )
 
 
 def _collection(key: dg.AssetKey, options: dict[str, Any]) -> dg.AssetsDefinition:

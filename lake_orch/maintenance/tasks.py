@@ -28,13 +28,15 @@ class Job:
     lake: LakeResource
     target: MaintenanceTarget
     config: MaintenanceConfig
+    branch: str
+    """The branch that the run stands on."""
     spark: SparkResource | None = None
 
     def table(self) -> DeltaTable:
         """The table as it stands. Raises TableNotFound."""
-        found = self.lake.find_table(self.target.path)
+        found = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
         if found is None:
-            raise TableNotFound(f"no table at {self.target.path!r} on branch {self.lake.branch!r}: materialize it first")
+            raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")
         return found
 
 
@@ -84,7 +86,7 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
         return _optimize(job, job.table(), size, zorder_by), None
     lake = job.lake.open()
     for last in range(_TRIES):
-        session = lake.session(job.lake.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"})
+        session = lake.session(job.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"})
         try:
             with session:
                 result = _optimize(job, session.delta(job.target.path), size, zorder_by)
@@ -111,8 +113,8 @@ def checkpoint(job: Job) -> dict[str, Any]:
     before = table_health(job.table())
     due = before.uncheckpointed_commits >= job.target.max_uncheckpointed_commits
     told = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
-    if job.config.dry_run or not due:
-        return told
+    if job.config.dry_run or not due or (job.lake.is_lake() and job.branch != job.lake.open().repository.format.branch):
+        return told  # only what stands in place has checkpoints
     if job.lake.is_lake():
         job.lake.open().checkpoint(job.target.path)
     else:
@@ -130,7 +132,7 @@ def vacuum(job: Job) -> dict[str, Any]:
     told = {"lake/tombstones": before.tombstones, VERSION: before.version}
     if dry_run:
         return told
-    with job.lake.open().session(job.lake.branch, message=f"Vacuum {job.target.path}") as session:
+    with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
         session.delta(job.target.path).vacuum(job.target.retention)
     return told
 
@@ -153,7 +155,7 @@ def txn_expiry(job: Job) -> dict[str, Any]:
     if not job.lake.is_lake():
         table.set_properties(properties)
         return told | {VERSION: job.table().version}
-    with job.lake.open().session(job.lake.branch, message=f"Expire markers of {job.target.path}") as session:
+    with job.lake.open().session(job.branch, message=f"Expire markers of {job.target.path}") as session:
         session.delta(job.target.path).set_properties(properties)
     return told | {VERSION: job.table().version}
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
-from lake_core.lake.refs import FAILED, OPEN, PUBLISHED
+from lake_core.lake.refs import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.sessions.lineage import MAX_ANCESTORS, continues
 from lake_orch.tags import EPOCH_TAG, GATE_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
@@ -31,8 +30,10 @@ GATES: tuple[Gate, ...] = ("blocking", "error", "none")
 
 BACKFILL_TAG = "dagster/backfill"
 
-EXPIRY = timedelta(hours=24)
-"""How long a session lives without a write into it."""
+EXPIRY = MOST_EXPIRY
+"""How long a session lives without a write into it: a step may work for days before it writes. Sessions of runs that have ended are failed,
+and kept for as long as the resource says, by the executor, a sensor or the reaper.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Maintenance as assets: what it does, what it says, and that no reader of a retained version notices."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_orch import InvalidDefinition, LakeResource
+from lake_orch import InvalidDefinition, LakeResource, testing
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, table_health
 
 PATHS = ["tables/a", "tables/sub/b"]
@@ -234,3 +234,41 @@ def test_tables_by_asset() -> None:
     )
     partitions = asset_of(defs, "vacuum").partitions_def
     assert partitions is not None and partitions.get_partition_keys() == ["shared/orders", "tables/raw/x", "t"]
+
+
+def test_a_run_on_a_branch_maintains_the_branch(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        table = session.create_delta("tables/a", SCHEMA)
+        for number in range(4):
+            table.append(rows(number))
+    lake.branch("dev")
+    asset = asset_of(lake_maintenance(["tables/a"], tasks=["compaction", "checkpoint"]), "compaction")
+    resource = LakeResource(root=str(tmp_path))
+    assert dg.materialize([asset], resources={"lake": resource}, instance=instance, tags={"lake/branch": "dev"}).success
+    assert [len(lake.delta("tables/a", ref=ref).files()) for ref in ("main", "dev")] == [4, 1]
+
+
+def test_what_a_run_has_staged_it_does_not_rearrange(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    """Main would move beside the session, which could not be published then."""
+    lake = Lake.create(tmp_path)
+    with lake.session() as session:
+        table = session.create_delta("tables/a", SCHEMA)
+        for number in range(4):
+            table.append(rows(number))
+        session.create_delta("tables/other", SCHEMA).append(rows(1))
+
+    @dg.asset
+    def a(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        with lake.session(context) as session:
+            session.table("tables/a").append(rows(9))
+
+    asset = asset_of(lake_maintenance([a, "tables/other"], tasks=["compaction"]), "compaction")
+    resources = {"lake": LakeResource(root=str(tmp_path))}
+
+    def run(path: str) -> bool:
+        tags = {"dagster/partition": path}
+        return testing.materialize([a, asset], resources=resources, instance=instance, tags=tags, raise_on_error=False).success
+
+    assert not run("tables/a") and sorted(lake.delta("tables/a").to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
+    assert run("tables/other") and 9 in lake.delta("tables/a").to_arrow()["id"].to_pylist()
