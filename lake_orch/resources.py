@@ -179,8 +179,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             return found
         if self._scope(instance, run) == "asset" and not self._carries_on(instance, run):
             return None
-        branch, publisher = self.branch_of(run.tags), publisher_of_parent(instance, run)
-        return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, resume=False)
+        branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
+        return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False)
 
     def _carries_on(self, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Whether a run that nobody gave a session goes on with that of a failed one: a job of ops leaves out the op that opened it."""

@@ -17,7 +17,7 @@ from lake_orch.resources import LakeResource
 from lake_orch.sessions.publishing import publish_session
 from lake_orch.sessions.resource_of_run import find_lake
 from lake_orch.sessions.run_session import EXPIRY, Gate, RunSession, session_id
-from lake_orch.tags import GATE_TAG, PUBLISHER_TAG, ROOT_TAG
+from lake_orch.tags import GATE_TAG, HELD_GATE_TAG, PUBLISHER_TAG, ROOT_TAG
 
 __all__ = ["execute_in_process", "materialize"]
 
@@ -82,7 +82,7 @@ def _as_session(
         handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
         session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
         reason = "it was interrupted"
-        own = {GATE_TAG: gate} if gate else {}  # for whoever recovers it
+        own = {HELD_GATE_TAG: resource.gate_of(tags)} | ({GATE_TAG: gate} if gate else {})  # for whoever recovers it
         try:
             result = run(used, {**tags, **own, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root})
             if result.success:

@@ -45,7 +45,9 @@ def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
     found = session_of(context.instance, context.run_id)
     if found is None:
         branch = lake.branch_of(context.run.tags)
-        found = open_run_session(context.instance, context.run, lake.open(), branch=branch, root=lake.root, publisher="op")
+        found = open_run_session(
+            context.instance, context.run, lake.open(), branch=branch, root=lake.root, publisher="op", gate=lake.gate_of(context.run.tags)
+        )
     context.add_output_metadata({SESSION_TAG: found.id, EPOCH_TAG: found.epoch})
 
 

@@ -18,7 +18,7 @@ from lake_core.lake.refs import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
 from lake_orch.sessions.gate import failed_checks, runs_of
 from lake_orch.sessions.publishing import publish_session
-from lake_orch.sessions.run_session import Gate, from_tags, gate_of
+from lake_orch.sessions.run_session import Gate, from_tags, held_gate
 from lake_orch.sessions.run_steps import all_succeeded
 from lake_orch.tags import SESSION_TAG
 
@@ -74,7 +74,7 @@ def settle_session(
     if last.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in last.tags:
         return Settled(record.id, last.run_id, "retrying")
     publishable = last.status is not DagsterRunStatus.CANCELED and all_succeeded(instance, last)
-    held_back = publishable and bool(failed_checks(instance, record.id, gate_of(last.tags, gate)))
+    held_back = publishable and bool(failed_checks(instance, record.id, held_gate(last.tags, gate)))
     if record.state == FAILED:
         return Settled(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
@@ -103,7 +103,7 @@ def recover(
     last = runs_of(instance, session)[-1]
     begun = from_tags(last)
     assert begun is not None
-    return publish_session(instance, lake, begun, gate=lift_gate or gate_of(last.tags, gate), keep_failed_for=keep_failed_for)
+    return publish_session(instance, lake, begun, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
 
 
 def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta) -> dict[str, Published | LakeError]:

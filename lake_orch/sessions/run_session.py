@@ -14,7 +14,7 @@ from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.sessions.lineage import MAX_ANCESTORS, continues
-from lake_orch.tags import EPOCH_TAG, GATE_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
+from lake_orch.tags import EPOCH_TAG, GATE_TAG, HELD_GATE_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
@@ -75,6 +75,11 @@ def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
     raise InvalidDefinition(f"tag {GATE_TAG} is {found!r}: use 'blocking', 'error' or 'none'")
 
 
+def held_gate(tags: Mapping[str, str], default: Gate) -> Gate:
+    """The gate that the session of a run with these tags is to pass, whoever publishes it. Raises InvalidDefinition."""
+    return gate_of({GATE_TAG: tags.get(GATE_TAG, tags.get(HELD_GATE_TAG, default))}, default)
+
+
 def session_id(run_id: str) -> str:
     """The id of the session that a run opens."""
     return f"run-{run_id}"
@@ -86,7 +91,7 @@ def backfill_branch(backfill: str) -> str:
 
 
 def open_run_session(
-    instance: DagsterInstance, run: DagsterRun, lake: Lake, *, branch: str, root: str, publisher: Publisher, resume: bool = True
+    instance: DagsterInstance, run: DagsterRun, lake: Lake, *, branch: str, root: str, publisher: Publisher, gate: Gate, resume: bool = True
 ) -> RunSession:
     """Open the session of a run, or resume the one that it carries on, and note it in the run's tags.
 
@@ -107,7 +112,7 @@ def open_run_session(
         resume=resume,
     )
     opened = RunSession(handle.id, handle.epoch, resumed=record is not None)
-    instance.add_run_tags(run.run_id, {**opened.tags, OWNER_TAG: run.run_id, PUBLISHER_TAG: publisher, ROOT_TAG: root})
+    instance.add_run_tags(run.run_id, {**opened.tags, OWNER_TAG: run.run_id, PUBLISHER_TAG: publisher, ROOT_TAG: root, HELD_GATE_TAG: gate})
     return opened
 
 

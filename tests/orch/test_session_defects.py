@@ -8,7 +8,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, with_sessions
+from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, lake_executor, testing, with_sessions
 from lake_orch.sessions.ops import lake_recover
 from lake_orch.sessions.recovery import recover, recover_all, settle
 from lake_orch.sessions.sensors import reap
@@ -94,3 +94,24 @@ def test_a_bare_run_that_nobody_published_is_recovered(bench: Bench) -> None:
     assert found.outcome == "failed" and found.publishable and "ended as success" in found.reason
     recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP)
     assert bench.rows("made") == ["made-1"]
+
+
+def test_a_recovery_holds_the_gate_of_the_resource_that_the_run_had(bench: Bench) -> None:
+    """A job that recovers may have another resource, with a weaker gate."""
+    strict = LakeResource(root=f"{bench.folder}/lake", scope="run", gate="error")
+
+    @dg.asset
+    def made() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    @dg.asset_check(asset=made)
+    def never() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False)
+
+    resources = {"io_manager": DeltaIOManager(lake=strict), "lake": strict}
+    with pytest.raises(GateFailed):
+        testing.materialize([made, never], resources=resources, instance=bench.instance)
+    (session,) = bench.lake.sessions()
+    with pytest.raises(GateFailed):
+        recover(bench.instance, bench.lake, session.id, gate="blocking", keep_failed_for=KEEP)
+    assert bench.rows("made") == []
