@@ -73,6 +73,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     stop_servers(path)
 
 
+@pytest.fixture(autouse=True)
+def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the clients: who finds other code has a server of its own, and earlier tests leave folders of theirs on the path."""
+    found = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True)
+    monkeypatch.setattr(sys, "path", json.loads(found.stdout))
+
+
 def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CLIENT, str(folder), *arguments]
     client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
