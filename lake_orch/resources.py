@@ -147,6 +147,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             self._lake = Lake.open(self.root, storage_options=self.options())
         return self._lake
 
+    @property
+    def keep_failed(self) -> timedelta:
+        """`keep_failed_for` as a time."""
+        return timedelta(hours=self.keep_failed_for)
+
     # What holds for a run
 
     def branch_of(self, tags: Mapping[str, str]) -> str:
@@ -343,9 +348,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not all_succeeded(instance, stored):
             return
         try:
-            done = publish_session(
-                instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=timedelta(hours=self.keep_failed_for)
-            )
+            done = publish_session(instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed)
         except LakeError as error:
             if context.log:
                 context.log.error(f"session {session.id} of this run is not published: {error}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -92,14 +91,14 @@ def _as_session(
             return result
         finally:
             # Without effect on one that is published.
-            lake.fail(session.id, reason, keep=timedelta(hours=resource.keep_failed_for), epoch=session.epoch)
+            lake.fail(session.id, reason, keep=resource.keep_failed, epoch=session.epoch)
 
 
 def _publish(
     instance: dg.DagsterInstance, resource: LakeResource, session: RunSession, gate: Gate, result: dg.ExecuteInProcessResult
 ) -> None:
     try:
-        publish_session(instance, resource.open(), session, gate=gate, keep_failed_for=timedelta(hours=resource.keep_failed_for))
+        publish_session(instance, resource.open(), session, gate=gate, keep_failed_for=resource.keep_failed)
     except Exception as error:
         run = instance.get_run_by_id(result.run_id)
         if run is not None:

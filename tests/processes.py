@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.context import SpawnContext
 from typing import Any
@@ -18,3 +19,14 @@ def run_together(target: Callable[..., None], arguments: Sequence[tuple[Any, ...
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * len(workers)
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
+    """Wait for what other processes do: the first thing that `condition` says, if it is true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds} s for {what}")

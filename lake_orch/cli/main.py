@@ -87,7 +87,7 @@ def recover_command(context: Context, session: str | None, gate: Gate | None) ->
     if gate is not None and session is None:
         raise click.UsageError("a gate is lifted for one session at a time: name the session")
     with _ours(context).opened() as (instance, resource):
-        lake, keep = resource.open(), timedelta(hours=resource.keep_failed_for)
+        lake, keep = resource.open(), resource.keep_failed
         if session is not None:
             done = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep, lift_gate=gate)
             context.output.show(done, f"session {session} is published as commit {done.commit[:12]}")

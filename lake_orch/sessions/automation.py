@@ -4,13 +4,12 @@ An asset of a run with one session is materialized as soon as its step has ended
 conditions look at materializations: they would start a run that reads main as it was, and count the update as done.
 """
 
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import dagster as dg
 from dagster._core.definitions.events import AssetKeyPartitionKey
 
-from lake_orch.sessions.publishing import says_nothing
+from lake_orch.sessions.publishing import says_nothing, value_of
 from lake_orch.sessions.run_session import session_of
 from lake_orch.tags import PUBLISHED, SESSION_TAG, STAGED, STATE
 
@@ -48,7 +47,7 @@ def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str) -
     records = instance.fetch_observations(key, limit=_RECORDS).records
     entries = (record.event_log_entry.asset_observation for record in records)
     return any(
-        entry is not None and _value(entry.metadata, SESSION_TAG) == session and _value(entry.metadata, STATE) == PUBLISHED
+        entry is not None and value_of(entry.metadata, SESSION_TAG) == session and value_of(entry.metadata, STATE) == PUBLISHED
         for entry in entries
     )
 
@@ -64,14 +63,9 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
             session = session_of(instance, record.run_id)
             newest[event.partition] = None if session is None else session.id
             continue
-        staged = _value(event.metadata, STATE) == STAGED
-        newest[event.partition] = str(_value(event.metadata, SESSION_TAG)) if staged else None
+        staged = value_of(event.metadata, STATE) == STAGED
+        newest[event.partition] = str(value_of(event.metadata, SESSION_TAG)) if staged else None
     return {partition: session for partition, session in newest.items() if session is not None}
-
-
-def _value(metadata: Mapping[str, dg.MetadataValue[Any]], name: str) -> object:
-    found = metadata.get(name)
-    return None if found is None else found.value
 
 
 def lake_eager() -> dg.AutomationCondition[dg.AssetKey]:

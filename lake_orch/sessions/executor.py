@@ -63,7 +63,7 @@ class SessionExecutor(Executor):
     ) -> Iterator[DagsterEvent]:
         instance, run = plan_context.instance, plan_context.dagster_run
         lake, gate, branch = resource.open(), resource.gate_of(run.tags), resource.branch_of(run.tags)
-        keep = timedelta(hours=resource.keep_failed_for)
+        keep = resource.keep_failed
         session = open_run_session(instance, run, lake, branch=branch, root=resource.root, publisher="executor", gate=gate)
         verb = "resumed" if session.resumed else "opened"
         failed: list[str] = []

@@ -4,7 +4,6 @@ The steps between `open_session` and `publish` write into the session, IO manage
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -76,7 +75,7 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
 @dg.op(out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed.")
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
     """Raises what kept one from being published, after all were tried. One that its gate holds back is told, and left as it is."""
-    keep = timedelta(hours=lake.keep_failed_for)
+    keep = lake.keep_failed
     lifted = None if config.gate is None else gate_of({GATE_TAG: config.gate}, lake.gate)
     if config.session is not None:
         done = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted)
@@ -121,7 +120,7 @@ def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **opti
 
 def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
     session, tags = _session(context, lake), context.run_tags
-    keep = timedelta(hours=lake.keep_failed_for)
+    keep = lake.keep_failed
     done = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
     branch = lake.open().session_record(session.id).branch
     return published_metadata(session, branch, done, resumed=session.resumed)

@@ -74,8 +74,8 @@ def materialized(instance: DagsterInstance, session: str) -> dict[AssetKey, str 
     for run in runs_of(instance, session):
         for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION):
             event = entry.asset_materialization
-            if event is not None and (_value(event.metadata, SESSION_TAG) == session or says_nothing(event)):
-                path = _value(event.metadata, PATH)
+            if event is not None and (value_of(event.metadata, SESSION_TAG) == session or says_nothing(event)):
+                path = value_of(event.metadata, PATH)
                 found[event.asset_key] = path if isinstance(path, str) else None
     return found
 
@@ -97,10 +97,11 @@ def _is_observed(instance: DagsterInstance, key: AssetKey, commit: str) -> bool:
     """Whether it is on record already that a commit holds an asset: who does not know that it is published publishes again."""
     records = instance.fetch_observations(key, limit=20).records
     entries = (record.event_log_entry.asset_observation for record in records)
-    return any(entry is not None and _value(entry.metadata, COMMIT) == commit for entry in entries)
+    return any(entry is not None and value_of(entry.metadata, COMMIT) == commit for entry in entries)
 
 
-def _value(metadata: Mapping[str, MetadataValue[Any]], name: str) -> object:
+def value_of(metadata: Mapping[str, MetadataValue[Any]], name: str) -> object:
+    """What an event's metadata says under a name; None for nothing."""
     found = metadata.get(name)
     return None if found is None else found.value
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, JobDefinition, build_resources
+from dagster import DagsterInstance, DagsterRun, build_resources
 from dagster._core.execution.context.system import PlanOrchestrationContext
 
 from lake_orch.errors import InvalidDefinition
@@ -17,15 +17,8 @@ DEFAULT_KEY = "lake"
 @contextmanager
 def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource]:
     """The lake of a run, for as long as the `with` block lasts. Raises InvalidDefinition where its job has none, or several."""
-    job = plan_context.job.get_definition()
-    with lake_of_job(job, plan_context.instance, plan_context.dagster_run) as lake:
-        yield lake
-
-
-@contextmanager
-def lake_of_job(job: JobDefinition, instance: DagsterInstance, run: DagsterRun) -> Iterator[LakeResource]:
-    """The lake that a job's resources name, with a run's configuration. Raises InvalidDefinition where there is none, or several."""
-    with find_lake(job.resource_defs, job.name, instance, run.run_config, run) as lake:
+    job, run = plan_context.job.get_definition(), plan_context.dagster_run
+    with find_lake(job.resource_defs, job.name, plan_context.instance, run.run_config, run) as lake:
         yield lake
 
 

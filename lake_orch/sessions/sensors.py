@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -60,7 +59,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
             return dg.SkipReason(f"session {begun.id} is no longer on record")
         if record.epoch > begun.epoch:
             return dg.SkipReason(f"session {begun.id} was resumed by a later run")
-        keep = timedelta(hours=lake.keep_failed_for)
+        keep = lake.keep_failed
         if record.state == SESSION_PUBLISHED:
             # Its process may have died before it could say so.
             publish_session(context.instance, opened, begun, gate="none", keep_failed_for=keep)
@@ -75,7 +74,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 
 def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[Settled]:
     """Look at every session of the lake that has not ended: what no sensor saw is found here."""
-    found = settle(instance, lake.open(), keep_failed_for=timedelta(hours=lake.keep_failed_for), gate=lake.gate)
+    found = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
     for one in found:
         _tell(alert, one)
     return found

@@ -7,11 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ import dagster as dg
 import pytest
 
 from lake_core import Lake
+from tests import processes
+
+until = partial(processes.until, seconds=300)
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,16 +120,6 @@ class Server:
         return sorted(state.delta(f"tables/{table}").to_arrow().columns[0].to_pylist()) if f"tables/{table}" in state.datasets() else []
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 300) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"waited {seconds} s for {what}")
-
-
 @contextmanager
 def serving(folder: Path, **environment: str) -> Iterator[Server]:
     """A web server and a daemon over the code location `daemon_pipeline`."""
@@ -142,7 +135,7 @@ def serving(folder: Path, **environment: str) -> Iterator[Server]:
         everything = {**os.environ, **own, **environment}
         process = subprocess.Popen(command, cwd=ROOT, env=everything, stdout=log, stderr=log, start_new_session=True)
         try:
-            until(lambda: process.poll() is not None or answers(made.url), "the web server", 90)
+            until(lambda: process.poll() is not None or answers(made.url), "the web server", seconds=90)
             assert process.poll() is None, (folder / "log").read_text()
             yield made
         finally:
@@ -230,7 +223,7 @@ def backfill_all(server: Server, *, seconds: float = 390) -> None:
         found = server.instance.get_backfill(backfill)
         return found is not None and found.status.value.startswith("COMPLETED")
 
-    until(over, "the backfill's end", seconds)
+    until(over, "the backfill's end", seconds=seconds)
     runs = server.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))
     failed = [server.errors(run.run_id) for run in runs if not run.is_success]
     assert len(runs) == 60 and not failed, failed[0]

@@ -21,17 +21,6 @@ MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2025-01-01")
 SINGLE_RUN = dg.BackfillPolicy.single_run()
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "lake")
-
-
-@pytest.fixture
-def resources(root: str) -> dict[str, Any]:
-    lake = LakeResource(root=root)
-    return {"lake": lake, "io_manager": DeltaIOManager(lake=lake)}
-
-
 def table(root: str, name: str) -> DeltaTable:
     return DeltaTable.open(f"{root}/tables/{name}")
 

@@ -5,7 +5,6 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -15,24 +14,13 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import RowsOutsidePredicate, TableNotFound
-from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, slice_where
+from lake_orch import InvalidDefinition, slice_where
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
 REGIONS = dg.StaticPartitionsDefinition(["eu", "us", "as"])
 SIZES = dg.StaticPartitionsDefinition(["s", "m"])
 TENANTS = dg.DynamicPartitionsDefinition(name="tenants")
 SINGLE_RUN = dg.BackfillPolicy.single_run()
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "lake")
-
-
-@pytest.fixture
-def resources(root: str) -> dict[str, Any]:
-    lake = LakeResource(root=root)
-    return {"lake": lake, "io_manager": DeltaIOManager(lake=lake)}
 
 
 def rows(root: str, name: str) -> list[dict[str, Any]]:

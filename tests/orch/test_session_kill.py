@@ -7,18 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import dagster as dg
 import pytest
 
 from lake_orch.sessions.recovery import recover, settle
+from tests import processes
 from tests.orch.session_bench import ALL, Bench
 from tests.orch.test_recovery import KEEP
 from tests.orch.test_sessions import check_published
+
+until = partial(processes.until, seconds=60)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -49,16 +51,6 @@ def worker(bench: Bench, **tags: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {seconds} s for {what}")
 
 
 def only_run(bench: Bench) -> dg.DagsterRun:
