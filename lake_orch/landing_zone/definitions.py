@@ -17,9 +17,6 @@ from lake_orch.landing_zone.ledger import BatchRecord, Ledger, Look
 from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
-from lake_orch.sessions.attempt import Attempt
-from lake_orch.tables.metadata import write_metadata
-from lake_orch.tables.writer import TableWriter, final_result
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 
@@ -78,11 +75,8 @@ def landing_zone_asset(
                 f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1} has: re-execute that one first"
             )
         rows = read(batch) if read is not None else batch.to_arrow(schema=schema)
-        with lake.workspace(Attempt.of_step(context, (), f"landing {zone.name}")) as workspace:
-            result = TableWriter(workspace, path, tuple(partition_by)).write(rows, mode="append", where=None, txn=batch.txn)
-        written = final_result(result, workspace.receipt, path)
-        url = workspace.url(path)
-        own = write_metadata([written], workspace.after(path), url=url, path=path, one_partition=False, receipt=workspace.receipt)
+        table = lake.table(context, path, partition_by=partition_by)
+        table.append(rows, txn=batch.txn)
         files = dg.MetadataValue.md("\n".join(f"- `{file.key}` ({file.size} bytes)" for file in batch.files[:100]))
         told: dict[str, Any] = {
             "lake/landing_batch": batch.number,
@@ -90,7 +84,7 @@ def landing_zone_asset(
             "lake/bytes_landed": batch.size,
             "files": files,
         }
-        return dg.MaterializeResult(metadata={**own, **told})
+        return dg.MaterializeResult(metadata={**table.metadata(), **told})
 
     kinds = options.pop("kinds", {"deltalake"})
     asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
