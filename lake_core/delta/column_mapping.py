@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from lake_core import runtime
 from lake_core.delta.errors import MalformedMetadata
 from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, walk
 
@@ -128,7 +128,7 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
         own = dict(child.metadata)
         if type(own.get(ID)) is not int:
             own[ID] = next(counter)
-        own.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{uuid.uuid4()}")
+        own.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{runtime.uuid4()}")
         return StructField(child.name, mapped(child.type), child.nullable, own)
 
     result = StructType(tuple(mapped_field(child) for child in schema.fields))

@@ -5,11 +5,10 @@ Protocol sections: Data Files, Change Data Files, Add File, Add CDC File.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lake_core import runtime
 from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
 from lake_core.delta.conform import relabelled
@@ -100,7 +100,7 @@ class DataFileWriter:
         self._bytes: dict[tuple[str | None, ...], int] = {}
         self._written: list[AddFile] = []
         self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._pending: deque[Future[AddFile]] = deque()
 
     def add(self, rows: pa.Table) -> None:
@@ -142,7 +142,7 @@ class DataFileWriter:
         if not self._threads or rows.nbytes < _WORTH_A_THREAD:
             self._written.append(self._write(rows, values))
             return
-        self._pool = self._pool or ThreadPoolExecutor(self._threads)
+        self._pool = self._pool or runtime.thread_pool(self._threads)
         self._pending.append(self._pool.submit(self._write, rows, values))
         while len(self._pending) > self._threads:
             self._written.append(self._pending.popleft().result())
@@ -224,7 +224,7 @@ class _OpenFile:
 
 def time_uuid(now: int) -> uuid.UUID:
     """A UUID of version 7: the time in milliseconds since the epoch, then chance. Vacuum tells a file's age by it."""
-    body = (now & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10), "big")
+    body = (now & (1 << 48) - 1) << 80 | int.from_bytes(runtime.random_bytes(10), "big")
     return uuid.UUID(int=body & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from lake_core import runtime
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
 from lake_core.delta.errors import InvalidProperty, SchemaMismatch
@@ -61,7 +61,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
     if properties.get(MODE_PROPERTY, "none") != "none":
         struct, properties = with_mapping(struct, properties, keep_names=False)
     metadata = Metadata(
-        id=str(uuid.uuid4()),
+        id=str(runtime.uuid4()),
         schema=struct,
         schema_string=schema_to_json(struct),
         partition_columns=tuple(partition_by),

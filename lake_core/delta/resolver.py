@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import re
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core import runtime
 from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetStore, KeyClass
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
@@ -421,7 +421,7 @@ def _body(
     now: int,
 ) -> bytes:
     whole = replace(operation, reads=reads[0] if len(reads) == 1 else (Reads.WHOLE_TABLE if reads else Reads.NOTHING))
-    info = commit_info(whole, head, store, str(uuid.uuid4()), now)
+    info = commit_info(whole, head, store, str(runtime.uuid4()), now)
     info[FIELD] = spelled(reads)
     if context.session is not None:
         info["lakeSession"] = context.session

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake_core import runtime
 from lake_core.dataset import DatasetStore
 from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.column_mapping import renamed_field
@@ -280,7 +280,7 @@ def stream_rows(scan: Scan) -> pa.RecordBatchReader:
 def read_rows(scan: Scan) -> pa.Table:
     """The rows of a scan as one table. Raises DataFileMissing, CorruptDataFile, PathOutsideTable and the store's errors."""
     files = open_data_files(scan, predicate=scan.predicate)
-    with ThreadPoolExecutor(_READERS) as pool:
+    with runtime.thread_pool(_READERS) as pool:
         tables = [table.select(scan.schema.names) for table in pool.map(files.read, range(len(files.keys)))]
     if not scan.schema.names:
         return pa.table({"\x00rows": pa.nulls(sum(table.num_rows for table in tables))}).select([])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from lake_core import runtime
 from lake_core.dataset import DatasetStore
 from lake_core.delta.action import Protocol
 from lake_core.delta.checkpoint_writer import write_checkpoint
@@ -342,14 +342,14 @@ class DeltaTable(TableView):
         if self._is_recorded(txn):
             assert txn is not None
             return recorded_operation(self.store, self.version, set_transaction(txn, None))
-        start = time.monotonic()
+        start = runtime.monotonic()
         operation = plan(self._snapshot, now_ms(self._clock))
         if operation is None:
             if txn is None:
                 return OperationResult(self.version)
             # That there is nothing to do was read from the whole table.
             operation = Operation("SET TRANSACTION", {}, self._snapshot, reads=Reads.WHOLE_TABLE)
-        metrics = {**operation.metrics, "executionTimeMs": int((time.monotonic() - start) * 1000)}
+        metrics = {**operation.metrics, "executionTimeMs": int((runtime.monotonic() - start) * 1000)}
         done = self._commit(replace(operation, metrics=metrics), txn)
         if done.already_recorded:
             assert txn is not None

@@ -6,10 +6,7 @@ Protocol section: Delta Log Entries (commits are never overwritten).
 from __future__ import annotations
 
 import json
-import random
 import threading
-import time
-import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lake_core import runtime
 from lake_core.dataset import DatasetStore
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
@@ -127,9 +125,9 @@ class Pacing:
     """Time and chance of the commit loop, replaceable in tests."""
 
     deadline: float = COMMIT_DEADLINE
-    sleep: Callable[[float], None] = time.sleep
-    monotonic: Callable[[], float] = time.monotonic
-    uniform: Callable[[float, float], float] = random.uniform
+    sleep: Callable[[float], None] = runtime.sleep
+    monotonic: Callable[[], float] = runtime.monotonic
+    uniform: Callable[[float, float], float] = runtime.uniform
 
 
 def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Committed:
@@ -147,7 +145,7 @@ def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Comm
 
 def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Committed:
     assert operation.base is not None
-    txn_id = str(uuid.uuid4())
+    txn_id = str(runtime.uuid4())
     actions = encode_operation(operation, now)
     latest, attempt = operation.base, 0
     while True:
@@ -204,7 +202,7 @@ def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int)
 def commit_first(store: ObjectStore, operation: Operation, now: int, pacing: Pacing | None = None) -> bytes:
     """Create version 0. Returns its bytes. Raises TableAlreadyExists where another writer was first."""
     pacing = pacing or Pacing()
-    txn_id = str(uuid.uuid4())
+    txn_id = str(runtime.uuid4())
     body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(operation, now)
     if not _put_commit(store, 0, body, txn_id, pacing, pacing.monotonic() + pacing.deadline):
         raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")

@@ -11,8 +11,9 @@ import contextlib
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.identity import METARANGES, RANGES, table_id
@@ -52,7 +53,7 @@ class Build:
         self._open_values: list[bytes] = []
         self._open_bytes = 0
         self._written: list[str] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._puts: deque[Future[None]] = deque()
         self._reused = self._added = self._removed = self._changed = 0
 
@@ -61,7 +62,7 @@ class Build:
         queue = _Changes(changes)
         if not self._reader.is_remote:
             return self._run(tree, queue)
-        with ThreadPoolExecutor(_UPLOADS) as self._pool:
+        with runtime.thread_pool(_UPLOADS) as self._pool:
             try:
                 return self._run(tree, queue)
             except BaseException:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists
 from lake_core.graveler import wire
 from lake_core.graveler.build import put_table
@@ -68,7 +69,7 @@ def export_commits(
             if named not in ordered:
                 raise ValueError(f"the {kind} {name!r} names the commit {named!r}, which is not exported")
     trees = Graveler(target, profile=LAKEFS)
-    with ThreadPoolExecutor(workers) as pool:
+    with runtime.thread_pool(workers) as pool:
         copier = _Copier(target, read, pool)
         written: dict[str, Commit] = {}
         for commit in ordered.values():
@@ -112,7 +113,7 @@ def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
 class _Copier:
     """Copies objects, and gives each record the address of its copy."""
 
-    def __init__(self, target: ObjectStore, read: Callable[[Entry], bytes], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, target: ObjectStore, read: Callable[[Entry], bytes], pool: Executor) -> None:
         self._target = target
         self._read = read
         self._pool = pool

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import Append
 from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Entry
 from lake_core.journal.errors import AppendTimeout, CorruptEntry, HistoryPurged, JournalDamaged, NoSuchEntry
 from lake_core.journal.naming import Naming
-from lake_core.journal.pacing import Moment, Pacing, system_clock, system_monotonic
+from lake_core.journal.pacing import Moment, Pacing, system_clock
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
 from lake_core.journal.reader import Reader
@@ -38,7 +37,7 @@ _POLLED = 1000
 
 
 def _new_id() -> str:
-    return uuid.uuid4().hex
+    return runtime.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,8 @@ class Journal:
         head_every: int = 8,
         max_entry_bytes: int = 8 << 20,
         max_snapshot_bytes: int = 256 << 20,
-        monotonic: Callable[[], float] = system_monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = runtime.monotonic,
+        sleep: Callable[[float], None] = runtime.sleep,
         chance: random.Random | None = None,
         new_id: Callable[[], str] = _new_id,
     ) -> None:

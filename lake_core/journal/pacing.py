@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from lake_core import runtime
 
 NEVER_YOUNGER = timedelta(days=8)
 """Entries younger than this are never purged, so that a writer or reader that was away for less can trust what it saw."""
@@ -24,14 +25,6 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def system_monotonic() -> float:
-    """Seconds that never run backwards, and go on while the machine sleeps where the system can tell."""
-    try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (AttributeError, OSError):
-        return time.monotonic()
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """A point in time by both clocks."""
@@ -45,8 +38,8 @@ class Pacing:
     """The clocks, the waiting and the chance of one journal."""
 
     clock: Callable[[], datetime] = system_clock
-    monotonic: Callable[[], float] = system_monotonic
-    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = runtime.monotonic
+    sleep: Callable[[float], None] = runtime.sleep
     chance: random.Random | None = None
     """None: the random numbers of the process, which differ after a fork."""
 
@@ -68,7 +61,7 @@ class Pacing:
 
     def uniform(self, low: float, high: float) -> float:
         """A random number between the two."""
-        return self.chance.uniform(low, high) if self.chance is not None else random.uniform(low, high)
+        return self.chance.uniform(low, high) if self.chance is not None else runtime.uniform(low, high)
 
     def after_loss(self, lost: int, put_seconds: float) -> float:
         """How long to wait after losing so many races in a row, where a put takes so long: at random, about as long as it takes

@@ -10,12 +10,11 @@ Interrupted anywhere, the next collection goes on with what is on record. Unpubl
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from lake_core import runtime
 from lake_core.dataset import KeyClass, resolver
 from lake_core.errors import LakeError, NotFound
 from lake_core.journal import Action, Add, Delete, State, Update
@@ -97,7 +96,7 @@ def _age_limit(repository: Repository) -> datetime:
     """What was written after this may still be published. By the store's own clock; a lake that was given another one goes by that, but
     spares what is under way just now.
     """
-    key = f"{LISTS}/clock-{uuid.uuid4().hex}"
+    key = f"{LISTS}/clock-{runtime.uuid4().hex}"
     repository.root.put(key, b"", unique=True)
     now = repository.root.head(key).last_modified
     repository.root.delete([key])
@@ -119,7 +118,7 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
 
 def _condemn(repository: Repository, keys: list[str], dead: set[str], cutoff: datetime) -> str:
     """Put a list on record, and let commits go that nothing keeps."""
-    id = uuid.uuid4().hex
+    id = runtime.uuid4().hex
     place = f"{LISTS}/{id}"
     repository.root.put(place, encode_list(keys), unique=True)
 
@@ -135,7 +134,7 @@ def _condemn(repository: Repository, keys: list[str], dead: set[str], cutoff: da
 
 def _finish(repository: Repository, id: str, history: timedelta, tell: Callable[[str, int], None], marks: Marks | None = None) -> list[str]:
     """Delete what is on a list and still not reached. Returns the keys. Whoever began the collection, this is safe to repeat."""
-    begun = time.monotonic()
+    begun = runtime.monotonic()
     refs = repository.refs()
     value = refs.under(PREFIX).get(id)
     if value is None or "done" in value:
@@ -146,7 +145,7 @@ def _finish(repository: Repository, id: str, history: timedelta, tell: Callable[
     marked = _marked(repository, refs, now - history, marks or Marks(repository), now)
     gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
     for start in range(0, len(gone), _DELETE_AT_ONCE):
-        if time.monotonic() - begun > _MOST_SECONDS:
+        if runtime.monotonic() - begun > _MOST_SECONDS:
             return gone[:start]
         repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
         tell("deleted", start)

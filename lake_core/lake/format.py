@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
 from lake_core.lake.errors import LakeAlreadyExists, LakeNotFound, UnsupportedLake
@@ -36,7 +36,7 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
     """Make a folder a lake. Raises LakeAlreadyExists."""
     if profile not in _PROFILES:
         raise ValueError(f"a lake's profile is one of {', '.join(_PROFILES)}, not {profile!r}")
-    made = LakeFormat(str(uuid.uuid4()), profile)
+    made = LakeFormat(str(runtime.uuid4()), profile)
     body = {
         "format": "lake-orch",
         "version": VERSION,

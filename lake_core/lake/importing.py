@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lake_core import runtime
 from lake_core.dataset import resolver
 from lake_core.errors import InvalidKey
 from lake_core.graveler import Record
@@ -41,7 +41,7 @@ def import_dataset(session: WriteSession, path: str, format: str) -> DatasetReco
     if not rules.stands(place):
         raise DatasetNotFound(f"no {format} dataset stands at {place.url()}")
     session.check_free(path)
-    record = DatasetRecord(path, format, str(uuid.uuid4()), imported=True)
+    record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
     for key in rules.import_keys(place):
         item = session.content.store(new_item(place.get(key), session.clock()))
         session.view.overlay.set(f"{path}/{key}", item)
@@ -55,7 +55,7 @@ def convert_dataset(session: WriteSession, path: str, format: str, **options: An
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is a dataset of the lake already")
     session.check_free(path)
-    record = DatasetRecord(path, format, str(uuid.uuid4()))
+    record = DatasetRecord(path, format, str(runtime.uuid4()))
     session.register(record)
     view = session.folder_of(record)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from os import PathLike
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
+from lake_core import runtime
 from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import Exported
 from lake_core.journal import Action, Add, Journal, State, Update
@@ -192,7 +192,7 @@ class Lake(BranchesAndTags):
             repository.root,
             View(repository.graveler, commit.metarange_id, Overlay()),
             repository.clock,
-            id=f"s-{uuid.uuid4().hex}" if id is None else check_name(id, "session"),
+            id=f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session"),
             branch=branch,
             commit=commit.id,
             base=repository.commit_state(commit),

@@ -6,13 +6,11 @@ Advisory only. Correctness stays with the refs journal: whoever goes without, or
 from __future__ import annotations
 
 import json
-import random
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
 from lake_core.store import ObjectStore
 
@@ -30,16 +28,16 @@ class Turns:
 
     stale: float = STALE
     patience: float = _PATIENCE
-    sleep: Callable[[float], None] = time.sleep
-    monotonic: Callable[[], float] = time.monotonic
-    uniform: Callable[[float, float], float] = random.uniform
+    sleep: Callable[[float], None] = runtime.sleep
+    monotonic: Callable[[], float] = runtime.monotonic
+    uniform: Callable[[float, float], float] = runtime.uniform
 
 
 @contextmanager
 def turn(store: ObjectStore, name: str, turns: Turns) -> Iterator[None]:
     """Hold the turn of `name` for the block: at most two writes. Never fails for want of it."""
     key = f"{_LEASES}/{name}"
-    owner = uuid.uuid4().hex
+    owner = runtime.uuid4().hex
     held = _take(store, key, owner, turns)
     since = turns.monotonic()
     try:

@@ -6,13 +6,13 @@ a process and publishes at its end; `Part` is a process's share of a session tha
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from lake_core import runtime
 from lake_core.dataset import KeyClass
 from lake_core.errors import InvalidKey
 from lake_core.graveler import Record
@@ -88,7 +88,7 @@ class WriteSession(WritableState):
             if there is None:
                 self.check_free(path)
                 claim(self._root, path, format)
-                record = DatasetRecord(path, format, str(uuid.uuid4()))
+                record = DatasetRecord(path, format, str(runtime.uuid4()))
                 view = DatasetView(self, record)
                 for key, _ in list(self._view.list(f"{path}/")):
                     self._view.overlay.set(key, None)  # the log of one that was dropped
@@ -320,7 +320,7 @@ class Part(WriteSession):
     ) -> None:
         super().__init__(root, view, clock, name=f"session {session}", base=base, records_reads=records_reads)
         self.session, self.epoch, self.output, self.attempt = session, epoch, output, attempt
-        self.id = uuid.uuid4().hex
+        self.id = runtime.uuid4().hex
         self.closing = False
         """Whether it flushes for the last time."""
         self.flushed = 0

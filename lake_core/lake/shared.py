@@ -6,11 +6,11 @@ entry of the journal like every other change of its state; clocks only give the 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lake_core import runtime
 from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.advance import Change, HeadMoved, advance, write_tree
@@ -49,7 +49,7 @@ def open_session(
         raise ValueError(f"a session lives up to {MOST_EXPIRY.days} days, not {expires_in}")
     if isolation not in ("snapshot", "serializable"):
         raise ValueError(f"isolation is 'snapshot' or 'serializable', not {isolation!r}")
-    name = check_name(id, "session") if id is not None else f"s-{uuid.uuid4().hex}"
+    name = check_name(id, "session") if id is not None else f"s-{runtime.uuid4().hex}"
     opened: list[SessionRecord] = []
 
     def plan(state: State) -> Sequence[Action]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import islice
 from typing import Protocol, TypeVar
+
+from lake_core import runtime
 
 T = TypeVar("T")
 _WORKERS = 2
@@ -25,7 +27,7 @@ def run_here(task: Callable[[int], T], count: int) -> Iterator[T]:
     if count <= 1:
         yield from map(task, range(count))
         return
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    with runtime.thread_pool(_WORKERS) as pool:
         numbers = iter(range(count))
         pending: list[Future[T]] = [pool.submit(task, number) for number in islice(numbers, _WORKERS * 2)]
         try:
