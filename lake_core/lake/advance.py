@@ -6,26 +6,21 @@ Lost the race to an entry about other refs: the entry is put again. Lost it on t
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from lake_core.errors import StoreError
 from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.apply import Applied, Touched, apply, sorted_changes
 from lake_core.lake.condemned import Condemned, collections
 from lake_core.lake.content import Item
-from lake_core.lake.errors import Collected, Diverged, ProtectedBranch, PublishTimeout
+from lake_core.lake.errors import Collected, Conflict, Diverged, ProtectedBranch, PublishTimeout
 from lake_core.lake.lease import turn
-from lake_core.lake.place import DATASETS_FIELD, check_free, materialise, not_in_place
+from lake_core.lake.place import DATASETS_FIELD, check_free, materialise, moved, not_in_place, settle
 from lake_core.lake.refs import RefsState, commit_value, put
 from lake_core.lake.repository import Repository
 from lake_core.lake.session import Published
 from lake_core.lake.state_store import StateStore
-
-_LOG = logging.getLogger(__name__)
 
 _MOST_TRIES = 50
 
@@ -81,8 +76,11 @@ def advance(
                 return _advance(repository, refs, change, record)
             except HeadMoved:
                 continue
-            except Diverged as error:
-                if not _adopt(repository, refs, change, error):
+            except (Diverged, Conflict) as error:
+                # What stood in place was compared with these refs: it may be what a faster publisher has put there since.
+                if (change.adopts or isinstance(error, Diverged)) and moved(repository, refs, change.branch):
+                    continue
+                if isinstance(error, Conflict) or not _adopt(repository, refs, change, error):
                     raise
     raise PublishTimeout(
         f"branch {change.branch!r} moved {_MOST_TRIES} times while this was applied to it: nothing was published. Publish again"
@@ -97,8 +95,13 @@ def _adopt(repository: Repository, refs: RefsState, change: Change, error: Diver
     record = state.registered().get(error.path)
     if record is None or (view := state.folder_of(record)).resolver.managed(view):
         return False
-    with suppress(HeadMoved):
+    try:
         _advance(repository, refs, adopted(repository, refs, error.path), lambda refs, published: ())
+    except HeadMoved:
+        return True
+    except (Diverged, Conflict):
+        if not moved(repository, refs, change.branch):
+            raise
     return True
 
 
@@ -146,13 +149,8 @@ def _advance(
         return [*actions, *record(newest, published)]
 
     repository.journal.append(plan)
-    if in_place:
-        try:
-            materialise(repository, [commit])
-        except (Diverged, StoreError):
-            # The commit stands. Raising now would make the caller repeat it.
-            _LOG.warning("commit %s is published, but not yet in place: the next publish completes it", commit.id[:12], exc_info=True)
-            return replace(published, in_place=False)
+    if in_place and not settle(repository, [commit]):
+        return replace(published, in_place=False)
     return published
 
 

@@ -25,7 +25,7 @@ from lake_core.lake.exporting import export
 from lake_core.lake.format import create_format, read_format
 from lake_core.lake.history import log
 from lake_core.lake.live import HISTORY
-from lake_core.lake.place import Placed, in_place, materialise, not_in_place, place_dataset
+from lake_core.lake.place import Placed, complete, in_place, not_in_place
 from lake_core.lake.refs import OPEN, RefsState, SessionRecord, check_name, commit_value
 from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
 from lake_core.lake.revision import resolve
@@ -365,17 +365,7 @@ class Lake(BranchesAndTags):
 
     def materialise(self, *, progress: Callable[[int, int], None] | None = None) -> Placed:
         """Put main's datasets in place as far as they are not, whoever died on the way. Idempotent. Raises Diverged."""
-        repository = self._repository
-        refs = repository.refs()
-        branch = repository.format.branch
-        placed = materialise(repository, not_in_place(refs, branch), progress)
-        head = refs.commit(refs.branch(branch))
-        state = repository.commit_state(head, branch)
-        count = placed.objects
-        for _, record in sorted(state.registered().items()):
-            view = state.folder_of(record)
-            count += place_dataset(state, record, view.resolver.version(view))
-        return Placed(count, sorted({*placed.datasets}))
+        return complete(self._repository, progress)
 
     def gc(
         self, *, dry_run: bool = False, history: timedelta | None = None, progress: Callable[[str, int], None] | None = None

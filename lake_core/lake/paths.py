@@ -22,7 +22,8 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
         return
     if not occupied:
         stranger = next(iter(root.list(f"{path}/")), None)
-        if stranger is not None:
+        # Another session may have claimed it, and begun to write, in between.
+        if stranger is not None and not root.exists(key):
             raise DatasetExists(
                 f"the folder {path!r} holds files already, such as {stranger.key!r}, which are not the lake's: choose another path, or "
                 f"bring them in with Lake.import_delta, import_parquet or import_objects"

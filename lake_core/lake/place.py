@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lake_core.dataset import UnknownFormat
-from lake_core.errors import AlreadyExists, NotFound
+from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.graveler import Commit
 from lake_core.lake.content import Item
 from lake_core.lake.errors import DamagedLake, Diverged
@@ -111,6 +111,49 @@ def materialise(
         for path in sorted(done):
             derive(last, path)
     return Placed(count, sorted(done), sorted(diverged))
+
+
+def complete(repository: Repository, progress: Callable[[int, int], None] | None = None) -> Placed:
+    """Put all datasets of main in place, as far as they are not. Idempotent.
+
+    Raises Diverged, but only by the newest refs: what differs from an older main may be what others have published since.
+    """
+    branch = repository.format.branch
+    while True:
+        refs = repository.refs()
+        try:
+            placed = materialise(repository, not_in_place(refs, branch), progress)
+            state = repository.commit_state(refs.commit(refs.branch(branch)), branch)
+            count = placed.objects
+            for _, record in sorted(state.registered().items()):
+                view = state.folder_of(record)
+                count += place_dataset(state, record, view.resolver.version(view))
+            return Placed(count, placed.datasets)
+        except Diverged:
+            if not moved(repository, refs, branch):
+                raise
+
+
+def settle(repository: Repository, commits: Sequence[Commit]) -> bool:
+    """Put commits of main that are published in place, oldest first.
+
+    Return False where that is left to the next publish. An error would make the caller repeat what is published.
+    """
+    try:
+        try:
+            materialise(repository, commits)
+        except Diverged:
+            complete(repository)  # which looks at the newest refs before it takes anything for another writer's
+    except (Diverged, StoreError):
+        last = commits[-1].id[:12]
+        _LOG.warning("commit %s is published, but not yet in place: the next publish completes it", last, exc_info=True)
+        return False
+    return True
+
+
+def moved(repository: Repository, refs: RefsState, branch: str) -> bool:
+    """Tell whether a branch has another head now than in these refs. Ask before taking what stands in place for another writer's."""
+    return repository.refs().branch(branch) != refs.branch(branch)
 
 
 def place_dataset(state: StateStore, record: DatasetRecord, version: int | None) -> int:

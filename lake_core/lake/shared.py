@@ -17,7 +17,7 @@ from lake_core.lake.advance import Change, HeadMoved, advance, write_tree
 from lake_core.lake.apply import apply
 from lake_core.lake.condemned import Condemned, collections
 from lake_core.lake.errors import Conflict, RefExists, SessionClosed, StaleAttempt, StaleEpoch
-from lake_core.lake.place import materialise, not_in_place, touched
+from lake_core.lake.place import not_in_place, settle, touched
 from lake_core.lake.refs import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, Batch, RefsState, SessionRecord, check_name
 from lake_core.lake.repository import Repository
 from lake_core.lake.session import Part, Published, Session, SessionHandle
@@ -350,12 +350,11 @@ def published(repository: Repository, refs: RefsState, record: SessionRecord) ->
 
 def published_as(repository: Repository, refs: RefsState, branch: str, session: str, commit: Commit) -> Published:
     """What a session became that was published by an earlier attempt; main stands in place afterwards."""
-    if branch == repository.format.branch:
-        materialise(repository, not_in_place(refs, branch))
+    in_place = branch != repository.format.branch or settle(repository, not_in_place(refs, branch))
     mine = commit.metadata.get("session") == session  # else it changed nothing, and is the head that it found
     changed = touched(commit).items() if mine else ()
     versions = {path: version for path, told in changed if isinstance(version := told["version"], int)}
-    return Published(commit.id, versions, session)
+    return Published(commit.id, versions, session, in_place=in_place)
 
 
 def abandon(repository: Repository, id: str) -> None:

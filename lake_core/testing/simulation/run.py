@@ -1,0 +1,96 @@
+"""Playing a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from lake_core.runtime import using
+from lake_core.testing.simulation.history import Fault, History, Step
+from lake_core.testing.simulation.process import Process, ProcessDied
+from lake_core.testing.simulation.world import World
+
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+
+_RESTART_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    kind: str
+    """A short name: a smaller history fails in the same way if a violation of the same kind comes of it."""
+    message: str
+
+
+class Scenario(Protocol[A_contra]):
+    """How actions are done, and what must hold."""
+
+    def prepare(self) -> None:
+        """Fill the world's store before the first process starts."""
+
+    def act(self, process: Process, action: A_contra) -> Iterable[Violation]:
+        """Do an action in a process; return what must not have come of it. ProcessDied must pass."""
+
+    def died(self, process: Process, action: A_contra) -> None:
+        """Forget what the process held: it died in the middle of an action."""
+
+    def check(self) -> Iterable[Violation]:
+        """Return what is wrong when all is quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a history."""
+
+    violations: tuple[Violation, ...]
+    story: tuple[str, ...]
+    operations: int
+    """How many store operations took place."""
+    digest: str
+    """The same for two runs that took the same course."""
+
+
+def run(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, trace: bool = False) -> Result:
+    """Play a history.
+
+    Args:
+        history: what happens.
+        scenario_in: makes the scenario of a world.
+        trace: whether the story holds each operation that changes the store.
+    """
+    world = World(history.seed, trace=trace)
+    scenario = scenario_in(world)
+    violations: list[Violation] = []
+    faults: dict[int, dict[int, Fault]] = {}
+    for fault in history.faults:
+        faults.setdefault(fault.step, {})[fault.operation] = fault
+
+    def body(process: Process, steps: tuple[Step[A], ...]) -> None:
+        with using(process.runtime):
+            for step in steps:
+                process.begin(step.number, faults.get(step.number, {}))
+                world.tell(process, f"{step.action}")
+                try:
+                    violations.extend(scenario.act(process, step.action))
+                except ProcessDied:
+                    process.begin(step.number, {})
+                    scenario.died(process, step.action)
+                    process.sleep(_RESTART_SECONDS)
+
+    outside = Process(world, len(history.processes))
+    outside.name = "-"
+    outside.begin(0, {})
+    with using(outside.runtime):
+        scenario.prepare()
+    processes = [Process(world, index) for index in range(len(history.processes))]
+    world.start([(process, lambda p=process, s=steps: body(p, s)) for process, steps in zip(processes, history.processes, strict=True)])  # type: ignore[misc]
+    outside.begin(-1, {})
+    with using(outside.runtime):
+        violations.extend(scenario.check())
+    for violation in violations:
+        world.story.append(f"VIOLATED {violation.kind}: {violation.message}")
+    return Result(tuple(violations), tuple(world.story), world.operations, world.digest)

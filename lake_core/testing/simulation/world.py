@@ -1,0 +1,159 @@
+"""Virtual time, and the gate: one thread runs at a time, and the one whose time comes first goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from lake_core.errors import StoreError
+from lake_core.store import MemoryStore
+from lake_core.testing.simulation.process import Process
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_WORLDS = itertools.count(1)
+_MOST_OPERATIONS = 200_000
+_STUCK_SECONDS = 60.0
+
+
+class SimulationStuck(Exception):
+    """A simulated process blocks on something other than the gate, or never ends."""
+
+
+@dataclass(order=True, slots=True)
+class _Event:
+    at: float
+    number: int
+    process: Process | None = field(compare=False)
+    """Who goes on."""
+    operation: Callable[[], object] | None = field(compare=False, default=None)
+    """What lands in the store, where no process waits for it."""
+
+
+class World:
+    """A store, virtual time and the processes on it."""
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed = seed
+        self.id = next(_WORLDS)
+        """Tells this world's stores from another's. Never part of its course."""
+        self.now = 0.0
+        """Seconds since the beginning."""
+        self.store = MemoryStore(clock=lambda: self.time)
+        self.operations = 0
+        self.story: list[str] = []
+        self._trace = trace
+        self._events: list[_Event] = []
+        self._numbered = 0
+        self._course = hashlib.sha256()
+        self._finished = threading.Semaphore(0)
+        self._stuck: str | None = None
+
+    @property
+    def time(self) -> datetime:
+        """The time by the store's clock."""
+        return START + timedelta(seconds=self.now)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all that happened, in order: the same for two runs that took the same course."""
+        return self._course.hexdigest()
+
+    def tell(self, process: Process | None, event: str) -> None:
+        """Add a line to the story."""
+        event = event.replace(f"sim://{self.id}-", "sim://")
+        self.story.append(f"{self.now:12.3f}  {process.name if process is not None else ' '}  {event}")
+        self._course.update(self.story[-1].encode())
+
+    def operated(self, process: Process, name: str, *, mutates: bool) -> None:
+        """Note that a store operation takes place."""
+        self.operations += 1
+        self._course.update(f"{self.now:.6f} {process.name} {name}\n".encode())
+        if self._trace and mutates:
+            self.story.append(f"{self.now:12.3f}  {process.name}      {name}")
+        if self.operations > _MOST_OPERATIONS:
+            raise SimulationStuck(f"more than {_MOST_OPERATIONS} store operations: {process.name} seems not to end")
+
+    def wait(self, process: Process, seconds: float) -> None:
+        """Let other processes go on until this one's time has come."""
+        event = self._push(self.now + seconds, process)
+        following = self._next()
+        if following is event:
+            return
+        self._resume(following)
+        process.turn.acquire()
+
+    def later(self, process: Process, seconds: float, name: str, operation: Callable[[], object]) -> None:
+        """Let a store operation land when nobody waits for it any more."""
+
+        def land() -> None:
+            self.operated(process, f"{name}, late", mutates=True)
+            with suppress(StoreError):
+                operation()
+
+        self._push(self.now + seconds, None, land)
+
+    def start(self, processes: list[tuple[Process, Callable[[], None]]]) -> None:
+        """Run processes to their end. Raises SimulationStuck, and what one of them raises."""
+        failures: list[BaseException] = []
+
+        def work(process: Process, body: Callable[[], None]) -> None:
+            process.turn.acquire()
+            try:
+                body()
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                following = self._next()
+                if following is None:
+                    self._finished.release()
+                else:
+                    self._resume(following)
+
+        threads = [threading.Thread(target=work, args=pair, daemon=True, name=f"process {pair[0].name}") for pair in processes]
+        for process, _ in processes:
+            self._push(self.now + 0.001 * process.index, process)
+        for thread in threads:
+            thread.start()
+        first = self._next()
+        if first is not None:
+            self._resume(first)
+            self._await_end(threads)
+        for failure in failures:
+            raise failure
+
+    def _await_end(self, threads: list[threading.Thread]) -> None:
+        seen = -1
+        while not self._finished.acquire(timeout=_STUCK_SECONDS):
+            if self.operations == seen:
+                raise SimulationStuck(f"no store operation for {_STUCK_SECONDS:g} s: a process waits for another outside of the gate")
+            seen = self.operations
+        for thread in threads:
+            thread.join()
+
+    def _push(self, at: float, process: Process | None, operation: Callable[[], object] | None = None) -> _Event:
+        self._numbered += 1
+        event = _Event(at, self._numbered, process, operation)
+        heapq.heappush(self._events, event)
+        return event
+
+    def _next(self) -> _Event | None:
+        """Take the first event of a process; what lands in the store before it lands now."""
+        while self._events:
+            event = heapq.heappop(self._events)
+            self.now = max(self.now, event.at)
+            if event.operation is not None:
+                event.operation()
+            else:
+                return event
+        return None
+
+    @staticmethod
+    def _resume(event: _Event | None) -> None:
+        assert event is not None and event.process is not None
+        event.process.turn.release()

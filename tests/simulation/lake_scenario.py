@@ -1,0 +1,597 @@
+"""Histories of a lake: sessions private and shared, merges, reverts, tidying, collection, and a writer that knows nothing of the lake.
+
+Each piece of work leaves a file `works/<id>` beside what it does to tables and files. So a state says itself which works are in it, and
+must hold exactly what those works add up to: nothing lost, nothing doubled, nothing half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import CommitOutcomeUnknown, ConcurrentModification, TableNotFound
+from lake_core.errors import LakeError, StoreUnavailable
+from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout
+from lake_core.lake.collect import CollectionRefused
+from lake_core.lake.errors import (
+    Collected,
+    Conflict,
+    Diverged,
+    NothingToApply,
+    PublishTimeout,
+    RefExists,
+    RefNotFound,
+    SessionClosed,
+    SessionNotFound,
+    StaleAttempt,
+    StaleEpoch,
+)
+from lake_core.lake.session import Published, Session
+from lake_core.lake.state_store import StateStore, WritableState
+from lake_core.store import FolderStore, ObjectStore
+from lake_core.testing.simulation import Process, SimulatedStore, Violation, World
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+MANAGED = ("t/a", "t/b")
+OPEN_TABLE = "t/open"
+"""A table of the lake that other clients may write."""
+TABLES = (*MANAGED, OPEN_TABLE)
+NEW_TABLE = "t/new"
+"""A table that the first work which needs it creates."""
+FIRST_ROWS = 40
+"""Rows 0 to 9 are counted up, rows 10 to 39 are deleted, each by one work at most."""
+UNKNOWN = (StoreUnavailable, AppendOutcomeUnknown, CommitOutcomeUnknown)
+REFUSED = (
+    AppendTimeout, Collected, ConcurrentModification, Conflict, NothingToApply, PublishTimeout, RefExists, RefNotFound, SessionClosed,
+    SessionNotFound, StaleAttempt, StaleEpoch,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A piece of a work: what it does to a table or file."""
+
+    kind: Literal["add", "count", "delete", "list"]
+    target: str
+    """A table, or for `list` a file that each work adds a line to."""
+    number: int = 0
+    """How many rows are added, or which row is counted up or deleted."""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "add":
+                return f"{self.number} rows into {self.target}"
+            case "count":
+                return f"count up row {self.number} of {self.target}"
+            case "delete":
+                return f"delete row {self.number} of {self.target}"
+        return f"a line into {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to happen whole or not at all, and once."""
+
+    number: int
+    changes: tuple[Change, ...]
+
+    @property
+    def id(self) -> str:
+        return f"w{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.id} ({', '.join(map(str, self.changes))})"
+
+    def rows(self, index: int) -> list[int]:
+        """The ids of the rows that its change of this index adds."""
+        return [1000 * self.number + 100 * index + row for row in range(self.changes[index].number)]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Do a work in a private session and publish it. `hold`: only do it, and publish with the next `PublishHeld`."""
+
+    work: Work
+    branch: str = "main"
+    hold: bool = False
+
+    def __str__(self) -> str:
+        return f"{'prepares' if self.hold else 'publishes'} {self.work} on {self.branch}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishHeld:
+    """Publish the session that the process holds."""
+
+    def __str__(self) -> str:
+        return "publishes the session that it holds"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Do a work as a part of a shared session, which is opened if need be."""
+
+    session: str
+    work: Work
+    output: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"flushes {self.work} into shared session {self.session}, attempt {self.attempt} at {self.output}"
+
+
+Verb: TypeAlias = Literal["publish", "resume", "abandon", "fail", "fork"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Do something to a shared session."""
+
+    session: str
+    verb: Verb
+
+    def __str__(self) -> str:
+        return f"{self.verb} shared session {self.session}"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Make a branch of main."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"makes branch {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Merge a branch into main."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"merges {self.name} into main"
+
+
+@dataclass(frozen=True, slots=True)
+class Revert:
+    """Revert one of main's last commits of works."""
+
+    back: int
+
+    def __str__(self) -> str:
+        return f"reverts main's {self.back + 1}. last work"
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Rearrange, checkpoint or end the retention of a table; put main in place; collect garbage; adopt."""
+
+    task: Literal["optimize", "checkpoint", "vacuum", "materialise", "gc", "adopt"]
+    table: str = "t/a"
+
+    def __str__(self) -> str:
+        return f"runs {self.task}" + (f" of {self.table}" if self.task in ("optimize", "checkpoint", "vacuum") else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Append rows to the open table by a client that knows nothing of the lake."""
+
+    number: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"appends {self.rows} rows to {OPEN_TABLE} past the lake (f{self.number})"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read a state whole, by the lake or as a plain reader of a table in place."""
+
+    source: str
+    """A branch, or a table for a plain reader."""
+
+    def __str__(self) -> str:
+        return f"reads {self.source}" + (" in place" if self.source in TABLES else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a day of the simulation."""
+
+    day: float
+
+    def __str__(self) -> str:
+        return f"waits for day {self.day:g}"
+
+
+Action: TypeAlias = Publish | PublishHeld | Share | Shared | Branch | Merge | Revert | Tidy | Foreign | Read | Wait
+
+
+@dataclass(slots=True)
+class Fate:
+    """What became of a work, as far as its writer was told."""
+
+    work: Work
+    branch: str
+    state: Literal["published", "unknown", "refused"] = "unknown"
+    commits: set[str] = field(default_factory=set)
+    shared: Share | None = None
+
+
+class LakeScenario:
+    """A lake on a simulated store, and a record of what its users were told."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.fates: dict[str, Fate] = {}
+        self.foreign: dict[int, str] = {}
+        self.foreign_rows: dict[int, list[int]] = {}
+        self.published_sessions: dict[str, str] = {}
+        self.reverted: set[str] = set()
+        """Commits that a revert took back, or may have taken back."""
+        self.merged: dict[str, set[str]] = {}
+        """By branch: the works that a merge that was acknowledged brought into main."""
+        self.observed: list[tuple[str, int, Counter[tuple[int, int]]]] = []
+        self.held: dict[int, tuple[Publish, Session]] = {}
+        self.lakes: dict[str, Lake] = {}
+
+    # Acting
+
+    def prepare(self) -> None:
+        lake = Lake.create(self.world.store, clock=lambda: self.world.time)
+        first = pa.table({"id": list(range(FIRST_ROWS)), "v": [0] * FIRST_ROWS}, schema=SCHEMA)
+        with lake.session(message="begin") as session:
+            for path in MANAGED:
+                session.create_delta(path, SCHEMA).append(first)
+            session.create_delta(OPEN_TABLE, SCHEMA, managed=False).append(first)
+
+    def lake(self, process: Process) -> Lake:
+        """The lake as a process has it open."""
+        if process.place not in self.lakes:
+            lake = Lake.open(SimulatedStore(self.world.store, process), clock=process.clock)
+            # The age of objects goes by the store's clock, as where nobody replaces clocks.
+            self.lakes[process.place] = Lake(replace(lake.repository, given_clock=False))
+        return self.lakes[process.place]
+
+    def died(self, process: Process, action: Action) -> None:
+        self.held.pop(process.index, None)
+
+    def act(self, process: Process, action: Action) -> Iterator[Violation]:
+        try:
+            yield from self._act(process, action)
+        except UNKNOWN as error:
+            self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
+        except REFUSED as error:
+            self.world.tell(process, f"    is refused: {type(error).__name__}: {error}")
+            if isinstance(error, Conflict) and isinstance(action, Publish) and self._cannot_conflict(action.work):
+                yield Violation("false conflict", f"{action}, which contradicts nothing: {error}")
+        except LakeError as error:
+            self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
+            if not self._may_be_told(error):
+                yield Violation(f"told {type(error).__name__}", f"{process.name} {action}: {error}")
+        except Exception as error:
+            self.world.tell(process, f"    fails: {type(error).__name__}: {error}")
+            yield Violation(f"raw {type(error).__name__}", f"{process.name} {action}: {error!r}")
+
+    @staticmethod
+    def _cannot_conflict(work: Work) -> bool:
+        return all(change.kind == "add" and change.target in MANAGED for change in work.changes)
+
+    @staticmethod
+    def _may_be_told(error: LakeError) -> bool:
+        if isinstance(error, CollectionRefused):
+            return isinstance(error.__cause__, UNKNOWN)
+        # Only of the table that other clients may write can it be true that another client was there.
+        return isinstance(error, Diverged) and error.path == OPEN_TABLE
+
+    def _act(self, process: Process, action: Action) -> Iterator[Violation]:
+        lake = self.lake(process)
+        match action:
+            case Publish():
+                self._publish(process, lake, action)
+            case PublishHeld():
+                if process.index in self.held:
+                    held, session = self.held.pop(process.index)
+                    self._settle(process, held, session)
+            case Share():
+                self._share(lake, action)
+            case Shared():
+                self._shared(lake, action)
+            case Branch():
+                lake.branch(action.name)
+            case Merge():
+                self._merge(lake, action)
+            case Revert():
+                self._revert(lake, action)
+            case Tidy():
+                self._tidy(lake, action)
+            case Foreign():
+                self._append_past_the_lake(process, action)
+            case Read():
+                yield from self._read(process, lake, action)
+            case Wait():
+                process.sleep(action.day * 86_400 - self.world.now)
+
+    def _publish(self, process: Process, lake: Lake, action: Publish) -> None:
+        fate = self.fates.setdefault(action.work.id, Fate(action.work, action.branch))
+        if fate.state == "published":
+            return
+        fate.state = "unknown"
+        session = lake.session(action.branch, metadata={"work": action.work.id})
+        do(session, action.work)
+        if action.hold:
+            self.held[process.index] = (action, session)
+        else:
+            self._settle(process, action, session)
+
+    def _settle(self, process: Process, action: Publish, session: Session) -> None:
+        fate = self.fates[action.work.id]
+        tries = 0
+        while True:
+            try:
+                published = session.publish()
+            except UNKNOWN as error:
+                tries += 1
+                self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
+                if tries > 2:
+                    raise
+                process.sleep(1.0)
+                continue
+            except REFUSED:
+                if not tries:
+                    fate.state = "refused" if not fate.commits else fate.state
+                raise
+            break
+        fate.state = "published"
+        fate.commits.add(published.commit)
+        self.world.tell(process, f"    published as {published.commit[:8]} {dict(published.versions)}")
+
+    def _share(self, lake: Lake, action: Share) -> None:
+        opened = lake.open_session(id=action.session, resume=False)
+        fate = self.fates.setdefault(action.work.id, Fate(action.work, "main", shared=action))
+        with lake.join(opened.id, epoch=opened.epoch, output=action.output, attempt=action.attempt) as part:
+            do(part, action.work)
+        fate.state = "published"  # into its session
+
+    def _shared(self, lake: Lake, action: Shared) -> None:
+        if action.session not in {record.id for record in lake.sessions(all=True)}:
+            return
+        match action.verb:
+            case "publish":
+                published = lake.publish(action.session)
+                earlier = self.published_sessions.setdefault(action.session, published.commit)
+                if earlier != published.commit:
+                    raise AssertionError(f"session {action.session} was published as {earlier[:8]} and {published.commit[:8]}")
+            case "resume":
+                lake.open_session(id=action.session)
+            case "abandon":
+                lake.abandon(action.session)
+            case "fail":
+                lake.fail(action.session, "a step failed")
+            case "fork":
+                lake.fork(action.session)
+
+    def _merge(self, lake: Lake, action: Merge) -> None:
+        before = works_of(lake.at(action.name))
+        lake.merge(action.name, into="main")
+        self.merged.setdefault(action.name, set()).update(before)
+
+    def _revert(self, lake: Lake, action: Revert) -> None:
+        commits = [commit for commit in lake.log(first_parent=True, limit=30) if "work" in commit.metadata]
+        if len(commits) > action.back:
+            commit = commits[action.back]
+            self.reverted.add(commit.id)
+            lake.revert(commit.id)
+
+    def _tidy(self, lake: Lake, action: Tidy) -> None:
+        match action.task:
+            case "optimize" | "vacuum":
+                with lake.session() as session:
+                    table: DeltaTable = session.delta(action.table)
+                    if action.task == "optimize":
+                        table.optimize()
+                    else:
+                        table.vacuum()
+            case "checkpoint":
+                lake.checkpoint(action.table)
+            case "materialise":
+                lake.materialise()
+            case "gc":
+                lake.gc()
+            case "adopt":
+                lake.adopt(OPEN_TABLE)
+
+    def _append_past_the_lake(self, process: Process, action: Foreign) -> None:
+        rows = [900_000 + 100 * action.number + row for row in range(action.rows)]
+        self.foreign_rows[action.number] = rows
+        self.foreign[action.number] = "unknown"
+        table = DeltaTable.open(FolderStore(SimulatedStore(self.world.store, process), OPEN_TABLE), clock=process.clock)
+        table.append(rows_of(rows))
+        self.foreign[action.number] = "published"
+
+    def _read(self, process: Process, lake: Lake, action: Read) -> Iterator[Violation]:
+        if action.source in TABLES:
+            table = DeltaTable.open(FolderStore(SimulatedStore(self.world.store, process), action.source), clock=process.clock)
+            self.observed.append((action.source, table.version, contents(table)))
+            return
+        yield from self._check_state(lake.at(action.source), f"{process.name} reads {action.source}")
+
+    # Checking
+
+    def check(self) -> Iterator[Violation]:
+        lake = Lake.open(self.world.store, clock=lambda: self.world.time)
+        try:
+            yield from self._check(lake)
+        except Exception as error:
+            yield Violation(f"afterwards {type(error).__name__}", f"when all is quiet: {error!r}")
+
+    def _check(self, lake: Lake) -> Iterator[Violation]:
+        if not self.foreign:
+            lake.materialise()
+        with suppress(NothingToApply):
+            lake.adopt(OPEN_TABLE)
+        lake.materialise()
+        yield from self._check_main(lake)
+        for problem in lake.verify():
+            yield Violation("verify", str(problem))
+        if lake.status().not_in_place:
+            yield Violation("not in place", f"after materialise: {lake.status().not_in_place}")
+        for path in TABLES:
+            if contents(plain(self.world.store, path)) != contents(lake.delta(path)):
+                yield Violation("in place", f"{path} in place is not what main holds")
+        yield from self._check_observed(lake)
+
+    def _check_main(self, lake: Lake) -> Iterator[Violation]:
+        heads = lake.branches()
+        for name in heads:
+            yield from self._check_state(lake.at(name), f"branch {name}, when all is quiet,")
+        log = lake.log()
+        present = works_of(lake.at("main"))
+        commits = {commit.id: commit for commit in log}
+        taken_back = {commit.metadata["revert"] for commit in log if "revert" in commit.metadata}
+        for id in taken_back - self.reverted:
+            yield Violation("reverted", f"nobody reverted {id[:8]}")
+        counted = Counter(commit.metadata["work"] for commit in log if "work" in commit.metadata and commit.id not in taken_back)
+        for id, fate in self.fates.items():
+            if fate.shared is not None:
+                yield from self._check_share(fate, present, lake)
+            elif fate.branch == "main":
+                undone = any(commit in taken_back for commit in fate.commits) or any(
+                    commits[commit].metadata.get("work") == id for commit in taken_back if commit in commits
+                )
+                if fate.state == "published" and id not in present and not undone:
+                    yield Violation("lost", f"{fate.work} was acknowledged, and is not in main")
+                if fate.state == "refused" and id in present:
+                    yield Violation("refused, but there", f"{fate.work} was refused, and is in main")
+            elif fate.state == "published" and fate.branch in heads and id not in works_of(lake.at(fate.branch)):
+                yield Violation("lost", f"{fate.work} was acknowledged, and is not in {fate.branch}")
+            if counted[id] > 1 and any(change.kind != "list" for change in fate.work.changes):
+                yield Violation("twice", f"{fate.work} has {counted[id]} commits in main")
+        for branch, works in self.merged.items():
+            for id in works - present:
+                if not any(commits[commit].metadata.get("work") == id for commit in taken_back if commit in commits):
+                    yield Violation("lost", f"{id} was merged from {branch}, and is not in main")
+        for number, state in self.foreign.items():
+            rows = set(self.foreign_rows[number])
+            there = {row for row, _ in contents(lake.delta(OPEN_TABLE))} & rows
+            if there and there != rows:
+                yield Violation("half", f"f{number} is half there: {sorted(there)}")
+            if state == "published" and not there:
+                yield Violation("lost", f"f{number} was acknowledged to another client, and is gone")
+
+    def _check_share(self, fate: Fate, present: set[str], lake: Lake) -> Iterator[Violation]:
+        share = fate.shared
+        assert share is not None
+        commit = self.published_sessions.get(share.session)
+        rivals = [
+            other for other in self.fates.values()
+            if other.shared is not None and (other.shared.session, other.shared.output) == (share.session, share.output)
+        ]  # fmt: skip
+        there = [other for other in rivals if other.work.id in present]
+        if len(there) > 1:
+            yield Violation("twice", f"several attempts at {share.output} of {share.session} are in main")
+        later = any(other.shared is not None and other.shared.attempt > share.attempt for other in rivals)
+        if commit is not None and fate.state == "published" and not later and fate.work.id not in present:
+            yield Violation("lost", f"{fate.work} was flushed into {share.session}, which was published, and is not in main")
+
+    def _check_state(self, state: StateStore, name: str) -> Iterator[Violation]:
+        included = works_of(state)
+        works = [self.fates[id].work for id in included]
+        for path in (*TABLES, NEW_TABLE):
+            expected = self._expected(works, path)
+            there = contents(state.delta(path)) if path in state.datasets() else Counter[tuple[int, int]]()
+            if path == OPEN_TABLE:
+                foreign = {row for rows in self.foreign_rows.values() for row in rows}
+                doubled = [row for (row, _), count in there.items() if row in foreign and count > 1]
+                if doubled:
+                    yield Violation("doubled", f"{name} has rows of another client twice in {path}: {doubled}")
+                there = Counter({pair: count for pair, count in there.items() if pair[0] not in foreign})
+            if there != expected:
+                lacking, extra = dict(expected - there), dict(there - expected)
+                yield Violation("wrong rows", f"{name} with {sorted(included)} lacks {lacking} of {path}, and has {extra} besides")
+        for path in ("list/x", "list/y"):
+            lines = state.get(path).decode().split() if state.exists(path) else []
+            wanted = [work.id for work in works if any(change.target == path for change in work.changes)]
+            if sorted(lines) != sorted(wanted):
+                yield Violation("wrong file", f"{name} has {lines} in {path}, which should be {wanted}")
+
+    @staticmethod
+    def _expected(works: Sequence[Work], path: str) -> Counter[tuple[int, int]]:
+        values = dict.fromkeys(range(FIRST_ROWS) if path in TABLES else (), 0)
+        gone = set()
+        for work in works:
+            for index, change in enumerate(work.changes):
+                if change.target == path:
+                    match change.kind:
+                        case "add":
+                            values |= dict.fromkeys(work.rows(index), 0)
+                        case "count":
+                            values[change.number] += 1
+                        case "delete":
+                            gone.add(change.number)
+        return Counter((id, v) for id, v in values.items() if id not in gone)
+
+    def _check_observed(self, lake: Lake) -> Iterator[Violation]:
+        """What plain readers saw must be a version of main."""
+        for path, version, seen in self.observed:
+            try:
+                table = lake.delta(path, version=version)
+            except LakeError:
+                continue  # past the retention
+            if path in MANAGED and contents(table) != seen:
+                yield Violation("seen in place", f"a plain reader saw version {version} of {path} with other rows than main has there")
+
+
+def do(session: WritableState, work: Work) -> None:
+    """Do a work in a session, each write with a marker of its own."""
+    for index, change in enumerate(work.changes):
+        marker = (f"{work.id}-{index}", 1)
+        match change.kind:
+            case "add":
+                if change.target == NEW_TABLE:
+                    session.create_delta(NEW_TABLE, SCHEMA, exist_ok=True)
+                session.delta(change.target).append(rows_of(work.rows(index)), txn=marker)
+            case "count":
+                session.delta(change.target).update({"v": "v + 1"}, f"id = {change.number}", txn=marker)
+            case "delete":
+                session.delta(change.target).delete(f"id = {change.number}", txn=marker)
+            case "list":
+                lines = session.get(change.target).decode().split() if session.exists(change.target) else []
+                if work.id not in lines:
+                    session.put(change.target, "\n".join([*lines, work.id]).encode())
+    session.put(f"works/{work.id}", b"done")
+
+
+def rows_of(ids: Sequence[int]) -> pa.Table:
+    """Rows of these ids, not counted up yet."""
+    return pa.table({"id": list(ids), "v": [0] * len(ids)}, schema=SCHEMA)
+
+
+def works_of(state: ObjectStore) -> set[str]:
+    """The works that a state says it holds."""
+    return {meta.key.removeprefix("works/") for meta in state.list("works/")}
+
+
+def contents(table: DeltaTable) -> Counter[tuple[int, int]]:
+    """The rows of a table, each with how often it is there."""
+    rows = table.to_arrow()
+    return Counter(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+
+def plain(root: ObjectStore, path: str) -> DeltaTable:
+    """A table as a reader sees it that knows nothing of the lake."""
+    return DeltaTable.open(FolderStore(root, path))
+
+
+__all__ = ["Action", "Branch", "Change", "Foreign", "LakeScenario", "Merge", "Publish", "PublishHeld", "Published", "Read", "Revert",
+           "Share", "Shared", "TableNotFound", "Tidy", "Verb", "Wait", "Work"]  # fmt: skip
