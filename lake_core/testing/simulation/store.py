@@ -18,7 +18,8 @@ class SimulatedStore(ObjectStore):
 
     def url(self, key: str = "") -> str:
         # Processes share nothing: what the library keeps by URL must differ between them, and between worlds.
-        return f"sim://{self._process.place}/{key}".rstrip("/")
+        # The scheme is of a store that is not worth a cache on this machine, which histories would share.
+        return f"memory://{self._process.place}/{key}".rstrip("/")
 
     @property
     def storage_options(self) -> dict[str, object]:

@@ -66,7 +66,7 @@ class World:
 
     def tell(self, process: Process | None, event: str) -> None:
         """Add a line to the story."""
-        event = event.replace(f"sim://{self.id}-", "sim://")
+        event = event.replace(f"memory://{self.id}-", "memory://")
         self.story.append(f"{self.now:12.3f}  {process.name if process is not None else ' '}  {event}")
         self._course.update(self.story[-1].encode())
 
