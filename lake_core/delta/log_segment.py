@@ -104,12 +104,25 @@ class LogListing:
             missing = next((number for number in range(first, target + 1) if number not in self.commits), None)
             if missing is None:
                 yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
+            elif compacted is None and base is None and (oldest := self._cleaned_up_to(target)) is not None:
+                yield VersionNotFound(
+                    f"version {target} is no longer in the log, which was cleaned up: the oldest that can be opened is {oldest}"
+                )
             elif compacted is None:
                 since = f"the checkpoint of version {base.version}" if base else "the start of the log"
                 yield LogGap(
                     f"commit {missing} is missing between {since} and version {target}. "
                     f"Restore {commit_key(missing)} from a backup, or open a version outside the gap"
                 )
+
+    def _cleaned_up_to(self, target: int) -> int | None:
+        """Return the version of the first checkpoint after `target` if the log begins behind version 0, and goes on to it without a gap."""
+        first = min(self.commits, default=None)
+        after = [found.version for found in self.checkpoints if found.version > target]
+        if not after or first == 0:
+            return None
+        oldest = after[0]
+        return oldest if first is None or all(number in self.commits for number in range(first, oldest)) else None
 
     def _path(self, first: int, target: int) -> tuple[tuple[int, int], ...] | None:
         """The fewest log files that hold the commits `first` to `target`; None where they leave a gap."""

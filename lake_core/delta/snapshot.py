@@ -134,7 +134,11 @@ class Snapshot:
         if newer is None or (newer and len(self._runs) + len(newer) > _MAX_TAIL):
             latest = load_snapshot(self.store, allowed_roots=self.allowed_roots)
             return self if latest.version == self.version and latest.metadata.id == self.metadata.id else latest
-        return self.advanced(_read_commits(self.store, newer)) if newer else self
+        try:
+            return self.advanced(_read_commits(self.store, newer)) if newer else self
+        except VersionNotFound:
+            # The log was cleaned up between the listing and the reading: a checkpoint covers what vanished.
+            return load_snapshot(self.store, allowed_roots=self.allowed_roots)
 
     def advanced(self, commits: Sequence[tuple[int, bytes]]) -> Snapshot:
         """This snapshot with the commits that follow it, given as (version, bytes), replayed on top."""
@@ -192,6 +196,10 @@ class Snapshot:
                 snapshot = load_snapshot(self.store, self.version, allowed_roots=self.allowed_roots, _damaged=damaged)
 
 
+_MOST_LOOKS = 3
+"""How often a log that is cleaned up while it is read is listed anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Damaged:
     """Checkpoints that turned out damaged when they were read, and what the first one failed with."""
@@ -217,7 +225,15 @@ def load_snapshot(
     Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, MissingProtocol, MissingMetadata,
     MalformedProtocol, MalformedMetadata and UnsupportedReaderFeature.
     """
-    damaged = _damaged or _Damaged((), None)
+    for _ in range(_MOST_LOOKS - 1):
+        try:
+            return _load_snapshot(store, version, allowed_roots, _damaged or _Damaged((), None))
+        except _Vanished:
+            continue  # the log was cleaned up between its listing and its reading
+    return _load_snapshot(store, version, allowed_roots, _damaged or _Damaged((), None))
+
+
+def _load_snapshot(store: ObjectStore, version: int | None, allowed_roots: tuple[ObjectStore, ...], damaged: _Damaged) -> Snapshot:
     first_error = damaged.error
     try:
         for segment in find_segments(store, version):
@@ -239,6 +255,8 @@ def load_snapshot(
             if first_error is not None:
                 warnings.warn(f"{first_error}; rebuilt from older log files", DamagedCheckpointWarning, stacklevel=2)
             return replace(snapshot, allowed_roots=allowed_roots)
+    except _Vanished:
+        raise
     except DeltaError as error:
         raise first_error or error from None
     assert first_error is not None
@@ -253,6 +271,10 @@ def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
             files = ", ".join(entry_key(first, last) for first, last in segment.entries if first != last)
             raise _DamagedCompaction(f"{files} cannot be used ({error})") from None
     return _replay_segment(store, segment)
+
+
+class _Vanished(VersionNotFound):
+    """A log file was deleted between its listing and its reading."""
 
 
 class _DamagedCompaction(Exception):
@@ -304,7 +326,7 @@ def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> lis
     try:
         found = store.get_many([entry_key(first, last) for first, last in entries])
     except NotFound as error:
-        raise VersionNotFound(f"{error.key} vanished while it was read: the log was cleaned up. Open the table again") from None
+        raise _Vanished(f"{error.key} vanished while it was read: the log was cleaned up. Open the table again") from None
     for (first, last), data in zip(entries, found, strict=True):
         # Several commits without one action are far less likely than a file that lost its bytes.
         if first != last and not data.strip():

@@ -34,6 +34,8 @@ ENGINE = "lake-orch"
 COMMIT_DEADLINE = 120.0
 """Seconds after which a commit gives up on winning the race."""
 
+_FEWEST_TRIES = 3
+"""However late it is: a process that stood still for long has not tried for long."""
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
 
@@ -158,7 +160,7 @@ def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Commi
         if _put_commit(latest.store, version, body, txn_id, pacing, end):
             return Committed(latest.advanced([(version, body)]), version)
         attempt += 1
-        if pacing.monotonic() > end:
+        if pacing.monotonic() > end and attempt >= _FEWEST_TRIES:
             raise CommitTimeout(
                 f"version {version} was taken by another writer, as were the {attempt} before it, for {pacing.deadline:g} s. "
                 f"Run the operation again, or let fewer writers commit to this table"

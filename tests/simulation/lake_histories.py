@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import get_args
 
-from lake_core.testing.simulation import History, Step, random_faults
+from lake_core.testing.simulation import FaultKind, History, Step, random_faults
 from tests.simulation.lake_scenario import (
     MANAGED,
     NEW_TABLE,
@@ -28,7 +28,14 @@ from tests.simulation.lake_scenario import (
     Work,
 )
 
-FAULTS = {"die before": 0.05, "die after": 0.05, "unavailable": 0.06, "lost answer": 0.06, "late": 0.04, "stall": 0.2}
+FAULTS: dict[FaultKind, float] = {
+    "die before": 0.05,
+    "die after": 0.05,
+    "unavailable": 0.06,
+    "lost answer": 0.06,
+    "late": 0.04,
+    "stall": 0.2,
+}
 PROCESSES = 4
 
 
@@ -101,7 +108,7 @@ class _Draw:
             return Revert(self.chance.randint(0, 2))
         if x < 0.86:
             task = self.chance.choice(["optimize", "optimize", "checkpoint", "vacuum", "materialise", "gc", "gc", "adopt"])
-            return Tidy(task, self.chance.choice(TABLES))  # type: ignore[arg-type]
+            return Tidy(task, self.chance.choice(TABLES))
         if x < 0.93 and self.has_foreign:
             self.foreign += 1
             return Foreign(self.foreign, self.chance.randint(1, 3))
@@ -124,5 +131,5 @@ def lake_history(seed: int, *, steps: int = 7) -> History[Action]:
             number += 1
             numbered.append(Step(number, action))
         processes.append(tuple(numbered))
-    faults = tuple(random_faults(chance, number, FAULTS)) if draw.faulty else ()  # type: ignore[arg-type]
+    faults = tuple(random_faults(chance, number, FAULTS)) if draw.faulty else ()
     return History(seed, tuple(processes), faults)

@@ -2,19 +2,21 @@
 
 A `History` is data: what each process does, and which faults meet it. `run` plays it in virtual time on threads that pass one gate at
 every store operation, so that the same history always takes the same course. A `Scenario` says how an action is done and what must
-hold afterwards. `shrink` finds the smallest part of a failing history that still fails.
+hold afterwards. `check_history` plays one, and tells a failure as the story of the smallest part of it that still fails.
 """
 
 from lake_core.testing.simulation.history import Fault, FaultKind, History, Step, random_faults, shrink
 from lake_core.testing.simulation.process import Process, ProcessDied
 from lake_core.testing.simulation.run import Result, Scenario, Violation, run
 from lake_core.testing.simulation.store import SimulatedStore
+from lake_core.testing.simulation.story import HistoryFailed, check_history
 from lake_core.testing.simulation.world import SimulationStuck, World
 
 __all__ = [
     "Fault",
     "FaultKind",
     "History",
+    "HistoryFailed",
     "Process",
     "ProcessDied",
     "Result",
@@ -24,6 +26,7 @@ __all__ = [
     "Step",
     "Violation",
     "World",
+    "check_history",
     "random_faults",
     "run",
     "shrink",

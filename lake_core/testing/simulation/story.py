@@ -1,0 +1,40 @@
+"""A failing history, told as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from lake_core.testing.simulation.history import History, shrink
+from lake_core.testing.simulation.run import Result, Scenario, run
+from lake_core.testing.simulation.world import World
+
+A = TypeVar("A")
+
+
+class HistoryFailed(AssertionError):
+    """A history broke a promise. The message tells the smallest part of it that still does."""
+
+
+def check_history(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tries: int = 300) -> Result:
+    """Play a history, and shrink it if it fails.
+
+    Args:
+        history: what happens.
+        scenario_in: makes the scenario of a world.
+        tries: how many smaller histories are played at most.
+
+    Raises:
+        HistoryFailed: a promise was broken.
+    """
+    result = run(history, scenario_in)
+    if not result.violations:
+        return result
+    kinds = {violation.kind for violation in result.violations}
+    first = result.violations[0].kind
+    smallest = shrink(history, lambda smaller: first in {found.kind for found in run(smaller, scenario_in).violations}, tries=tries)
+    story = "\n".join(run(smallest, scenario_in, trace=True).story)
+    raise HistoryFailed(
+        f"seed {history.seed} breaks: {', '.join(sorted(kinds))}. The smallest part that breaks {first!r} has {smallest.steps} of "
+        f"{history.steps} steps and {len(smallest.faults)} of {len(history.faults)} faults:\n{story}"
+    )

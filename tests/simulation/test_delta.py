@@ -1,0 +1,61 @@
+"""Random histories of a plain Delta table: four processes with deaths, stalls, lost and late answers, and clocks that jump by days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from lake_core.testing.simulation import World, check_history, run
+from tests.simulation.delta_histories import delta_history
+from tests.simulation.delta_scenario import TABLE, DeltaScenario
+
+_BLOCK = 25
+_SETTINGS: dict[str, Callable[[World], DeltaScenario]] = {
+    "plain": DeltaScenario,
+    "change feed, in-commit timestamps": lambda world: DeltaScenario(
+        world, {"delta.enableChangeDataFeed": "true", "delta.enableInCommitTimestamps": "true"}
+    ),
+}
+
+
+@pytest.mark.parametrize("first", range(0, 150, _BLOCK))
+def test_nothing_is_lost_or_doubled(first: int) -> None:
+    for seed in range(first, first + _BLOCK):
+        check_history(delta_history(seed), DeltaScenario)
+
+
+@pytest.mark.parametrize("first", range(150, 200, _BLOCK))
+def test_nothing_is_lost_or_doubled_in_a_table_with_features(first: int) -> None:
+    for seed in range(first, first + _BLOCK):
+        check_history(delta_history(seed), _SETTINGS["change feed, in-commit timestamps"])
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 21_000, 500))
+def test_nothing_is_lost_in_many_histories(first: int) -> None:
+    for seed in range(first, first + 500):
+        check_history(delta_history(seed), _SETTINGS["plain" if seed % 4 else "change feed, in-commit timestamps"])
+
+
+def test_deltalake_reads_what_is_left_of_a_history(tmp_path: Path) -> None:
+    for seed in range(5):
+        worlds: list[World] = []
+
+        def remembered(world: World, worlds: list[World] = worlds) -> DeltaScenario:
+            worlds.append(world)
+            return DeltaScenario(world)
+
+        run(delta_history(seed), remembered)
+        store = worlds[0].store
+        for meta in store.list(f"{TABLE}/"):
+            path = tmp_path / str(seed) / meta.key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(store.get(meta.key))
+        theirs = deltalake.DeltaTable(tmp_path / str(seed) / TABLE).to_pyarrow_table()
+        scenario = DeltaScenario(worlds[0])
+        ours = scenario.table_when_quiet().to_arrow()
+        assert sorted(theirs["id"].to_pylist()) == sorted(ours["id"].to_pylist())

@@ -1,0 +1,64 @@
+"""Random histories of a lake: four processes with deaths, stalls, lost and late answers, and clocks that jump by days."""
+
+from __future__ import annotations
+
+import pytest
+
+from lake_core.testing.simulation import Fault, History, Step, check_history
+from tests.simulation.lake_histories import lake_history
+from tests.simulation.lake_scenario import OPEN_TABLE, Action, Change, Foreign, LakeScenario, Publish, Share, Shared, Tidy, Work
+
+_BLOCK = 20
+
+
+@pytest.mark.parametrize("first", range(0, 200, _BLOCK))
+def test_nothing_is_lost_doubled_or_half_seen(first: int) -> None:
+    for seed in range(first, first + _BLOCK):
+        check_history(lake_history(seed), LakeScenario)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 21_000, 500))
+def test_nothing_is_lost_in_many_histories(first: int) -> None:
+    for seed in range(first, first + 500):
+        check_history(lake_history(seed), LakeScenario)
+
+
+def _work(number: int, *changes: Change) -> Work:
+    return Work(number, changes)
+
+
+def _history(*scripts: list[Action], fault: Fault) -> History[Action]:
+    numbers = iter(range(1, 100))
+    return History(7, tuple(tuple(Step(next(numbers), action) for action in script) for script in scripts), (fault,))
+
+
+@pytest.mark.parametrize("operations", [range(1, 25), range(25, 50), range(50, 75)])
+def test_a_publisher_that_is_overtaken_anywhere_accuses_nobody(operations: range) -> None:
+    slow = Publish(_work(1, Change("count", "t/a", 1), Change("add", "t/b", 2)))
+    fast = [Publish(_work(number, Change("add", "t/a", 1), Change("count", "t/b", 2))) for number in (2, 3)]
+    for operation in operations:
+        check_history(_history([slow], [*fast], fault=Fault(1, operation, "stall", 60.0)), LakeScenario)
+
+
+@pytest.mark.parametrize("operations", [range(1, 60, 4), range(3, 60, 4)])
+def test_an_adopter_that_is_overtaken_anywhere_accuses_nobody(operations: range) -> None:
+    others: list[Action] = [
+        Foreign(1, 2),
+        Publish(_work(2, Change("add", OPEN_TABLE, 1))),
+        Foreign(2, 1),
+        Tidy("adopt"),
+        Publish(_work(3, Change("count", OPEN_TABLE, 1))),
+    ]
+    for operation in operations:
+        for action in (Tidy("adopt"), Publish(_work(1, Change("add", OPEN_TABLE, 2)))):
+            check_history(_history([action], others, fault=Fault(1, operation, "stall", 60.0)), LakeScenario)
+
+
+@pytest.mark.parametrize("operations", [range(1, 30), range(30, 60)])
+def test_a_publisher_that_dies_anywhere_leaves_nothing_half(operations: range) -> None:
+    work = _work(1, Change("count", "t/a", 1), Change("add", "t/b", 2), Change("list", "list/x"))
+    for operation in operations:
+        script: list[Action] = [Share("s1", work, "o1", 0), Shared("s1", "publish"), Shared("s1", "publish")]
+        check_history(_history([*script], [Tidy("materialise")], fault=Fault(2, operation, "die after")), LakeScenario)

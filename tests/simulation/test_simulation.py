@@ -1,0 +1,196 @@
+"""The simulation itself: a seed decides everything, faults do what they say, and a failure is told by its smallest part."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from lake_core.errors import NotFound, StoreUnavailable
+from lake_core.store import ObjectMeta
+from lake_core.store.memory import MemoryStore
+from lake_core.store.object_store import Bytes
+from lake_core.testing.simulation import (
+    Fault,
+    FaultKind,
+    History,
+    HistoryFailed,
+    Process,
+    SimulatedStore,
+    Step,
+    Violation,
+    World,
+    check_history,
+    run,
+)
+from tests.simulation.delta_histories import delta_history
+from tests.simulation.delta_scenario import DeltaScenario
+from tests.simulation.lake_histories import lake_history
+from tests.simulation.lake_scenario import LakeScenario
+
+
+@dataclass(frozen=True, slots=True)
+class CountUp:
+    """Add one to a counter, safely or not."""
+
+    safely: bool = False
+
+    def __str__(self) -> str:
+        return "counts up safely" if self.safely else "counts up"
+
+
+class Counter:
+    """Processes that count up one number in one object."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.counted = 0
+        self.answers: list[str] = []
+
+    def prepare(self) -> None:
+        self.world.store.put("counter", b"0")
+
+    def act(self, process: Process, action: CountUp) -> Iterator[Violation]:
+        store = SimulatedStore(self.world.store, process)
+        try:
+            before = store.get("counter")
+            store.put("counter", b"%d" % (int(before) + 1), if_match=before.etag if action.safely else None)
+        except StoreUnavailable as error:
+            self.answers.append(str(error))
+            return
+        self.counted += 1
+        yield from ()
+
+    def died(self, process: Process, action: CountUp) -> None:
+        self.answers.append(f"{process.name} died")
+
+    def check(self) -> Iterator[Violation]:
+        there = int(self.world.store.get("counter"))
+        if there < self.counted:
+            yield Violation("lost", f"counted to {self.counted}, and {there} is there")
+
+
+def _counting(*faults: Fault, processes: int = 3, steps: int = 3) -> History[CountUp]:
+    numbers = iter(range(1, 1000))
+    scripts = tuple(tuple(Step(next(numbers), CountUp()) for _ in range(steps)) for _ in range(processes))
+    return History(1, scripts, faults)
+
+
+def test_a_history_takes_the_same_course_each_time() -> None:
+    first, second = (run(lake_history(3), LakeScenario) for _ in range(2))
+    assert first.digest == second.digest
+
+
+@pytest.mark.parametrize("kind", ["lake", "delta"])
+def test_a_history_takes_the_same_course_in_another_process(kind: str) -> None:
+    code = (
+        f"from lake_core.testing.simulation import run\n"
+        f"from tests.simulation.{kind}_histories import {kind}_history\n"
+        f"from tests.simulation.{kind}_scenario import {kind.title()}Scenario\n"
+        f"print([run({kind}_history(seed), {kind.title()}Scenario).digest for seed in range(4)])"
+    )
+    digests = {
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_other_seeds_take_other_courses() -> None:
+    assert len({run(delta_history(seed), DeltaScenario).digest for seed in range(3)}) == 3
+
+
+def test_a_lost_update_is_told_by_its_two_steps() -> None:
+    with pytest.raises(
+        HistoryFailed, match=r"'lost' has 2 of 9 steps and 0 of 1 faults(.|\n)*put counter(.|\n)*put counter(.|\n)*VIOLATED lost"
+    ):
+        check_history(_counting(Fault(9, 1, "stall", 3.0)), Counter)
+
+
+def _alone(kind: FaultKind, operation: int = 2) -> tuple[Counter, World]:
+    """One process that counts up twice; a fault meets its first step."""
+    made: list[Counter] = []
+
+    def scenario(world: World) -> Counter:
+        made.append(Counter(world))
+        return made[0]
+
+    run(_counting(Fault(1, operation, kind, 30.0), processes=1, steps=2), scenario)
+    return made[0], made[0].world
+
+
+@pytest.mark.parametrize(
+    ("kind", "there", "answer"),
+    [
+        ("die before", b"1", "A died"),
+        ("die after", b"2", "A died"),
+        ("unavailable", b"1", "gave no answer"),
+        ("lost answer", b"2", "gave no answer"),
+    ],
+)
+def test_a_fault_does_what_it_says(kind: FaultKind, there: bytes, answer: str) -> None:
+    scenario, world = _alone(kind)
+    assert (world.store.get("counter"), len(scenario.answers)) == (there, 1)
+    assert answer in scenario.answers[0]
+
+
+def test_a_late_operation_lands_when_nobody_waits_for_it_any_more() -> None:
+    _, world = _alone("late")
+    assert world.store.get("counter") == b"1"  # the second step counted to 1 as well, long before
+    assert world.now > 30
+
+
+def test_a_stall_takes_its_time() -> None:
+    scenario, world = _alone("stall")
+    assert scenario.counted == 2
+    assert world.now > 30
+
+
+class OverwritingStore(MemoryStore):
+    """A store that says it puts only where nothing stands, and looks and puts one after the other instead."""
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        return super()._put(key, data, False, None, unique)
+
+
+class ForgetfulStore(MemoryStore):
+    """A store that acknowledges a commit of a Delta log, and keeps nothing of it."""
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        meta = super()._put(key, data, if_absent, if_match, unique)
+        if key.endswith("_delta_log/00000000000000000003.json"):
+            super()._delete([key])
+        return meta
+
+
+@pytest.mark.parametrize(
+    ("broken", "scenario", "history"),
+    [
+        (OverwritingStore, LakeScenario, lake_history),
+        (OverwritingStore, DeltaScenario, delta_history),
+        (ForgetfulStore, DeltaScenario, delta_history),
+    ],
+)
+def test_a_store_that_breaks_its_promises_is_found_out(broken: type[MemoryStore], scenario: type, history: object) -> None:
+    def on_broken(world: World) -> object:
+        world.store = broken(clock=lambda: world.time)
+        return scenario(world)
+
+    found = {violation.kind for seed in range(12) for violation in run(history(seed), on_broken).violations}  # type: ignore[operator,arg-type]
+    assert found
+
+
+def test_a_dead_process_touches_nothing_any_more() -> None:
+    world = World(1)
+    process = Process(world, 0)
+    process.begin(1, {1: Fault(1, 1, "die before")})
+    store = SimulatedStore(world.store, process)
+    for _ in range(2):
+        with pytest.raises(BaseException, match=r"dies before|is dead"):
+            store.put("x", b"1")
+    with pytest.raises(NotFound):
+        world.store.get("x")
