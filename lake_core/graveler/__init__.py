@@ -17,7 +17,7 @@ from lake_core.graveler.metarange import Metarange, RangeInfo
 from lake_core.graveler.profile import LAKEFS, SMALL_RANGES, Profile
 from lake_core.graveler.record import Record
 from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
-from lake_core.graveler.table import Table, read_sstable
+from lake_core.graveler.table import Table, read_properties, read_sstable
 from lake_core.graveler.table_writer import write_sstable
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "range_batch",
     "RangeCache",
     "Table",
+    "read_properties",
     "read_sstable",
     "write_sstable",
     "range_id",

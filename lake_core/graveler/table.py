@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from lake_core.graveler.block import KIND_SET, Handle, read_block, read_entries, read_handle
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.record import Record, split_value
+from lake_core.store import ObjectStore
 
 FOOTER = 53
 MAGIC = bytes.fromhex("f7cff485b741e288")
@@ -21,6 +22,7 @@ _VERSION = 2
 _CRC32C = 1
 _TWO_LEVELS = 2
 _BUDGET = 1 << 30
+_TAIL = 8 << 10
 
 
 def read_sstable(data: bytes) -> Table:
@@ -159,6 +161,17 @@ class Table:
         if not all(map(operator.le, ends, ends[1:])):
             raise CorruptTable("the index of an SSTable is not in order")
         return ends, [read_handle(value)[0] for value in values]
+
+
+def read_properties(store: ObjectStore, key: str, size: int) -> dict[str, str | bytes]:
+    """Read what the writer of an SSTable set, from the file's end alone where that suffices. Raises NotFound, CorruptTable."""
+    tail = store.get(key, -_TAIL) if size > _TAIL else store.get(key)
+    try:
+        return Table(bytes(size - len(tail)) + tail).properties
+    except CorruptTable:
+        if len(tail) == size:
+            raise
+    return Table(store.get(key)).properties
 
 
 def _user_keys(internal: list[bytes]) -> list[bytes]:

@@ -10,6 +10,7 @@ Interrupted anywhere, the next collection goes on with what is on record. Unpubl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,16 +18,18 @@ from datetime import datetime, timedelta
 from lake_core import runtime
 from lake_core.dataset import KeyClass, resolver
 from lake_core.errors import LakeError, NotFound
+from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Delete, State, Update
 from lake_core.lake.condemned import PREFIX, encode_list, read_list
-from lake_core.lake.content import OBJECTS
+from lake_core.lake.content import OBJECTS, digest_of
 from lake_core.lake.live import Marks, live_commits, live_states
 from lake_core.lake.paths import claimed
 from lake_core.lake.refs import EXPIRED, FAILED, MOST_EXPIRY, OPEN, RefsState, instant_of, text_of
-from lake_core.lake.repository import Repository
+from lake_core.lake.repository import TREES, Repository
 from lake_core.store import FolderStore, ObjectMeta, ObjectStore
 
 LISTS = "_lake/gc"
+_RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
 
 MIN_AGE = timedelta(days=8)
 """Unpublished objects live at least as long: longer than any session."""
@@ -70,7 +73,8 @@ def collect(
     if not dry_run:
         repository.journal.purge(now - MIN_AGE)
     old = _age_limit(repository)
-    found = [meta for meta in _candidates(repository) if meta.key not in marks.keys and meta.last_modified < old]
+    unreached = (meta for meta in _candidates(repository) if meta.key not in marks.keys and meta.last_modified < old)
+    found = [meta for meta in unreached if _is_own(repository.root, meta)]
     dead = {commit.id for commit in refs.commits()} - live_commits(refs, cutoff)
     size = sum(meta.size for meta in found)
     if dry_run or not (found or dead):
@@ -108,12 +112,26 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
     """All that the lake may delete: content, ranges, lists of old collections, unique objects in its datasets' folders."""
     root = repository.root
     yield from root.list(f"{OBJECTS}/")
-    yield from root.list("_lakefs/")
+    yield from root.list(f"{TREES}/")
     for path, format in claimed(root):
         rules = resolver(format)
         for meta in FolderStore(root, path).list():
             if rules.key_class(meta.key) is KeyClass.UNIQUE and rules.collectable(meta.key):
                 yield ObjectMeta(f"{path}/{meta.key}", meta.size, meta.etag, meta.last_modified)
+
+
+def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
+    """Tell whether this lake can have written an object of its own folders. A lakeFS server may keep a repository in the same place."""
+    if meta.key.startswith(f"{OBJECTS}/"):
+        return digest_of(meta.key) is not None
+    if not meta.key.startswith(f"{TREES}/"):
+        return True
+    if not _RANGE.fullmatch(meta.key):
+        return False
+    try:
+        return "file_id" in read_properties(root, meta.key, meta.size)  # which lakeFS does not write
+    except (NotFound, CorruptTable):
+        return False
 
 
 def _condemn(repository: Repository, keys: list[str], dead: set[str], cutoff: datetime) -> str:

@@ -15,6 +15,10 @@ class LakeAlreadyExists(LakeError):
     """A lake stands where one was to be created."""
 
 
+class FolderInUse(LakeError):
+    """A folder that was to become a lake, or to take an export, holds what is somebody else's."""
+
+
 class UnsupportedLake(LakeError):
     """The lake was made by a later version of this package, by rules that this one does not know."""
 

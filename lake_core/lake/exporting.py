@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 
 from lake_core.graveler import Commit, Entry, Record
 from lake_core.graveler.export import Exported, export_commits
 from lake_core.lake.content import digest_of, item_of, reference
+from lake_core.lake.errors import FolderInUse
+from lake_core.lake.format import FORMAT_KEY
 from lake_core.lake.repository import Repository
 from lake_core.lake.state_store import StateStore
 from lake_core.lake.view import RESERVED
 from lake_core.store import ObjectStore
 
+_MARKER = "_lakefs/lake-orch-export.json"
+"""Says which lake a folder is the export of. Written first, so that an export that was cut short can be repeated."""
+_EXPORTED = re.compile(rf"_lakefs/(?:[0-9a-f]{{64}}|refs_manifest\.json)|data/[0-9a-f]{{4}}/[0-9a-f]{{64}}|{re.escape(_MARKER)}")
+
 
 def export(
     repository: Repository, commits: Sequence[Commit], target: ObjectStore, branches: dict[str, str], tags: dict[str, str]
 ) -> Exported:
-    """Write commits, with their data files, into another store as lakeFS lays a repository out. Raises what reading the lake raises."""
+    """Write commits, with their data files, into another store as lakeFS lays a repository out.
+
+    Raises FolderInUse for a store that holds a lake, or more than an earlier export of this one, and what reading the lake raises.
+    """
+    _take(target, repository.format.id)
     content = repository.content
 
     def read(entry: Entry) -> bytes:
@@ -32,6 +44,19 @@ def export(
         branches=branches,
         tags=tags,
     )
+
+
+def _take(target: ObjectStore, lake: str) -> None:
+    """Mark an empty target as this lake's export; go on with an earlier one."""
+    if target.exists(FORMAT_KEY):
+        raise FolderInUse(f"{target.url()} is a lake: export into an empty folder")
+    marker = json.dumps({"lake": lake}).encode()
+    is_ours = target.exists(_MARKER) and bytes(target.get(_MARKER)) == marker
+    other = next((meta.key for meta in target.list() if not is_ours or not _EXPORTED.fullmatch(meta.key)), None)
+    if other is not None:
+        raise FolderInUse(f"{target.url()} holds {other!r}, which no earlier export of this lake has written: export into an empty folder")
+    if not is_ours:
+        target.put(_MARKER, marker)
 
 
 def _records(state: StateStore) -> Iterator[Record]:

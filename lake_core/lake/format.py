@@ -9,7 +9,7 @@ from datetime import datetime
 from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import LAKEFS, SMALL_RANGES, Profile
-from lake_core.lake.errors import LakeAlreadyExists, LakeNotFound, UnsupportedLake
+from lake_core.lake.errors import FolderInUse, LakeAlreadyExists, LakeNotFound, UnsupportedLake
 from lake_core.store import ObjectStore
 
 FORMAT_KEY = "_lake/format.json"
@@ -30,6 +30,16 @@ class LakeFormat:
     @property
     def ranges(self) -> Profile:
         return _PROFILES[self.profile]
+
+
+def check_no_repository(store: ObjectStore) -> None:
+    """Raise FolderInUse where a lakeFS repository keeps its metadata: a lake's own would lie between it."""
+    there = next(iter(store.list("_lakefs/")), None)
+    if there is not None and not store.exists(FORMAT_KEY):
+        raise FolderInUse(
+            f"{store.url()} is the storage namespace of a lakeFS repository, or an export for one: it holds {there.key!r}. Create the lake "
+            f"in another folder"
+        )
 
 
 def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat:

@@ -22,7 +22,7 @@ from lake_core.lake.collect import Collected, collect
 from lake_core.lake.content import item_of
 from lake_core.lake.errors import Conflict, LakeAlreadyExists
 from lake_core.lake.exporting import export
-from lake_core.lake.format import create_format, read_format
+from lake_core.lake.format import check_no_repository, create_format, read_format
 from lake_core.lake.history import log
 from lake_core.lake.live import HISTORY
 from lake_core.lake.place import Placed, complete, in_place, not_in_place
@@ -92,10 +92,11 @@ class Lake(BranchesAndTags):
     ) -> Self:
         """Make a folder or bucket a lake, with an empty branch `main`. `profile`: how large ranges are; fixed from here on.
 
-        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore.
+        Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse where a lakeFS repository, or an export to one, keeps its metadata.
         """
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
         try:
+            check_no_repository(root)
             create_format(root, profile, aware(clock)())
         except LakeAlreadyExists:
             if not exist_ok:
@@ -405,6 +406,8 @@ class Lake(BranchesAndTags):
     ) -> Exported:
         """Copy branches and tags, with their data files, into an empty folder or bucket as a lakeFS repository, with the dumps that
         `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies what is missing.
+
+        Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
         """
         store = target if isinstance(target, ObjectStore) else open_store(target, storage_options=storage_options)
         refs = self._repository.refs()

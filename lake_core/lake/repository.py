@@ -19,6 +19,8 @@ from lake_core.store import ObjectStore
 
 REFS = "_lake/refs"
 CONFIG = "_lake/config"
+TREES = "_lakefs"
+"""The folder of ranges and metaranges, named as a lakeFS repository's is."""
 
 
 Clock: TypeAlias = Callable[[], "datetime | float"]
