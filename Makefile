@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-unit stress interop bench lint .venv java
+.PHONY: help demo ui test test-all test-unit stress interop bench lint .venv java
 
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -23,12 +23,16 @@ ui: java ## serve the same pipeline, with the demo's runs, at http://localhost:3
 	@.venv/bin/lake init --exist-ok "$(LAKE_ROOT)" >/dev/null
 	@exec $(PY) -m dagster dev -w workspace.yaml -h 127.0.0.1 -p $(or $(PORT),3000)
 
-test: java ## run all tests but the long ones
+test: java ## run the tests that hold the product: ten minutes on two cores
 	@$(MAKE) .venv
-	@exec $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
+	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not exhaustive and not stress and not interop" $(ARGS)
+
+test-all: java ## run these, and every matrix, sweep and random history
+	@$(MAKE) .venv
+	@exec $(PY) -m pytest -n 2 --dist loadgroup -m "not stress and not interop" $(ARGS)
 
 test-unit: .venv ## run the tests that need neither Java nor a browser, on several cores
-	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not stress and not interop" $(ARGS)
+	@exec $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not spark and not browser and not exhaustive and not stress and not interop" $(ARGS)
 
 stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv

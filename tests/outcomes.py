@@ -13,6 +13,9 @@ import pytest
 DOCS = Path(__file__).parent.parent / "docs"
 _ROW = re.compile(r"^\| (?P<section>[^|]+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$")
 
+EVERYTHING = "not stress and not interop"
+"""The selection of `make test-all`, and of pytest without arguments."""
+
 _unproved: list[str] = []
 
 _passed: set[str] = set()
@@ -68,8 +71,9 @@ def failed_or_skipped(test: str) -> list[str]:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether the run is that of all tests but the long ones."""
-    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword and "spark" not in config.option.markexpr
+    """Tell whether a run is that of all tests but the long ones, so that each test that a document names must be in it."""
+    selects_nothing = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    return selects_nothing and config.option.markexpr == EVERYTHING
 
 
 def _belongs(node: str, test: str) -> bool:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
 from tests.conftest import ROOT
-from tests.outcomes import documented
+from tests.outcomes import EVERYTHING, documented, is_whole
+
+ArgsSource = pytest.Config.ArgsSource
 
 
 def test_every_section_names_tests_that_exist() -> None:
@@ -14,3 +21,23 @@ def test_every_section_names_tests_that_exist() -> None:
             path, _, name = test.partition("::")
             assert (ROOT / path).is_file(), f"{section}: {test}"
             assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{section}: {test}"
+
+
+
+@pytest.mark.parametrize(
+    ("source", "keyword", "selection", "whole"),
+    [
+        (ArgsSource.TESTPATHS, "", EVERYTHING, True),
+        (ArgsSource.TESTPATHS, "", "interop", False),
+        (ArgsSource.TESTPATHS, "", "not exhaustive and not stress and not interop", False),
+        (ArgsSource.TESTPATHS, "merge", EVERYTHING, False),
+        (ArgsSource.ARGS, "", EVERYTHING, False),
+    ],
+)
+def test_only_a_run_of_everything_is_held_against_all_documents(source: ArgsSource, keyword: str, selection: str, whole: bool) -> None:
+    config = SimpleNamespace(args_source=source, option=SimpleNamespace(keyword=keyword, markexpr=selection))
+    assert is_whole(cast(pytest.Config, config)) is whole
+
+
+def test_pytest_without_arguments_runs_everything() -> None:
+    assert f'"-m", "{EVERYTHING}"' in (ROOT / "pyproject.toml").read_text()

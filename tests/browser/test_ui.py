@@ -17,11 +17,11 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from lake_core.delta import DeltaTable
-from tests.conftest import ROOT, Demo
+from tests.browser.browsers import NO_BROWSER, find_browser
+from tests.conftest import DEMO_SECONDS, ROOT, Demo
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(450)]  # the first test may run the demo
-
-CHROMIUM = "/usr/bin/chromium"
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(DEMO_SECONDS + 300)]  # the first test may run the demo
+expect.set_options(timeout=60_000)  # a busy machine answers late
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,10 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        path = find_browser(playwright)
+        if path is None:
+            pytest.skip(NO_BROWSER)
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
         page.set_default_timeout(30_000)
         yield page

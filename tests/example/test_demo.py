@@ -12,9 +12,9 @@ from example_pipelines.flights import demo as script
 from example_pipelines.flights import source
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from tests.conftest import Demo
+from tests.conftest import DEMO_SECONDS, Demo
 
-pytestmark = pytest.mark.timeout(450)  # the first test runs the demo
+pytestmark = pytest.mark.timeout(DEMO_SECONDS + 300)  # the first test runs the demo
 
 
 def test_it_tells_its_story(demo: Demo) -> None:
