@@ -23,7 +23,6 @@ def test_every_section_names_tests_that_exist() -> None:
             assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{section}: {test}"
 
 
-
 @pytest.mark.parametrize(
     ("source", "keyword", "selection", "whole"),
     [

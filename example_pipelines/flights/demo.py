@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,10 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from example_pipelines.flights import assets, checks, definitions, source
+from example_pipelines.flights import assets, checks, definitions, report, source
 from example_pipelines.flights.definitions import LAKE_ROOT, REPOSITORY, defs
-from lake_core.delta import DeltaTable
 from lake_core.lake import Lake
 
-TABLES = (
-    "flights",
-    "weather",
-    "planes",
-    "airlines",
-    "airports",
-    "delays_by_hour",
-    "monthly_totals",
-    "routes",
-    "carrier_airport_summary",
-    "departure_log",
-)
 BROKEN_MONTH, CORRECTED_MONTH, KILLED_MONTH = 6, 2, f"{source.YEAR}-01-01"
 MARK = ".flights-demo"
 """A file that tells the demo's own folders."""
@@ -58,14 +46,38 @@ def main() -> int:
     remove_lake(Path(LAKE_ROOT), Path(assets.LANDING))
     lake = Lake.create(LAKE_ROOT)
     print(f"Lake: {LAKE_ROOT}, and files arrive in {assets.LANDING}")
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, spark_starting(Path(os.environ["DAGSTER_HOME"]) / "spark.log"):
         demo = Demo(instance, lake)
         steps = (demo.year, demo.late_corrections, demo.kill_and_resume, demo.branch, demo.maintain, demo.checks)
         fine = [step() for step in steps]
-    print_tables()
-    print_log(lake)
-    print(f"\nDone in {time.monotonic() - started:.0f} s. `make ui` shows these runs; the lake stays in {LAKE_ROOT}.")
+    report.print_tables()
+    report.print_log(lake)
+    report.print_plot(lake)
+    report.print_further()
+    print(f"\nDone in {time.monotonic() - started:.0f} s. The lake stays in {LAKE_ROOT}.")
     return 0 if all(fine) else 1
+
+
+@contextmanager
+def spark_starting(log: Path) -> Iterator[None]:
+    """Start Spark beside the first steps. What its JVM says of itself goes into a file."""
+    with log.open("w") as file:
+        shown = os.dup(sys.stderr.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())  # for the JVM, which inherits it
+    starting = threading.Thread(target=lambda: definitions.spark.session, daemon=True)
+    starting.start()
+
+    def show_errors() -> None:
+        starting.join()
+        os.dup2(shown, sys.stderr.fileno())
+        os.close(shown)
+
+    waiting = threading.Thread(target=show_errors, daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        waiting.join()
 
 
 def remove_lake(root: Path, landing: Path) -> None:
@@ -168,7 +180,7 @@ class Demo:
         """Kill a step between its batches with SIGKILL, re-execute the run from failure, and count."""
         expected = checks.departures(int(KILLED_MONTH[5:7]))
         tags = {"dagster/partition": KILLED_MONTH}
-        config: dict[str, Any] = {**QUIET, "ops": {"departure_log": {"config": {"pause": 3.0}}}}
+        config: dict[str, Any] = {**QUIET, "ops": {"departure_log": {"config": {"pause": 2.0}}}}
         batches = len(assets.ORIGINS)
         print(f"\nThe departure log of {KILLED_MONTH[:7]} publishes in {batches} batches, from a process of its own.", flush=True)
         killer = StepKiller(self.instance)
@@ -176,7 +188,7 @@ class Demo:
         with dg.execute_job(dg.reconstructable(log_job), instance=self.instance, run_config=config, tags=tags) as failed:
             killer.join()
             outcome = "succeeded" if failed.success else "failed"
-            print(f"  run {failed.run_id[:8]}: {outcome}; {rows_of('departure_log'):,} rows are in the table")
+            print(f"  run {failed.run_id[:8]}: {outcome}; {report.rows_of('departure_log'):,} rows are in the table")
         if failed.success:  # the killer came too late
             return False
         options = dg.ReexecutionOptions.from_failure(failed.run_id, self.instance)
@@ -187,7 +199,7 @@ class Demo:
             print(f"  run {resumed.run_id[:8]}, re-executed from failure: {'succeeded' if resumed.success else 'failed'}")
         for message in log_messages(self.instance, resumed.run_id):
             print(f"    {message}")
-        rows = rows_of("departure_log")
+        rows = report.rows_of("departure_log")
         verdict = "every flight that left, once" if rows == expected else "WRONG"
         print(f"  {rows:,} rows in the table, {expected:,} departures in the source: {verdict}")
         return killer.killed and resumed.success and rows == expected
@@ -216,12 +228,12 @@ class Demo:
         fine = True
         for table in ("monthly_totals", "departure_log"):
             path = f"tables/{table}"
-            files, rows = len(self.lake.delta(path).files()), rows_of(table)
+            files, rows = len(self.lake.delta(path).files()), report.rows_of(table)
             run = self.run(compaction_job, tags={"dagster/partition": path})
             after = len(self.lake.delta(path).files())
             old = len(self.lake.delta(path, ref="main~1").files())
             print(f"  {table}: {files} files became {after}; the commit before still reads its {old}", flush=True)
-            fine = fine and run.is_success and after < files == old and rows == rows_of(table)
+            fine = fine and run.is_success and after < files == old and rows == report.rows_of(table)
         return fine
 
     def checks(self) -> bool:
@@ -348,10 +360,10 @@ class StepKiller(threading.Thread):
     def run(self) -> None:
         while time.monotonic() < self._deadline:
             pid = self._step_pid()
-            if pid and exists("departure_log") and rows_of("departure_log"):
+            if pid and report.exists("departure_log") and report.rows_of("departure_log"):
                 os.kill(pid, signal.SIGKILL)
                 self.killed = True
-                print(f"  the first batch is visible ({rows_of('departure_log'):,} rows): process {pid} killed", flush=True)
+                print(f"  the first batch is visible ({report.rows_of('departure_log'):,} rows): process {pid} killed", flush=True)
                 return
             time.sleep(0.1)
 
@@ -367,51 +379,6 @@ class StepKiller(threading.Thread):
 def log_messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:
     """What the step's code said in a run."""
     return [entry.user_message for entry in instance.all_logs(run_id) if entry.user_message.startswith("batch ")]
-
-
-def print_tables() -> None:
-    """The tables as any Delta reader finds them."""
-    lines = [("table", "rows", "version", "files", "MB", "path")]
-    for name in filter(exists, TABLES):
-        table = open_table(name)
-        files = table.files()
-        size = sum(files["size"].to_pylist()) / 1e6
-        lines.append((name, f"{rows_of(name):,}", str(table.version), str(files.num_rows), f"{size:.1f}", url_of(name)))
-    print()
-    print_columns(lines)
-
-
-def print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Text left, numbers right."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        first, *numbers, last = line
-        print("  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(numbers, widths[1:-1], strict=True)), last]))
-
-
-def print_log(lake: Lake) -> None:
-    """The last commits of main."""
-    print("\nThe last commits of main:")
-    for commit in lake.log(first_parent=True, limit=5):
-        print(f"  {commit.id[:12]}  {commit.creation_date:%H:%M:%S}  {commit.message}")
-
-
-def url_of(name: str) -> str:
-    return f"{LAKE_ROOT}/tables/{name}"
-
-
-def exists(name: str) -> bool:
-    return DeltaTable.exists(url_of(name))
-
-
-def open_table(name: str) -> DeltaTable:
-    return DeltaTable.open(url_of(name))
-
-
-def rows_of(name: str) -> int:
-    """Rows, counted by reading one column: what a query sees, not what a log claims."""
-    table = open_table(name)
-    return table.to_arrow(columns=table.schema.names[:1]).num_rows
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from example_pipelines.flights import demo as script
-from example_pipelines.flights import source
+from example_pipelines.flights import report, source
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from tests.conftest import DEMO_SECONDS, Demo
@@ -48,7 +48,7 @@ def test_its_runs_are_sessions(demo: Demo) -> None:
     assert flights.txn_version("landing/flights") == 12 and flights.txn_version("landing/corrections") == 1
 
 
-@pytest.mark.parametrize("name", script.TABLES)
+@pytest.mark.parametrize("name", report.TABLES)
 def test_deltalake_reads_the_same_rows(demo: Demo, name: str) -> None:
     url = f"{demo.lake}/tables/{name}"
     ours = DeltaTable.open(url).to_arrow()
@@ -60,7 +60,7 @@ def test_deltalake_reads_the_same_rows(demo: Demo, name: str) -> None:
 
 
 def test_tables_have_as_many_rows_as_the_source(demo: Demo) -> None:
-    rows = {name: DeltaTable.open(f"{demo.lake}/tables/{name}").to_arrow().num_rows for name in script.TABLES[:5]}
+    rows = {name: DeltaTable.open(f"{demo.lake}/tables/{name}").to_arrow().num_rows for name in report.TABLES[:5]}
     assert rows == {"flights": 336_776, "weather": 26_115, "planes": 3_322, "airlines": 16, "airports": 1_458}
     assert rows["flights"] == source.flights().num_rows
 
