@@ -16,6 +16,7 @@ from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.file_format import EXTENSIONS, decode, encode
 from lake_orch.io_annotation import mapping_keys, reads_itself, without_none
 from lake_orch.location import PATH_METADATA, checked_path
+from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
@@ -54,7 +55,8 @@ class FileIOManager(ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its file. Raises UnsupportedData, InvalidDefinition, PartitionSliceError and the store's errors."""
-        if obj is None:  # the asset wrote by itself, or has nothing to say
+        if obj is None:
+            warn_of_nothing(context)
             return
         what = f"the output of {_name(context)}"
         base = self._base(context)

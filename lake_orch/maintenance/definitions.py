@@ -128,10 +128,7 @@ def _table_asset(
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
     """Raises InvalidDefinition for a table that this very run has written into its session: what is rearranged beside it would conflict."""
-    session = lake.run_session(context.instance, context.run)
-    if session is None:
-        return
-    if next(lake.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None:
+    if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
             f"this run has written to {path}, and publishes that at its end: maintain the table in a run of its own, such as a schedule's"
         )

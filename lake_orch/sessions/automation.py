@@ -9,9 +9,9 @@ from typing import cast
 import dagster as dg
 from dagster._core.definitions.events import AssetKeyPartitionKey
 
-from lake_orch.sessions.publishing import says_nothing, value_of
+from lake_orch.sessions.observations import awaited_session, says_nothing, value_of
 from lake_orch.sessions.run_session import session_of
-from lake_orch.tags import PUBLISHED, SESSION_TAG, STAGED, STATE
+from lake_orch.tags import PUBLISHED, SESSION_TAG, STATE
 
 _RECORDS = 1000
 """How many of an asset's last materializations are looked at; those before have long been published, or never will be."""
@@ -63,8 +63,7 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
             session = session_of(instance, record.run_id)
             newest[event.partition] = None if session is None else session.id
             continue
-        staged = value_of(event.metadata, STATE) == STAGED
-        newest[event.partition] = str(value_of(event.metadata, SESSION_TAG)) if staged else None
+        newest[event.partition] = awaited_session(event)
     return {partition: session for partition, session in newest.items() if session is not None}
 
 
