@@ -133,11 +133,17 @@ def test_numbers_plot(page: Page, ui: str) -> None:
 
 def test_the_checks_of_a_table_have_a_page(page: Page, ui: str) -> None:
     page.goto(f"{ui}/assets/flights?view=checks")
-    for name in ("identified", "possible", "small_files", "uncheckpointed_commits"):
+    for name in ("identified", "possible"):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
     page.get_by_text("identified", exact=True).first.click()
     page.get_by_text("Execution history", exact=True).first.click()
     expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+
+
+def test_the_health_checks_of_a_table_have_a_page(page: Page, ui: str) -> None:
+    page.goto(f"{ui}/assets/maintenance/health/flights?view=checks")
+    for name in ("small_files", "uncheckpointed_commits"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
 
 
 def test_the_page_of_a_run_that_was_held_back(page: Page, ui: str, demo: Demo) -> None:
