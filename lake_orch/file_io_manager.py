@@ -22,6 +22,7 @@ from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
 from lake_orch.sessions.workspace import PlainWorkspace
 from lake_orch.tables.metadata import receipt_metadata
+from lake_orch.tables.readable import readable_bytes
 from lake_orch.tables.settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH
 
@@ -72,7 +73,8 @@ class FileIOManager(ConfigurableIOManager):
             for path, (data, place) in files.items():
                 _put(workspace.store, place, path, data)
         size = sum(len(data) for data, _ in files.values())
-        context.log.info(f"{what}: {size} bytes to {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
+        verb = "staged for" if workspace.is_staged else "to"
+        context.log.info(f"{what}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
         where = next(iter(files)) if len(files) == 1 else base.stem
         told: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
         if isinstance(workspace, PlainWorkspace):

@@ -134,6 +134,8 @@ class DeltaIOManager(ConfigurableIOManager):
         context.log.info(f"{what}: {outcome(result, url, workspace.receipt)}")
         table = workspace.after(settings.path)
         state = table_state(table, part)
+        shown = self.preview_rows if settings.preview_rows is None else settings.preview_rows
+        preview = {} if result.skipped else preview_metadata(rows, table, part, shown)
         metadata = write_metadata(
             [result],
             table,
@@ -144,9 +146,9 @@ class DeltaIOManager(ConfigurableIOManager):
             operation=settings.mode,
             settings=settings,
             state=state,
+            preview=preview,
         )
-        preview = preview_metadata(rows, table, part, self.preview_rows if settings.preview_rows is None else settings.preview_rows)
-        context.add_output_metadata(metadata | preview | lineage)
+        context.add_output_metadata(metadata | lineage)
         if context.has_asset_key:
             # The state of the data alone: a commit that leaves it as it is, such as a skipped retry, makes nothing downstream stale.
             context.step_context.set_data_version(context.asset_key, DataVersion(state.data_version))

@@ -27,6 +27,7 @@ from lake_core.lake import Lake
 from lake_core.lake.refs import SessionRecord
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
+from lake_orch.sessions.gate import failed_checks
 from lake_orch.sessions.publishing import publish_session, published_metadata
 from lake_orch.sessions.resource_of_run import lake_of_run
 from lake_orch.sessions.run_session import RunSession, Scope, open_run_session, scope_of
@@ -110,7 +111,8 @@ class SessionExecutor(Executor):
     ) -> Iterator[DagsterEvent]:
         """Fail the session, and say on the run's page what that means."""
         record = _leave_failed(lake, session, reason, keep)
-        message = None if record is None else unpublished_message(record, way_on(error))
+        checks = failed_checks(plan_context.instance, session.id, "blocking")
+        message = None if record is None else unpublished_message(record, way_on(error, checks_failed=bool(checks)))
         if record is not None and message is not None:
             yield _event(plan_context, message, unpublished_metadata(record))
 

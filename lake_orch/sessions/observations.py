@@ -22,7 +22,7 @@ from dagster import (
 from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata
 
 from lake_orch.sessions.gate import runs_of
-from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, PUBLISHED, ROWS_WRITTEN, SESSION_TAG, STATE, VERSION
+from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, PUBLISHED, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STATE, VERSION
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -45,12 +45,19 @@ class Materialized:
 
     def observation(self, session: str, branch: str, done: Published) -> AssetObservation:
         """Say that it is published. An observation, as it is no new materialization."""
-        metadata: dict[str, Any] = {STATE: PUBLISHED, SESSION_TAG: session, BRANCH: branch, COMMIT: done.commit}
         path = value_of(self.metadata, PATH)
-        if isinstance(path, str) and path in done.versions:
-            metadata |= {PATH: path, VERSION: done.versions[path]}
+        version = done.versions.get(path) if isinstance(path, str) else None
+        metadata: dict[str, Any] = {STATE: PUBLISHED}
+        if isinstance(path, str) and version is not None:
+            metadata |= {VERSION: version, READ_WITH: read_with(done.commit, path)}
         metadata |= {name: self.metadata[name] for name in (ROWS_WRITTEN, PARTITION_ROWS) if name in self.metadata}
+        metadata |= {BRANCH: branch, COMMIT: done.commit, SESSION_TAG: session} | ({} if path is None else {PATH: path})
         return AssetObservation(self.key, partition=self.partition, metadata=metadata)
+
+
+def read_with(commit: str, path: str) -> MetadataValue[Any]:
+    """Show how to read a table as of a commit, from Python."""
+    return MetadataValue.md(f"`lake.at('{commit[:12]}').delta('{path}').to_arrow()`")
 
 
 def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, done: Published) -> None:

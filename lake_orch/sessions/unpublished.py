@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 
 RESUME = "mend the cause and re-execute this run from failure, which resumes the session"
 START_OVER = "re-execute all steps, which then start from what the branch has now"
-PASS_GATE = (
-    "mend the data and re-execute this run from failure, together with the assets that the checks read; "
-    "to publish the data as it is, run the job lake_recover with the session and another gate"
+MEND_DATA = (
+    "mend the data and re-execute the steps of the checked assets and all that follow them, which resumes the session: from failure alone, "
+    "a check in a step of its own reads the same rows again"
 )
+PASS_GATE = f"{MEND_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
 RECOVER = "every step succeeded, so run the job lake_recover to publish the session"
 
 
-def way_on(error: BaseException | None) -> str:
-    """Say how to go on after a publish that ended with an error, or after steps that failed."""
+def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
+    """Say how to go on after a publish that ended with an error, or after steps that failed, checks perhaps among them."""
     if isinstance(error, GateFailed):
         return PASS_GATE
     if isinstance(error, Conflict):
         return START_OVER
-    return RESUME if error is None else RECOVER
+    if error is not None:
+        return RECOVER
+    return MEND_DATA if checks_failed else RESUME
 
 
 def unpublished_message(record: SessionRecord, way: str) -> str | None:

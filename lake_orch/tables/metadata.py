@@ -10,12 +10,13 @@ from dagster import TableColumn, TableColumnConstraints, TableConstraints, Table
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
 from lake_orch.location import table_name
+from lake_orch.sessions.observations import read_with
 from lake_orch.sessions.workspace import Receipt
 from lake_orch.tables.definition import comment_of, generation_of
 from lake_orch.tables.settings import TableSettings
 from lake_orch.tables.state import TableState, table_state
 from lake_orch.tables.type_name import spark_type_name
-from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, ROWS_WRITTEN, SESSION_TAG, STAGED, STATE, VERSION, VISIBLE
+from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STAGED, STATE, VERSION, VISIBLE
 
 SIZE = "dagster/size_bytes"
 """Of the table: Dagster shows it as the asset's storage, in a readable unit."""
@@ -33,6 +34,7 @@ def write_metadata(
     operation: str | None = None,
     settings: TableSettings | None = None,
     state: TableState | None = None,
+    preview: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The output metadata of one or more writes to one table.
 
@@ -54,15 +56,18 @@ def write_metadata(
         SIZE: state.bytes,
         "lake/operation": operation,
     }
+    # The UI shows them in this order.
     return {
+        **(receipt_metadata(receipt) if receipt is not None else {}),
+        **({} if staged else {VERSION: max((result.version for result in results), default=table.version)}),
+        **({READ_WITH: read_with(receipt.commit, path)} if receipt is not None and receipt.commit else {}),
+        **({"lake/skipped": True} if results and all(result.skipped for result in results) else {}),
+        **(preview or {}),
+        **{name: count for name, count in counts.items() if count is not None},
         "dagster/column_schema": column_schema(table, settings),
         "dagster/table_name": table_name(path),
         "dagster/uri": url,
         PATH: path,
-        **({} if staged else {VERSION: max((result.version for result in results), default=table.version)}),
-        **({"lake/skipped": True} if results and all(result.skipped for result in results) else {}),
-        **(receipt_metadata(receipt) if receipt is not None else {}),
-        **{name: count for name, count in counts.items() if count is not None},
     }
 
 
@@ -74,10 +79,10 @@ def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
     staged = receipt.state == STAGED
     metadata = {
         STATE: None if staged else receipt.state,
+        VISIBLE: f"once session {receipt.session} is published: an observation of this asset then names the commit" if staged else None,
         BRANCH: receipt.branch,
         COMMIT: receipt.commit,
         SESSION_TAG: receipt.session,
-        VISIBLE: f"once session {receipt.session} is published: an observation of this asset then names the commit" if staged else None,
     }
     return {name: value for name, value in metadata.items() if value is not None}
 

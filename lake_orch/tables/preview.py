@@ -27,8 +27,11 @@ def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int
     """
     if most <= 0:
         return {}
-    head = rows.slice(0, most) if isinstance(rows, pa.Table) else _head_of_file(table, where)
-    return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
+    try:
+        head = rows.slice(0, most) if isinstance(rows, pa.Table) else _head_of_file(table, where)
+        return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
+    except Exception as error:  # the rows are committed: whatever cannot be shown fails no step
+        return {PREVIEW: f"these rows cannot be shown: {error}"[:300]}
 
 
 def _head_of_file(table: DeltaTable, where: str | None) -> pa.Table | None:

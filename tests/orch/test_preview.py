@@ -60,6 +60,13 @@ def test_another_number_is_refused(tmp_path: Path, number: Any) -> None:
     assert isinstance(raised.value.__cause__, InvalidDefinition) or isinstance(raised.value, InvalidDefinition)
 
 
+def test_rows_that_cannot_be_shown_fail_no_step(tmp_path: Path) -> None:
+    moment = pa.array([2**62], pa.timestamp("us", "UTC"))  # a year beyond those that Python has
+    shown = preview(tmp_path / "lake", pa.table({"at": moment}))
+    assert shown is not None
+    assert shown.startswith("these rows cannot be shown")
+
+
 def test_a_table_is_bounded_in_columns_and_width() -> None:
     wide = pa.table({f"column_{number}": ["x" * 10_000] * 1000 for number in range(100)})
     text = markdown_table(wide)

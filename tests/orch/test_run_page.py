@@ -101,6 +101,15 @@ def test_the_publish_is_observed_for_each_partition_in_the_run_that_published(
     assert metadata["lake/rows_written"] == 3
 
 
+@pytest.mark.parametrize("scope", ["run", "asset"])
+def test_what_is_published_says_how_it_is_read(io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake, scope: str) -> None:
+    materialize = testing.materialize if scope == "run" else dg.materialize
+    materialize([sales], resources=io, instance=instance, partition_key="2025-01-01")
+    metadata = values(observations(instance, "sales")[0][1]) if scope == "run" else materializations(instance, "sales")[0]
+    rows = eval(metadata["lake/read_with"].strip("`"), {"lake": lake})
+    assert rows["day"].to_pylist() == ["2025-01-01"]
+
+
 def test_of_a_failed_run_nothing_says_published(io: dict[str, Any], instance: dg.DagsterInstance) -> None:
     with pytest.raises(GateFailed):
         testing.materialize([sales, never], resources=io, instance=instance, gate="error", partition_key="2025-01-01")
@@ -159,8 +168,15 @@ def test_it_is_said_after_everything_but_the_failure_itself(bench: Bench) -> Non
 def test_a_run_that_its_gate_holds_back_says_what_the_gate_needs(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
-    assert "the assets that the checks read" in last_words(bench, run)
+    assert "re-execute the steps of the checked assets" in last_words(bench, run)
     assert "lake_recover" in last_words(bench, run)
+
+
+def test_a_run_whose_check_failed_as_a_step_says_what_to_select(bench: Bench) -> None:
+    bench.wish(lines_seen="fail")
+    run = bench.run()
+    assert "re-execute the steps of the checked assets" in last_words(bench, run)
+    assert "lake_recover" not in last_words(bench, run), "a failed step is not made up for by publishing"
 
 
 def test_a_run_that_succeeds_says_nothing_of_the_kind(bench: Bench) -> None:
