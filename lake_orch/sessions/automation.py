@@ -32,7 +32,7 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         candidates = context.candidate_subset
         instance: dg.DagsterInstance = context.asset_graph_view.instance
         staged = _staged(instance, candidates.key)
-        waiting = {partition for partition, session in staged.items() if not is_published(instance, candidates.key, session)}
+        waiting = {partition for partition, session in staged.items() if not is_published(instance, candidates.key, session, partition)}
         if not candidates.is_partitioned:
             return dg.AutomationResult(context, true_subset=candidates if None in waiting else context.get_empty_subset())
         keys = {key for key in waiting if key is not None} & candidates.expensively_compute_partition_keys()
@@ -42,9 +42,10 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(context, true_subset=subset)
 
 
-def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str) -> bool:
-    """Whether an asset was observed published from a session."""
-    records = instance.fetch_observations(key, limit=_RECORDS).records
+def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, partition: str | None) -> bool:
+    """Tell whether an asset, or a partition of it, was observed as published from a session."""
+    which = key if partition is None else dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
+    records = instance.fetch_observations(which, limit=_RECORDS).records
     entries = (record.event_log_entry.asset_observation for record in records)
     return any(
         entry is not None and value_of(entry.metadata, SESSION_TAG) == session and value_of(entry.metadata, STATE) == PUBLISHED

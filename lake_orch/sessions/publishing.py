@@ -78,6 +78,6 @@ def _gate_message(session: str, failed: Sequence[FailedCheck]) -> str:
     names = ", ".join(str(check) for check in failed[:10]) + (f" and {len(failed) - 10} more" if len(failed) > 10 else "")
     return (
         f"session {session} is not published: {names} failed. Its branch is as before, and the session can be read as {session!r}. "
-        f"Mend the data and re-execute the run: from failure, or where no step failed the steps of those assets and what follows them. "
-        f"Its session is resumed. Or publish it as it is: job lake_recover with the session and another gate"
+        f"Mend the data and re-execute the steps of those assets and what follows them. "
+        f"Or publish it as it is: job lake_recover with the session and another gate"
     )

@@ -243,6 +243,9 @@ def test_secrets_stay_references(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hunter2" not in repr(zone)
 
 
+BROKEN_DAY = "| 2025-01-01 | 2 | -2.0 | 2025-01-02 |"
+
+
 def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Upstream slices, parameters of the partition, quoted names, columns called by their tables' names."""
     days = {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-04"}
@@ -265,6 +268,8 @@ def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
             "some": True,
             "rich": day == "2025-01-02",
         }
+        samples = [str(found.metadata["lake/broken_rows"].value) for found in result.get_asset_check_evaluations() if not found.passed]
+        assert samples == ([] if day == "2025-01-02" else ["| day | orders | amount | until |\n| --- | --- | --- | --- |\n" + BROKEN_DAY])
     found = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
     assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in found] == [
         ("2025-01-01", 2, -2.0, "2025-01-02"),
