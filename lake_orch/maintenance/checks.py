@@ -126,6 +126,7 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
             metadata={"failed_sessions": len(failed)},
         )
 
-    made: Any = dg.asset_check(asset=key, name="stale_sessions")
+    description = f"Sessions whose runs failed and that nothing has taken up. Warns above {most}; re-executing their runs puts it right."
+    made: Any = dg.asset_check(asset=key, name="stale_sessions", description=description)
     check: dg.AssetChecksDefinition = made(stale_sessions)
     return check

@@ -23,7 +23,8 @@ def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], l
     by_key = {dg.AssetKey([*prefix, HEALTH, *target.asset_key.path]): target for target in targets}
 
     def measure(context: dg.AssetExecutionContext, lake: LakeResource) -> Iterator[Any]:
-        for key in sorted(context.selected_asset_keys):
+        # The UI can run a check without its asset.
+        for key in sorted({*context.selected_asset_keys, *(check.asset_key for check in context.selected_asset_check_keys)}):
             target = by_key[key]
             try:
                 table = lake.read_table(target.path, (context.instance, context.run))
@@ -33,7 +34,10 @@ def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], l
             health = table_health(table, small_file=target.small_file)
             selected = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
             results = [result for result in check_results(key, health, limits) if result.check_name in selected]
-            yield dg.MaterializeResult(asset_key=key, metadata=_metadata(target, health), check_results=results)
+            if key in context.selected_asset_keys:
+                yield dg.MaterializeResult(asset_key=key, metadata=_metadata(target, health), check_results=results)
+            else:
+                yield from results
 
     asset: Any = dg.multi_asset(
         name="_".join([*prefix, HEALTH]),

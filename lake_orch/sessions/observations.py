@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from lake_core.lake.session import Published
     from lake_orch.sessions.run_session import RunSession
 
-_RECENT = 20
-"""Observations of an asset that are looked at, beside one for each partition."""
-
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
@@ -66,13 +63,10 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
     if not runs:
         return
     branch = lake.session_record(session.id).branch
-    by_key: dict[AssetKey, list[Materialized]] = {}
-    for one in materialized(instance, session.id):
-        by_key.setdefault(one.key, []).append(one)
-    observations = []
-    for key, parts in by_key.items():
-        observed = _observed(instance, key, done.commit, len(parts) + _RECENT)
-        observations += [one.observation(session.id, branch, done) for one in parts if one.partition not in observed]
+    observed = {place for run in runs for place in _observed(instance, run.run_id, done.commit)}
+    observations = [
+        one.observation(session.id, branch, done) for one in materialized(instance, session.id) if (one.key, one.partition) not in observed
+    ]
     batch = str(uuid.uuid4())
     for number, observation in enumerate(observations, start=1):
         event = DagsterEvent(
@@ -119,7 +113,9 @@ def _materializations(instance: DagsterInstance, run_id: str) -> Iterator[AssetM
             yield entry.asset_materialization
 
 
-def _observed(instance: DagsterInstance, key: AssetKey, commit: str, limit: int) -> set[str | None]:
-    """The partitions that are on record as published with a commit: a second publisher reports them again otherwise."""
-    entries = (record.event_log_entry.asset_observation for record in instance.fetch_observations(key, limit=limit).records)
-    return {entry.partition for entry in entries if entry is not None and value_of(entry.metadata, COMMIT) == commit}
+def _observed(instance: DagsterInstance, run_id: str, commit: str) -> Iterator[tuple[AssetKey, str | None]]:
+    """What a run's log says is published with a commit: a second publisher would report it again."""
+    for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_OBSERVATION):
+        event = entry.asset_observation
+        if event is not None and value_of(event.metadata, COMMIT) == commit:
+            yield event.asset_key, event.partition

@@ -168,6 +168,13 @@ def test_all_tables_are_measured_in_one_step(resource: LakeResource, instance: d
     assert len(result.get_asset_check_evaluations()) == 10
 
 
+def test_a_check_can_be_run_by_itself(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    health = asset_of(lake_maintenance(PATHS), "health")
+    one = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(["maintenance", "health", "a"]), "log_length"))
+    result = dg.materialize([health], resources={"lake": resource}, instance=instance, selection=one)
+    assert [found.check_name for found in result.get_asset_check_evaluations()] == ["log_length"]
+
+
 def test_a_table_that_is_not_there_yet_is_left_out(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     health = asset_of(lake_maintenance([*PATHS, "tables/missing"]), "health")
     result = dg.materialize([health], resources={"lake": resource}, instance=instance)
