@@ -55,8 +55,8 @@ def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], l
         check_specs=[spec for key, target in by_key.items() for spec in check_specs(key, target, limits)],
         can_subset=True,
     )
-    made: dg.AssetsDefinition = asset(measure)
-    return made
+    definition: dg.AssetsDefinition = asset(measure)
+    return definition
 
 
 def _metadata(target: MaintenanceTarget, health: TableHealth) -> dict[str, Any]:

@@ -118,9 +118,9 @@ class SessionExecutor(Executor):
 
 
 def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> SessionRecord | None:
-    """The run ends with its own error, whatever becomes of this: a session that stays open is found by the reaper.
+    """Mark a session failed, and return its record; one that has ended by its publish is left as it is.
 
-    A session that has ended already, by its publish, is left as it is.
+    The run ends with its own error, whatever becomes of this. The reaper finds a session that stays open.
     """
     try:
         lake.fail(session.id, reason, keep=keep, epoch=session.epoch)

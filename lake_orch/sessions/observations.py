@@ -114,7 +114,7 @@ def _materializations(instance: DagsterInstance, run_id: str) -> Iterator[AssetM
 
 
 def _observed(instance: DagsterInstance, run_id: str, commit: str) -> Iterator[tuple[AssetKey, str | None]]:
-    """What a run's log says is published with a commit: a second publisher would report it again."""
+    """Yield what a run's log says is published with a commit. A second publisher would report it again."""
     for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_OBSERVATION):
         event = entry.asset_observation
         if event is not None and value_of(event.metadata, COMMIT) == commit:

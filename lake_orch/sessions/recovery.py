@@ -86,6 +86,7 @@ def settle_session(
 
 
 def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
+    """Say how to go on with a session whose run left it open."""
     if publishable:
         return PASS_GATE if held_back else RECOVER
     return MEND_DATA if failed_checks(instance, session, "blocking") else RESUME

@@ -36,7 +36,7 @@ def write_metadata(
     state: TableState | None = None,
     preview: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The output metadata of one or more writes to one table.
+    """Describe one or more writes to one table, as output metadata.
 
     `dagster/row_count` is the whole table's, `dagster/partition_row_count` that of the one partition that was written. Numbers are
     ints, so that the UI plots them over time. A skipped write counts with what its committed version wrote. A number that the table's
