@@ -16,11 +16,13 @@ from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.file_format import EXTENSIONS, decode, encode
 from lake_orch.io_annotation import mapping_keys, reads_itself, without_none
 from lake_orch.location import PATH_METADATA, checked_path
+from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
 from lake_orch.sessions.workspace import PlainWorkspace
 from lake_orch.tables.metadata import receipt_metadata
+from lake_orch.tables.readable import readable_bytes
 from lake_orch.tables.settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH
 
@@ -54,7 +56,8 @@ class FileIOManager(ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its file. Raises UnsupportedData, InvalidDefinition, PartitionSliceError and the store's errors."""
-        if obj is None:  # the asset wrote by itself, or has nothing to say
+        if obj is None:
+            warn_of_nothing(context)
             return
         what = f"the output of {_name(context)}"
         base = self._base(context)
@@ -70,7 +73,8 @@ class FileIOManager(ConfigurableIOManager):
             for path, (data, place) in files.items():
                 _put(workspace.store, place, path, data)
         size = sum(len(data) for data, _ in files.values())
-        context.log.info(f"{what}: {size} bytes to {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
+        verb = "staged for" if workspace.is_staged else "to"
+        context.log.info(f"{what}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
         where = next(iter(files)) if len(files) == 1 else base.stem
         told: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
         if isinstance(workspace, PlainWorkspace):

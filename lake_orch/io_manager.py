@@ -1,6 +1,5 @@
 """The IO manager: what an asset returns becomes its Delta table, what it depends on is read from one."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.location import table_path
+from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
@@ -20,12 +20,18 @@ from lake_orch.sessions.marker import SINGLE_BATCH
 from lake_orch.tables.column_lineage import described, lineage_metadata, tracked
 from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
 from lake_orch.tables.data.spark_frame import is_spark_dataframe
+from lake_orch.tables.handle import outcome
 from lake_orch.tables.merge_settings import TARGET
 from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.partition_label import partition_label
 from lake_orch.tables.partition_slice import partition_columns, slice_where
+from lake_orch.tables.preview import preview_metadata
 from lake_orch.tables.settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
 from lake_orch.tables.state import table_state
 from lake_orch.tables.writer import Data, TableWriter, final_result
+
+_LOGGED = 200
+"""Characters of a predicate that a log line shows."""
 
 
 class DeltaIOManager(ConfigurableIOManager):
@@ -59,6 +65,7 @@ class DeltaIOManager(ConfigurableIOManager):
         lake/replace_where: the SQL that selects the rows to replace.
         lake/schema_mode: `none` (default: other columns are an error), `merge` (adds columns), `overwrite`.
         lake/path: the table's path below the root, instead of the asset's key.
+        lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
         lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: what
             the table is.
 
@@ -79,6 +86,10 @@ class DeltaIOManager(ConfigurableIOManager):
         default="none", description="What becomes of columns that the table lacks, where metadata names no lake/schema_mode."
     )
 
+    preview_rows: int = Field(
+        default=5, ge=0, le=50, description="Rows that lake/preview shows, where metadata names no lake/preview_rows. 0: none are shown."
+    )
+
     @classmethod
     def type_handlers(cls) -> Sequence[TypeHandler]:
         """Who stores and loads which Python types; the first that knows one does.
@@ -92,7 +103,8 @@ class DeltaIOManager(ConfigurableIOManager):
 
         Raises InvalidDefinition, DefinitionMismatch, UnsupportedData, PartitionSliceError, TableNotEmpty and DeltaError.
         """
-        if obj is None:  # the asset wrote by itself, or has nothing to say
+        if obj is None:
+            warn_of_nothing(context)
             return
         what = f"the output of {_name(context)}"
         settings = self._settings(context)
@@ -100,7 +112,6 @@ class DeltaIOManager(ConfigurableIOManager):
         columns = _partition_columns(context, settings)
         rows = to_rows(obj, what, self.type_handlers())
         lineage = _lineage(context, settings, rows)
-        began = time.monotonic()
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             by = columns if settings.partition_by is None else settings.partition_by
@@ -118,16 +129,14 @@ class DeltaIOManager(ConfigurableIOManager):
                 txn=(workspace.app_id, SINGLE_BATCH),
             )
         result = final_result(result, workspace.receipt, settings.path)
-        milliseconds = int((time.monotonic() - began) * 1000)
 
         url = workspace.url(settings.path)
-        if result.skipped:
-            context.log.info(f"{what} was committed by an earlier attempt, in version {result.version} of {url}: nothing written")
-        else:
-            context.log.info(f"{what}: {result.rows} rows to {url}, version {result.version}")
+        context.log.info(f"{what}: {outcome(result, url, workspace.receipt)}")
         table = workspace.after(settings.path)
         state = table_state(table, part)
-        told = write_metadata(
+        shown = self.preview_rows if settings.preview_rows is None else settings.preview_rows
+        preview = {} if result.skipped else preview_metadata(rows, table, part, shown)
+        metadata = write_metadata(
             [result],
             table,
             url=url,
@@ -137,9 +146,9 @@ class DeltaIOManager(ConfigurableIOManager):
             operation=settings.mode,
             settings=settings,
             state=state,
-            milliseconds=milliseconds,
+            preview=preview,
         )
-        context.add_output_metadata(told | lineage)
+        context.add_output_metadata(metadata | lineage)
         if context.has_asset_key:
             # The state of the data alone: a commit that leaves it as it is, such as a skipped retry, makes nothing downstream stale.
             context.step_context.set_data_version(context.asset_key, DataVersion(state.data_version))
@@ -199,9 +208,18 @@ class DeltaIOManager(ConfigurableIOManager):
         value = load(part, annotation, what, self.type_handlers())
         if is_spark_dataframe(value) and context.has_asset_key and run_of(context) is not None:
             value = tracked(value, context.asset_key)
-        found = "no table yet" if table is None else f"version {table.version}" + (f" at {settings.ref}" if settings.ref else "")
-        context.log.info(f"{what} is {path}, {found}" + (f", where {where[:300]}" if where else ""))
+        shown = "no table yet" if table is None else self._version_label(context, table, path, settings)
+        parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
+        rows = f", where {_shortened(settings.where)}" if settings.where else ""
+        context.log.info(f"{what} is {path}, {shown}{parts}{rows}")
         return value
+
+    def _version_label(self, context: InputContext, table: DeltaTable, path: str, settings: InputSettings) -> str:
+        """Name the version that readers see, too. What the run has staged has none yet."""
+        run = run_of(context)
+        if settings.ref is None and run is not None and self.lake.is_staged(path, *run):
+            return "as this run has staged it"
+        return f"version {table.version}" + (f" at {settings.ref}" if settings.ref else "")
 
     def _settings(self, context: OutputContext) -> TableSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
@@ -213,6 +231,10 @@ class DeltaIOManager(ConfigurableIOManager):
 
 def _name(context: OutputContext) -> str:
     return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"step {context.step_key}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LOGGED else f"{text[:_LOGGED]}…"
 
 
 def _input_path(context: InputContext, told: Mapping[str, Any]) -> str:

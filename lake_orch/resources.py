@@ -34,6 +34,7 @@ from lake_orch.sessions.run_session import (
     inherited_session,
     open_run_session,
     publisher_of_parent,
+    scope_of,
     session_of,
 )
 from lake_orch.sessions.run_steps import all_succeeded
@@ -41,7 +42,7 @@ from lake_orch.sessions.step_session import StepSession
 from lake_orch.sessions.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.handle import LakeTable
-from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG, SCOPE_TAG
+from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -192,10 +193,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
 
     def _scope(self, instance: DagsterInstance, run: DagsterRun) -> Scope:
-        found = (instance.get_run_by_id(run.run_id) or run).tags.get(SCOPE_TAG, self.scope)
-        if found not in ("asset", "run"):
-            raise InvalidDefinition(f"tag {SCOPE_TAG} is {found!r}: use 'run' or 'asset'")
-        return "run" if found == "run" else "asset"
+        return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def workspace(self, attempt: Attempt) -> Workspace:
         """Where an attempt at an output writes. Raises NotALake, RefNotFound, and what joining the run's session raises."""
@@ -226,6 +224,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
         table: DeltaTable = state.delta(path, **options)
         return table
+
+    def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
+        """Tell whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""
+        session = self.run_session(instance, run) if self.is_lake() else None
+        return session is not None and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
 
     def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
         """The lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
@@ -361,6 +364,11 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 # to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
 _sessions: WeakKeyDictionary[object, set[int]] = WeakKeyDictionary()
+
+
+def has_written(step: object) -> bool:
+    """Tell whether the code of a step has asked for a table or a session of the lake to write by itself."""
+    return step in _handles or step in _sessions
 
 
 def _own_path(context: StepContext) -> str:

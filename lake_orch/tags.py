@@ -1,34 +1,49 @@
-"""The names by which a run and what it wrote are found again: tags of runs, metadata of materializations and commits."""
+"""The names by which a run and what it wrote are found again: tags of runs, metadata of materializations and commits.
+
+A user sets the tags `lake/scope`, `lake/gate`, `lake/branch` and `lake/backfills`. A run with a session shows one tag more, `lake/session`.
+The code's own notes have Dagster's prefix for tags that the UI hides. Filters find those as well.
+"""
 
 from __future__ import annotations
 
-# Tags of runs.
+# Tags of runs that a user sets.
 SCOPE_TAG = "lake/scope"
 """`run` or `asset`: what is published together. Goes before what an executor or a resource says."""
 GATE_TAG = "lake/gate"
 """`blocking`, `error` or `none`: which failed checks keep a run's session from being published."""
-HELD_GATE_TAG = "lake/held_gate"
-"""The gate that a run's session is to pass, for whoever publishes it later with another resource."""
 BRANCH_TAG = "lake/branch"
 """The branch that a run reads and publishes to, instead of the resource's."""
 BACKFILLS_TAG = "lake/backfills"
 """`gather` or `publish`: what the runs of a backfill do, instead of what the resource says."""
+
+# Tags of runs that the code writes.
 SESSION_TAG = "lake/session"
-"""The session that a run writes into."""
-EPOCH_TAG = "lake/epoch"
+"""The session that a run writes into. The only one that the UI shows; also metadata of events."""
+_HIDDEN = ".dagster/lake_"
+EPOCH_TAG = f"{_HIDDEN}epoch"
 """The epoch at which the run opened or resumed its session: older writers are fenced."""
-OWNER_TAG = "lake/run"
+OWNER_TAG = f"{_HIDDEN}run"
 """The run that these tags were written for: Dagster copies a run's tags to its re-executions."""
-PUBLISHER_TAG = "lake/publisher"
+PUBLISHER_TAG = f"{_HIDDEN}publisher"
 """Who publishes the run's session: `executor`, `testing`, `op` or `teardown`."""
-ROOT_TAG = "lake/root"
-"""Where the lake of the run's session lies, for whoever recovers it."""
+ROOT_TAG = f"{_HIDDEN}root"
+"""Where the lake of the run's session lies, for a recovery."""
+HELD_GATE_TAG = f"{_HIDDEN}held_gate"
+"""The gate that a run's session is to pass, for a recovery with another resource."""
+JOB_SCOPE_TAG, JOB_GATE_TAG = f"{_HIDDEN}job_scope", f"{_HIDDEN}job_gate"
+"""What `lake_job` sets for its runs. `lake/scope` and `lake/gate` go before them."""
 
 # Metadata of materializations and observations.
 STATE = "lake/state"
-"""`staged` until the session is published, then, and without a session, `published`."""
+"""`published`: readers of the branch see it. Never said of what a run has staged, which names its session instead."""
 STAGED, PUBLISHED = "staged", "published"
+VISIBLE = "lake/visible"
+"""When readers see what a run has staged, in words that stay true whatever becomes of the run."""
+ROWS_WRITTEN = "lake/rows_written"
+PARTITION_ROWS = "dagster/partition_row_count"
 COMMIT = "lake/commit"
+READ_WITH = "lake/read_with"
+"""What reads a table as it was published, to be copied: a commit is known by the beginning of its id."""
 BRANCH = "lake/branch"
 VERSION = "lake/version"
 PATH = "lake/path"

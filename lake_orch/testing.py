@@ -12,10 +12,13 @@ from typing import Any
 
 import dagster as dg
 
+from lake_core.errors import LakeError
 from lake_orch.resources import LakeResource
+from lake_orch.sessions.gate import runs_of
 from lake_orch.sessions.publishing import publish_session
 from lake_orch.sessions.resource_of_run import find_lake
 from lake_orch.sessions.run_session import EXPIRY, Gate, RunSession, session_id
+from lake_orch.sessions.unpublished import report_unpublished, way_on
 from lake_orch.tags import GATE_TAG, HELD_GATE_TAG, PUBLISHER_TAG, ROOT_TAG
 
 __all__ = ["execute_in_process", "materialize"]
@@ -80,7 +83,7 @@ def _as_session(
         lake, branch = resource.open(), resource.branch_of(tags)
         handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
         session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
-        reason = "it was interrupted"
+        reason, error = "it was interrupted", None
         own = {HELD_GATE_TAG: resource.gate_of(tags)} | ({GATE_TAG: gate} if gate else {})  # for whoever recovers it
         try:
             result = run(used, {**tags, **own, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root})
@@ -89,9 +92,14 @@ def _as_session(
                 return result
             reason = "steps failed"
             return result
+        except Exception as raised:
+            error = raised if isinstance(raised, LakeError) else None
+            raise
         finally:
             # Without effect on one that is published.
             lake.fail(session.id, reason, keep=resource.keep_failed, epoch=session.epoch)
+            for last in runs_of(used, session.id)[-1:]:
+                report_unpublished(used, last, lake.session_record(session.id), way_on(error))
 
 
 def _publish(

@@ -118,7 +118,7 @@ class ExternalWorkspace:
         if len(self._results) == 1:
             told["lake/path"] = next(iter(self._results))
         skipped = [one.skipped for found in self._results.values() for one in found]
-        return {**told, "lake/skipped": self.done or (bool(skipped) and all(skipped))}
+        return {**told, "lake/skipped": True} if self.done or (bool(skipped) and all(skipped)) else told
 
     def _write(self, path: str, rows: pa.Table | pa.RecordBatchReader, partition_by: Sequence[str], write: Any) -> WriteResult:
         table = self.find_delta(path) or self.create_delta(path, rows.schema, partition_by=partition_by)
@@ -159,10 +159,9 @@ def _workspace(told: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[
             work = ExternalWorkspace(told, options, part, done=False)
             yield work
         work._receipt = {
-            "lake/state": "staged",
-            "lake/session": told["session"],
-            "lake/epoch": told["epoch"],
             "lake/branch": told["branch"],
+            "lake/session": told["session"],
+            "lake/visible": f"once session {told['session']} is published: an observation of this asset then names the commit",
         }
         return
     earlier = _published_earlier(lake, told)

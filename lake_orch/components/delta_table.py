@@ -21,7 +21,7 @@ from lake_orch.components.sql_engine import input_type, partition_parameters, ru
 from lake_orch.components.sql_query import Query, parse_query
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tables.data.spark_frame import is_spark_dataframe
-from lake_orch.tables.settings import TableSettings
+from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 from lake_orch.tables.type_name import arrow_type_of
 
 
@@ -255,6 +255,16 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
         return checked
 
+    @property
+    def _bounded_checks(self) -> list[RowCheck]:
+        """The checks, which show no more rows than the asset's page may."""
+        most = self.asset.metadata.get(PREVIEW_ROWS)
+        return (
+            self.checks
+            if most is None
+            else [check.model_copy(update={"sample_rows": min(check.sample_rows, most)}) for check in self.checks]
+        )
+
     def _checked(self, rows: Any) -> Iterator[Any]:
         """The results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
@@ -263,7 +273,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         if is_spark_dataframe(rows):
             rows.persist()  # what was checked is what is written
         try:
-            yield from evaluate(self.checks, rows, self.asset.key)
+            yield from evaluate(self._bounded_checks, rows, self.asset.key)
             yield dg.MaterializeResult(asset_key=self.asset.key, value=rows)
         finally:
             if is_spark_dataframe(rows):

@@ -74,6 +74,9 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         Literal["none", "merge", "overwrite"],
         described("What becomes of columns that a table lacks."),
     ] = "none"
+    preview_rows: Annotated[
+        int, Field(ge=0, le=50), described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none.")
+    ] = 5
     spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
     allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
     executor: Annotated[
@@ -102,7 +105,9 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         spark = None if self.spark is None else self.spark.resource()
         resources: dict[str, Any] = {
             "lake": lake,
-            "io_manager": DeltaIOManager(lake=lake, spark=spark, mode=self.mode, schema_mode=self.schema_mode),
+            "io_manager": DeltaIOManager(
+                lake=lake, spark=spark, mode=self.mode, schema_mode=self.schema_mode, preview_rows=self.preview_rows
+            ),
             "file_io_manager": FileIOManager(lake=lake, allow_pickle=self.allow_pickle),
         }
         if spark is not None:

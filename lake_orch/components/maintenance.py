@@ -86,7 +86,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     tasks: Annotated[
         dict[str, str | None] | list[str],
         described(
-            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry, garbage_collection, session_reaper; as a "
+            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry, health, garbage_collection, session_reaper; as a "
             "mapping each with its own cron schedule."
         ),
     ] = Field(default_factory=lambda: ["compaction", "checkpoint", "vacuum"])
@@ -94,7 +94,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     automation: Annotated[bool, described("Let automation conditions follow the schedules.")] = False
     timezone: Annotated[str, described("The schedules' time zone.")] = "UTC"
     settings: Annotated[MaintenanceSettings | None, described("What holds for all tables.")] = None
-    checks: Annotated[bool, described("Whether there are asset checks of the tables' health.")] = True
+    checks: Annotated[bool, described("Add the task health, whose checks say what each table needs.")] = True
     limits: Annotated[CheckLimits | None, described("Where the checks begin to warn.")] = None
     key_prefix: Annotated[str, described("The assets' keys are <prefix>/<task>.")] = "maintenance"
     group_name: Annotated[str, described("The assets' group.")] = "maintenance"

@@ -6,9 +6,10 @@ from typing import Any
 
 import dagster as dg
 
-from lake_orch.maintenance.health import TableHealth, table_health
+from lake_orch.maintenance.health import SMALL_FILE, TableHealth, table_health
 from lake_orch.maintenance.target import MaintenanceTarget
 from lake_orch.resources import LakeResource
+from lake_orch.tables.readable import readable_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +31,82 @@ class _Finding:
     passed: bool
     value: float
     limit: float
-    advice: str
+
+
+_REMEDY = {
+    "small_files": "compaction puts it right",
+    "tombstones": "a shorter retention of removed files puts it right",
+    "log_length": "log_cleanup puts it right",
+    "uncheckpointed_commits": "checkpoint puts it right",
+    "statistics_coverage": "compaction puts it right",
+}
+NAMES = tuple(_REMEDY)
+
+
+def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
+    """Say what a check measures, where it warns, and what puts it right."""
+    measure = {
+        "small_files": f"The share of data files below {readable_bytes(small_file)} that could be put together. Warns above "
+        f"{limits.small_file_ratio:.0%} of at least {limits.small_files} files",
+        "tombstones": f"Removed files that the log still keeps in mind. Warns above {limits.tombstones:,}",
+        "log_length": f"Commits in the log. Warns above {limits.log_length:,}",
+        "uncheckpointed_commits": f"Commits since the last checkpoint, which every reader replays. Warns above "
+        f"{limits.uncheckpointed_commits:,}",
+        "statistics_coverage": f"The share of data files with statistics, by which filters skip files. Warns below "
+        f"{limits.statistics_coverage:.0%}",
+    }[name]
+    return f"{measure}; {_REMEDY[name]}."
 
 
 def _findings(health: TableHealth, limits: HealthLimits) -> Iterator[_Finding]:
     crowded = health.small_files >= limits.small_files and health.small_file_ratio > limits.small_file_ratio
-    yield _Finding("small_files", not crowded, round(health.small_file_ratio, 4), limits.small_file_ratio, "run compaction")
-    yield _Finding(
-        "tombstones", health.tombstones <= limits.tombstones, health.tombstones, limits.tombstones, "shorten the retention of removed files"
-    )
-    yield _Finding("log_length", health.log_length <= limits.log_length, health.log_length, limits.log_length, "run log_cleanup")
+    yield _Finding("small_files", not crowded, round(health.small_file_ratio, 4), limits.small_file_ratio)
+    yield _Finding("tombstones", health.tombstones <= limits.tombstones, health.tombstones, limits.tombstones)
+    yield _Finding("log_length", health.log_length <= limits.log_length, health.log_length, limits.log_length)
     behind = health.uncheckpointed_commits
-    yield _Finding(
-        "uncheckpointed_commits", behind <= limits.uncheckpointed_commits, behind, limits.uncheckpointed_commits, "run checkpoint"
-    )
+    yield _Finding("uncheckpointed_commits", behind <= limits.uncheckpointed_commits, behind, limits.uncheckpointed_commits)
     coverage = round(health.statistics_coverage, 4)
-    yield _Finding("statistics_coverage", coverage >= limits.statistics_coverage, coverage, limits.statistics_coverage, "run compaction")
+    yield _Finding("statistics_coverage", coverage >= limits.statistics_coverage, coverage, limits.statistics_coverage)
 
 
-NAMES = ("small_files", "tombstones", "log_length", "uncheckpointed_commits", "statistics_coverage")
+def check_specs(key: dg.AssetKey, target: MaintenanceTarget, limits: HealthLimits) -> list[dg.AssetCheckSpec]:
+    """Declare the health checks of a table on an asset."""
+    return [dg.AssetCheckSpec(name, asset=key, description=description_of(name, limits, target.small_file)) for name in NAMES]
+
+
+def check_results(key: dg.AssetKey, health: TableHealth, limits: HealthLimits) -> list[dg.AssetCheckResult]:
+    """Judge a table's health. What needs doing is a warning, and gates nothing."""
+    return [
+        dg.AssetCheckResult(
+            asset_key=key,
+            check_name=finding.name,
+            passed=finding.passed,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=None if finding.passed else f"{finding.value:g} (limit {finding.limit:g}): {_REMEDY[finding.name]}",
+            metadata={"value": finding.value, "limit": finding.limit},
+        )
+        for finding in _findings(health, limits)
+    ]
 
 
 def lake_table_checks(targets: Sequence[MaintenanceTarget], *, limits: HealthLimits | None = None) -> list[dg.AssetChecksDefinition]:
-    """Checks on each table's asset, which warn where something needs doing. They read the log alone."""
+    """Make the health checks ones of the tables' own assets. They read the log alone, and warn where something needs doing.
+
+    Dagster runs an asset's checks with every run of the asset, each table's in a step of their own. The task `health` of
+    `lake_maintenance` measures all tables in one step, on its own schedule.
+    """
     return [_table_checks(target, limits or HealthLimits()) for target in targets]
 
 
 def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetChecksDefinition:
     name = "_".join(target.asset_key.path)
-    specs = [dg.AssetCheckSpec(check, asset=target.asset_key, description=f"Health of {target.path}") for check in NAMES]
 
     def check(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> Any:
         # As the run stands: what it has written into its session is not on the branch yet.
         table = lake.read_table(target.path, (context.instance, context.run))
-        for found in _findings(table_health(table, small_file=target.small_file), limits):
-            yield dg.AssetCheckResult(
-                asset_key=target.asset_key,
-                check_name=found.name,
-                passed=found.passed,
-                severity=dg.AssetCheckSeverity.WARN,
-                description=None if found.passed else f"{found.value:g} (limit {found.limit:g}): {found.advice}",
-                metadata={"value": found.value, "limit": found.limit},
-            )
+        yield from check_results(target.asset_key, table_health(table, small_file=target.small_file), limits)
 
+    specs = check_specs(target.asset_key, target, limits)
     made: Any = dg.multi_asset_check(specs=specs, name=f"health_of_{name}", can_subset=False)
     checks: dg.AssetChecksDefinition = made(check)
     return checks
@@ -92,6 +126,7 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
             metadata={"failed_sessions": len(failed)},
         )
 
-    made: Any = dg.asset_check(asset=key, name="stale_sessions")
+    description = f"Sessions whose runs failed and that nothing has taken up. Warns above {most}; re-executing their runs puts it right."
+    made: Any = dg.asset_check(asset=key, name="stale_sessions", description=description)
     check: dg.AssetChecksDefinition = made(stale_sessions)
     return check

@@ -6,7 +6,8 @@ from typing import Any
 import dagster as dg
 
 from lake_orch.errors import InvalidDefinition
-from lake_orch.maintenance.checks import HealthLimits, lake_session_check, lake_table_checks
+from lake_orch.maintenance.checks import HealthLimits, lake_session_check
+from lake_orch.maintenance.measuring import HEALTH, health_assets
 from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
 from lake_orch.maintenance.tasks import TABLE_TASKS, Job, garbage_collection
 from lake_orch.resources import LakeResource
@@ -16,7 +17,7 @@ from lake_orch.spark.resource import SparkResource
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 
 LAKE_TASKS = ("garbage_collection", "session_reaper")
-TASKS = (*TABLE_TASKS, *LAKE_TASKS)
+TASKS = (*TABLE_TASKS, HEALTH, *LAKE_TASKS)
 
 POOL = "lake_maintenance"
 """The pool that rearranging assets take a slot of: limit it, so that they do not fight writers for the machine."""
@@ -37,21 +38,28 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Assets that maintain tables of the resource `lake`, one a task, partitioned by table where there are several.
+    """Make assets that maintain tables of the resource `lake`, one a task, partitioned by table where there are several.
+
+    What a task did to a table is observed on the table's asset.
 
     Args:
         tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
         tasks: of `TASKS`; a mapping gives each its own cron schedule.
         schedule: the cron schedule of tasks that have none of their own; without one they run when somebody materializes them.
         automation: let automation conditions follow the schedules, instead of schedules of the code location.
-        checks: asset checks on the tables that say what needs doing; `HealthLimits` sets where they warn.
+        checks: add the task `health`: assets `<key_prefix>/health/<table>`, whose checks say what each table needs, all measured in one
+            step. It follows its own schedule, else `schedule`, else that of the first task that has one. `HealthLimits` sets where
+            the checks warn.
         spark: rearrange tables above `spark_above` bytes with the resource `spark`.
         settings: what holds for all tables: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
 
     Raises InvalidDefinition for unknown tasks, and a Z-order of no columns.
     """
     targets = targets_of(tables, **settings)
-    crons = dict.fromkeys(tasks, schedule) if not isinstance(tasks, Mapping) else {task: own or schedule for task, own in tasks.items()}
+    own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
+    crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
+    if checks is not False and HEALTH not in crons:
+        crons[HEALTH] = schedule or next((cron for cron in crons.values() if cron), None)
     unknown = sorted(set(crons) - set(TASKS))
     if unknown:
         raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
@@ -59,11 +67,18 @@ def lake_maintenance(
         raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)
     partitions = dg.StaticPartitionsDefinition([target.path for target in targets]) if len(targets) > 1 else None
-    assets, schedules = [], []
+    assets: list[dg.AssetsDefinition] = []
+    schedules = []
     for task, cron in crons.items():
         condition = dg.AutomationCondition.on_cron(cron, timezone) if automation and cron else None
         common: dict[str, Any] = {"group_name": group_name, "automation_condition": condition}
         key = dg.AssetKey([*prefix, task])
+        if task == HEALTH:
+            limits = checks if isinstance(checks, HealthLimits) else HealthLimits()
+            assets.append(health_assets(targets, prefix, limits, **common))
+            if cron and not automation:
+                schedules.append(_health_schedule(assets[-1], prefix, cron, timezone))
+            continue
         if task == "session_reaper":
             asset = lake_session_reaper(key, alert=alert, **common)
         elif task == "garbage_collection":
@@ -73,9 +88,8 @@ def lake_maintenance(
         assets.append(asset)
         if cron and not automation:
             schedules.append(_schedule(key, cron, timezone, partitions if task in TABLE_TASKS else None))
-    found = lake_table_checks(targets, limits=None if checks is True else checks) if checks is not False else []
-    own = [lake_session_check(asset.key) for asset in assets if asset.key.path[-1] == "session_reaper"] if checks is not False else []
-    return dg.Definitions(assets=assets, asset_checks=[*found, *own], schedules=schedules)
+    reaper = [lake_session_check(dg.AssetKey([*prefix, "session_reaper"]))] if "session_reaper" in crons and checks is not False else []
+    return dg.Definitions(assets=assets, asset_checks=reaper, schedules=schedules)
 
 
 def _table_asset(
@@ -96,7 +110,10 @@ def _table_asset(
             _check_not_staged(context, lake, path)
             told = function(Job(lake, by_path[path], config, branch, engine))
             context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in told.items())}")
-            metadata = {**told, "lake/path": path, "lake/dry_run": config.dry_run}
+            metadata = {**told, "lake/path": path, **_dry(config)}
+            if not config.dry_run and told.get("lake/due", True):
+                by: dict[str, Any] = {"lake/maintenance": task, "lake/maintained_by": dg.MetadataValue.asset(key)}
+                context.log_event(dg.AssetObservation(by_path[path].asset_key, description=function.__doc__, metadata={**by, **told}))
             if partitions is None:
                 return dg.MaterializeResult(metadata=metadata)
             context.add_asset_metadata(metadata, asset_key=key, partition_key=path)
@@ -126,12 +143,13 @@ def _table_asset(
     return made
 
 
+def _dry(config: MaintenanceConfig) -> dict[str, Any]:
+    return {"lake/dry_run": True} if config.dry_run else {}
+
+
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
     """Raises InvalidDefinition for a table that this very run has written into its session: what is rearranged beside it would conflict."""
-    session = lake.run_session(context.instance, context.run)
-    if session is None:
-        return
-    if next(lake.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None:
+    if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
             f"this run has written to {path}, and publishes that at its end: maintain the table in a run of its own, such as a schedule's"
         )
@@ -139,11 +157,16 @@ def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, pat
 
 def _collection(key: dg.AssetKey, options: dict[str, Any]) -> dg.AssetsDefinition:
     def collect(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
-        return dg.MaterializeResult(metadata={**garbage_collection(lake, dry_run=config.dry_run), "lake/dry_run": config.dry_run})
+        return dg.MaterializeResult(metadata=garbage_collection(lake, dry_run=config.dry_run) | _dry(config))
 
     asset: Any = dg.asset(key=key, description=garbage_collection.__doc__, **options)
     made: dg.AssetsDefinition = asset(collect)
     return made
+
+
+def _health_schedule(assets: dg.AssetsDefinition, prefix: Sequence[str], cron: str, timezone: str) -> dg.ScheduleDefinition:
+    name = f"{'_'.join([*prefix, HEALTH])}_schedule"
+    return dg.ScheduleDefinition(name=name, target=dg.AssetSelection.assets(assets), cron_schedule=cron, execution_timezone=timezone)
 
 
 def _schedule(key: dg.AssetKey, cron: str, timezone: str, partitions: dg.PartitionsDefinition[str] | None) -> dg.ScheduleDefinition:

@@ -57,7 +57,7 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
     before = table_health(job.table(), small_file=job.target.small_file)
     told: dict[str, Any] = {
         "lake/num_files": before.files,
-        "lake/table_bytes": before.bytes,
+        "dagster/size_bytes": before.bytes,
         "lake/small_files": before.small_files,
         "lake/small_file_ratio": before.small_file_ratio,
         VERSION: before.version,
@@ -70,7 +70,7 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
     after = table_health(job.table(), small_file=job.target.small_file)
     told |= {
         "lake/num_files": after.files,
-        "lake/table_bytes": after.bytes,
+        "dagster/size_bytes": after.bytes,
         "lake/small_files": after.small_files,
         "lake/small_file_ratio": after.small_file_ratio,
         "lake/files_added": result.metrics.get("numAddedFiles", 0),

@@ -9,9 +9,9 @@ from typing import cast
 import dagster as dg
 from dagster._core.definitions.events import AssetKeyPartitionKey
 
-from lake_orch.sessions.publishing import says_nothing, value_of
+from lake_orch.sessions.observations import awaited_session, says_nothing, value_of
 from lake_orch.sessions.run_session import session_of
-from lake_orch.tags import PUBLISHED, SESSION_TAG, STAGED, STATE
+from lake_orch.tags import PUBLISHED, SESSION_TAG, STATE
 
 _RECORDS = 1000
 """How many of an asset's last materializations are looked at; those before have long been published, or never will be."""
@@ -32,7 +32,7 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         candidates = context.candidate_subset
         instance: dg.DagsterInstance = context.asset_graph_view.instance
         staged = _staged(instance, candidates.key)
-        waiting = {partition for partition, session in staged.items() if not is_published(instance, candidates.key, session)}
+        waiting = {partition for partition, session in staged.items() if not is_published(instance, candidates.key, session, partition)}
         if not candidates.is_partitioned:
             return dg.AutomationResult(context, true_subset=candidates if None in waiting else context.get_empty_subset())
         keys = {key for key in waiting if key is not None} & candidates.expensively_compute_partition_keys()
@@ -42,9 +42,10 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(context, true_subset=subset)
 
 
-def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str) -> bool:
-    """Whether an asset was observed published from a session."""
-    records = instance.fetch_observations(key, limit=_RECORDS).records
+def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, partition: str | None) -> bool:
+    """Tell whether an asset, or a partition of it, was observed as published from a session."""
+    which = key if partition is None else dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
+    records = instance.fetch_observations(which, limit=_RECORDS).records
     entries = (record.event_log_entry.asset_observation for record in records)
     return any(
         entry is not None and value_of(entry.metadata, SESSION_TAG) == session and value_of(entry.metadata, STATE) == PUBLISHED
@@ -63,8 +64,7 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
             session = session_of(instance, record.run_id)
             newest[event.partition] = None if session is None else session.id
             continue
-        staged = value_of(event.metadata, STATE) == STAGED
-        newest[event.partition] = str(value_of(event.metadata, SESSION_TAG)) if staged else None
+        newest[event.partition] = awaited_session(event)
     return {partition: session for partition, session in newest.items() if session is not None}
 
 

@@ -5,7 +5,7 @@ that is why publishing happens here and not in a step, a hook or a sensor.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -24,12 +24,15 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 
 from lake_core.lake import Lake
+from lake_core.lake.refs import SessionRecord
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
+from lake_orch.sessions.gate import failed_checks
 from lake_orch.sessions.publishing import publish_session, published_metadata
 from lake_orch.sessions.resource_of_run import lake_of_run
-from lake_orch.sessions.run_session import RunSession, Scope, open_run_session
-from lake_orch.tags import EPOCH_TAG, SCOPE_TAG, SESSION_TAG
+from lake_orch.sessions.run_session import RunSession, Scope, open_run_session, scope_of
+from lake_orch.sessions.unpublished import unpublished_message, unpublished_metadata, way_on
+from lake_orch.tags import SESSION_TAG
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +55,7 @@ class SessionExecutor(Executor):
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
         """The run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
-        if scope_of_run(plan_context.dagster_run.tags, self._scope) == "asset":
+        if scope_of(plan_context.dagster_run.tags, self._scope) == "asset":
             yield from self.inner.execute(plan_context, execution_plan)
             return
         with lake_of_run(plan_context) as resource:
@@ -66,46 +69,65 @@ class SessionExecutor(Executor):
         keep = resource.keep_failed
         session = open_run_session(instance, run, lake, branch=branch, root=resource.root, publisher="executor", gate=gate)
         verb = "resumed" if session.resumed else "opened"
-        failed: list[str] = []
-        over, reason = False, "its run was interrupted"
+        steps: list[str] = []
+        error: BaseException | None = None
+        reason = "its run was interrupted"
         try:
-            told = {SESSION_TAG: session.id, EPOCH_TAG: session.epoch}
-            yield _event(plan_context, f"Session {session.id} {verb} on branch {branch}", told)
+            metadata = {SESSION_TAG: session.id} | ({"lake/epoch": session.epoch} if session.resumed else {})
+            yield _event(plan_context, f"Session {session.id} {verb} on branch {branch}", metadata)
             for event in self.inner.execute(plan_context, execution_plan):
                 if event.is_step_failure and event.step_key:
-                    failed.append(event.step_key)
+                    steps.append(event.step_key)
                 yield event
-            if failed:
-                reason = f"steps failed: {', '.join(failed[:10])}"
+            if steps:
+                reason = f"steps failed: {', '.join(steps[:10])}"
             elif (now := _status(plan_context)) is None or now in _ENDED:
                 reason = f"its run is {now.value.lower() if now else 'gone'}"
             else:
-                # From here on the session says itself what became of it.
-                over = True
-                done = publish_session(instance, lake, session, gate=gate, keep_failed_for=keep)
-                metadata = published_metadata(session, branch, done, resumed=session.resumed)
-                yield _event(plan_context, f"Session {session.id} published as commit {done.commit[:12]} of {branch}", metadata)
-        finally:
-            if not over:
-                _leave_failed(lake, session, reason, keep)
+                try:
+                    published = publish_session(instance, lake, session, gate=gate, keep_failed_for=keep)
+                except Exception as refusal:
+                    error = refusal
+                    raise
+                metadata = published_metadata(session, branch, published, resumed=session.resumed)
+                yield _event(plan_context, f"Session {session.id} published as commit {published.commit[:12]} of {branch}", metadata)
+                return
+        except GeneratorExit:  # nothing can be reported any more
+            _leave_failed(lake, session, reason, keep)
+            raise
+        except BaseException:
+            yield from self._unpublished(plan_context, lake, session, reason, keep, error)
+            raise
+        yield from self._unpublished(plan_context, lake, session, reason, keep, error)
+
+    def _unpublished(
+        self,
+        plan_context: PlanOrchestrationContext,
+        lake: Lake,
+        session: RunSession,
+        reason: str,
+        keep: timedelta,
+        error: BaseException | None,
+    ) -> Iterator[DagsterEvent]:
+        """Fail the session, and say on the run's page what that means."""
+        record = _leave_failed(lake, session, reason, keep)
+        checks = failed_checks(plan_context.instance, session.id, "blocking")
+        message = None if record is None else unpublished_message(record, way_on(error, checks_failed=bool(checks)))
+        if record is not None and message is not None:
+            yield _event(plan_context, message, unpublished_metadata(record))
 
 
-def scope_of_run(tags: Mapping[str, str], default: Scope) -> Scope:
-    """What a run publishes together. Raises InvalidDefinition for a tag that says neither."""
-    scope = tags.get(SCOPE_TAG, default)
-    if scope == "run":
-        return "run"
-    if scope == "asset":
-        return "asset"
-    raise InvalidDefinition(f"tag {SCOPE_TAG} is {scope!r}: use 'run' or 'asset'")
+def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> SessionRecord | None:
+    """Mark a session failed, and return its record; one that has ended by its publish is left as it is.
 
-
-def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> None:
-    """The run ends with its own error, whatever becomes of this: a session that stays open is found by the reaper."""
+    The run ends with its own error, whatever becomes of this. The reaper finds a session that stays open.
+    """
     try:
         lake.fail(session.id, reason, keep=keep, epoch=session.epoch)
+        return lake.session_record(session.id)
     except Exception:
         _LOG.warning("session %s could not be marked failed: it stays open until it expires", session.id, exc_info=True)
+        return None
 
 
 def _status(plan_context: PlanOrchestrationContext) -> DagsterRunStatus | None:

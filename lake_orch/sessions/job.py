@@ -9,7 +9,7 @@ import dagster as dg
 
 from lake_orch.sessions.executor import lake_executor, with_sessions
 from lake_orch.sessions.run_session import Gate, Scope
-from lake_orch.tags import BRANCH_TAG, GATE_TAG, SCOPE_TAG
+from lake_orch.tags import BRANCH_TAG, JOB_GATE_TAG, JOB_SCOPE_TAG
 
 
 def lake_job(
@@ -29,7 +29,7 @@ def lake_job(
     one where the code location's executor would do otherwise. `executor_def`: what runs the steps, such as `k8s_job_executor`; by default
     Dagster's own. `options` are those of `dg.define_asset_job`.
     """
-    own = {SCOPE_TAG: scope} | ({GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
+    own = {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
     return dg.define_asset_job(
         name,
         dg.AssetSelection.all() if selection is None else selection,

@@ -14,8 +14,8 @@ from lake_orch.errors import GateFailed, InvalidDefinition
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.publishing import publish_session, published_metadata
 from lake_orch.sessions.recovery import recover, recover_all
-from lake_orch.sessions.run_session import RunSession, gate_of, open_run_session, session_of
-from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, GATE_TAG, SESSION_TAG
+from lake_orch.sessions.run_session import RunSession, gate_named, open_run_session, session_of
+from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, SESSION_TAG
 
 _AFTER = {"after": dg.In(dg.Nothing)}
 _NOTHING = dg.Out(dg.Nothing)
@@ -76,7 +76,7 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
     """Raises what kept one from being published, after all were tried. One that its gate holds back is told, and left as it is."""
     keep = lake.keep_failed
-    lifted = None if config.gate is None else gate_of({GATE_TAG: config.gate}, lake.gate)
+    lifted = None if config.gate is None else gate_named(config.gate)
     if config.session is not None:
         done = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted)
         context.add_output_metadata({SESSION_TAG: config.session, COMMIT: done.commit})

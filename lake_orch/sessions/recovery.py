@@ -20,6 +20,7 @@ from lake_orch.sessions.gate import failed_checks, runs_of
 from lake_orch.sessions.publishing import publish_session
 from lake_orch.sessions.run_session import Gate, from_tags, held_gate
 from lake_orch.sessions.run_steps import all_succeeded
+from lake_orch.sessions.unpublished import MEND_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
 from lake_orch.tags import SESSION_TAG
 
 if TYPE_CHECKING:
@@ -80,7 +81,15 @@ def settle_session(
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
     begun = from_tags(last)
     lake.fail(record.id, reason, keep=keep_failed_for, epoch=begun.epoch if begun else None)
+    report_unpublished(instance, last, lake.session_record(record.id), _way(instance, record.id, publishable, held_back))
     return Settled(record.id, last.run_id, "failed", reason, publishable, held_back)
+
+
+def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
+    """Say how to go on with a session whose run left it open."""
+    if publishable:
+        return PASS_GATE if held_back else RECOVER
+    return MEND_DATA if failed_checks(instance, session, "blocking") else RESUME
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:

@@ -14,7 +14,19 @@ from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.sessions.lineage import MAX_ANCESTORS, continues
-from lake_orch.tags import EPOCH_TAG, GATE_TAG, HELD_GATE_TAG, OWNER_TAG, PUBLISHER_TAG, ROOT_TAG, RUN, SESSION_TAG
+from lake_orch.tags import (
+    EPOCH_TAG,
+    GATE_TAG,
+    HELD_GATE_TAG,
+    JOB_GATE_TAG,
+    JOB_SCOPE_TAG,
+    OWNER_TAG,
+    PUBLISHER_TAG,
+    ROOT_TAG,
+    RUN,
+    SCOPE_TAG,
+    SESSION_TAG,
+)
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
@@ -67,17 +79,31 @@ def from_tags(run: DagsterRun) -> RunSession | None:
 
 
 def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
-    """Which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
-    found = tags.get(GATE_TAG, default)
+    """Say which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+    return gate_named(tags.get(GATE_TAG, tags.get(JOB_GATE_TAG, default)))
+
+
+def gate_named(name: str) -> Gate:
+    """Return the gate of this name. Raises InvalidDefinition for any other."""
     for gate in GATES:
-        if found == gate:
+        if name == gate:
             return gate
-    raise InvalidDefinition(f"tag {GATE_TAG} is {found!r}: use 'blocking', 'error' or 'none'")
+    raise InvalidDefinition(f"tag {GATE_TAG} is {name!r}: use 'blocking', 'error' or 'none'")
+
+
+def scope_of(tags: Mapping[str, str], default: Scope) -> Scope:
+    """Say what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
+    name = tags.get(SCOPE_TAG, tags.get(JOB_SCOPE_TAG, default))
+    if name == "run":
+        return "run"
+    if name == "asset":
+        return "asset"
+    raise InvalidDefinition(f"tag {SCOPE_TAG} is {name!r}: use 'run' or 'asset'")
 
 
 def held_gate(tags: Mapping[str, str], default: Gate) -> Gate:
     """The gate that the session of a run with these tags is to pass, whoever publishes it. Raises InvalidDefinition."""
-    return gate_of({GATE_TAG: tags.get(GATE_TAG, tags.get(HELD_GATE_TAG, default))}, default)
+    return gate_named(tags.get(GATE_TAG, tags.get(HELD_GATE_TAG, tags.get(JOB_GATE_TAG, default))))
 
 
 def session_id(run_id: str) -> str:

@@ -16,8 +16,10 @@ from lake_orch.sessions.workspace import Receipt, Workspace
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.readable import count_of, readable_bytes
 from lake_orch.tables.settings import Mode
 from lake_orch.tables.writer import TableWriter, final_result
+from lake_orch.tags import STAGED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,8 +131,18 @@ class LakeTable:
         result = final_result(result, self._receipt, self.path)
         self._failed = False
         self._results.append(result)
-        if result.skipped:
-            self._log.info(f"batch {batch} was committed to {self.url} by an earlier attempt, in version {result.version}: nothing written")
-        else:
-            self._log.info(f"batch {batch}: {result.rows} rows to {self.url}, version {result.version}")
+        self._log.info(f"batch {batch}: {outcome(result, self.url, self._receipt)}")
         return result
+
+
+def outcome(result: WriteResult, url: str, receipt: Receipt | None) -> str:
+    """Say what became of a write, for a log. Only a version that readers will see is named by its number."""
+    staged = receipt is not None and receipt.state == STAGED
+    if result.skipped:
+        place = url if staged else f"{url} in version {result.version}"
+        return f"an earlier attempt committed it to {place}: nothing written"
+    size = "" if result.bytes is None else f" ({readable_bytes(result.bytes)})"
+    rows = "rows" if result.rows is None else count_of(result.rows, "row")
+    if receipt is not None and staged:
+        return f"{rows}{size} staged for {url}, to be published with session {receipt.session}"
+    return f"{rows}{size} to {url}, version {result.version}"

@@ -10,13 +10,16 @@ from dagster import TableColumn, TableColumnConstraints, TableConstraints, Table
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
 from lake_orch.location import table_name
+from lake_orch.sessions.observations import read_with
 from lake_orch.sessions.workspace import Receipt
 from lake_orch.tables.definition import comment_of, generation_of
 from lake_orch.tables.settings import TableSettings
 from lake_orch.tables.state import TableState, table_state
 from lake_orch.tables.type_name import spark_type_name
-from lake_orch.tags import BRANCH, COMMIT, EPOCH_TAG, PATH, SESSION_TAG, STATE, VERSION
+from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STAGED, STATE, VERSION, VISIBLE
 
+SIZE = "dagster/size_bytes"
+"""Of the table: Dagster shows it as the asset's storage, in a readable unit."""
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 
 
@@ -31,50 +34,57 @@ def write_metadata(
     operation: str | None = None,
     settings: TableSettings | None = None,
     state: TableState | None = None,
-    milliseconds: int | None = None,
+    preview: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The output metadata of one or more writes to one table.
+    """Describe one or more writes to one table, as output metadata.
 
     `dagster/row_count` is the whole table's, `dagster/partition_row_count` that of the one partition that was written. Numbers are
     ints, so that the UI plots them over time. A skipped write counts with what its committed version wrote. A number that the table's
-    log does not tell is left out.
+    log does not tell is left out, and so is the version of what is staged: publishing gives it another.
     """
     state = state or table_state(table)
+    staged = receipt is not None and receipt.state == STAGED
     written = _sum(result.rows for result in results)
     counts = {
         "dagster/row_count": state.rows,
-        "dagster/partition_row_count": (written if state.slice_rows is None else state.slice_rows) if one_partition else None,
-        "lake/rows_written": written,
+        PARTITION_ROWS: (written if state.slice_rows is None else state.slice_rows) if one_partition else None,
+        ROWS_WRITTEN: written,
         "lake/bytes_written": _sum(result.bytes for result in results),
         "lake/files_added": _sum(result.files for result in results),
         "lake/files_removed": _sum(_removed(result) for result in results),
         "lake/num_files": state.files,
-        "lake/table_bytes": state.bytes,
-        "lake/commit_ms": milliseconds,
+        SIZE: state.bytes,
         "lake/operation": operation,
     }
+    # The UI shows them in this order.
     return {
+        **(receipt_metadata(receipt) if receipt is not None else {}),
+        **({} if staged else {VERSION: max((result.version for result in results), default=table.version)}),
+        **({READ_WITH: read_with(receipt.commit, path)} if receipt is not None and receipt.commit else {}),
+        **({"lake/skipped": True} if results and all(result.skipped for result in results) else {}),
+        **(preview or {}),
+        **{name: count for name, count in counts.items() if count is not None},
         "dagster/column_schema": column_schema(table, settings),
         "dagster/table_name": table_name(path),
         "dagster/uri": url,
         PATH: path,
-        VERSION: max((result.version for result in results), default=table.version),
-        "lake/skipped": bool(results) and all(result.skipped for result in results),
-        **(receipt_metadata(receipt) if receipt is not None else {}),
-        **{name: count for name, count in counts.items() if count is not None},
     }
 
 
 def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
-    """What became of a write: published or staged, where, and in which commit."""
-    told = {
-        STATE: receipt.state,
+    """Say where a write went: published in which commit, or staged in which session.
+
+    What is staged becomes visible later or never, and a materialization is not changed then. So nothing here says that it is staged.
+    """
+    staged = receipt.state == STAGED
+    metadata = {
+        STATE: None if staged else receipt.state,
+        VISIBLE: f"once session {receipt.session} is published: an observation of this asset then names the commit" if staged else None,
         BRANCH: receipt.branch,
         COMMIT: receipt.commit,
         SESSION_TAG: receipt.session,
-        EPOCH_TAG: receipt.epoch,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:

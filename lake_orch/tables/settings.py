@@ -30,6 +30,7 @@ PROPERTIES = "lake/properties"
 CONSTRAINTS = "lake/constraints"
 GENERATED = "lake/generated"
 SCHEMA = "lake/schema"
+PREVIEW_ROWS = "lake/preview_rows"
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
 
@@ -41,7 +42,7 @@ TIMESTAMP = "lake/timestamp"
 
 _OF_OUTPUTS = (
     *(MODE, SCHEMA_MODE, MERGE, REPLACE_WHERE, PATH_METADATA),
-    *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA),
+    *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA, PREVIEW_ROWS),
 )
 _OF_INPUTS = (WHERE, REF, VERSION, TIMESTAMP)
 
@@ -82,6 +83,7 @@ class TableSettings:
     """What the rows are brought into."""
     columns: tuple[DeclaredColumn, ...] = ()
     column_lineage: TableColumnLineage | None = None
+    preview_rows: int | None = None
 
     @classmethod
     def parse(
@@ -111,6 +113,7 @@ class TableSettings:
             schema=_schema(told, what),
             columns=_columns(told, what),
             column_lineage=_lineage(told, what),
+            preview_rows=_preview_rows(told, what),
         )
         settings._check(what)
         return settings
@@ -256,6 +259,13 @@ def _columns(told: Mapping[str, Any], what: str) -> tuple[DeclaredColumn, ...]:
             DeclaredColumn(column.name, kind, rules.nullable, column.description, rules.unique, tuple(rules.other), dict(column.tags or {}))
         )
     return tuple(columns)
+
+
+def _preview_rows(told: Mapping[str, Any], what: str) -> int | None:
+    value = told.get(PREVIEW_ROWS)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 50):
+        raise InvalidDefinition(f"{PREVIEW_ROWS} of {what} is {value!r}: use a whole number from 0 to 50")
+    return value
 
 
 def _lineage(told: Mapping[str, Any], what: str) -> TableColumnLineage | None:

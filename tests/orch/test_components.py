@@ -139,7 +139,7 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
         made = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
         assert made is not None and made.asset_materialization is not None
-        assert made.asset_materialization.metadata["lake/state"].value == "staged", "the executor makes a run one session"
+        assert str(made.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
 
         drop(tmp_path / "landing", "2.parquet", [-100.0, None])
         land(project, instance)
@@ -199,7 +199,11 @@ def test_what_the_project_defines(project: dg.Definitions) -> None:
         "table_changes",
         "lake_branches",
     }
-    assert {schedule.name for schedule in project.schedules or []} == {"lake_session_reaper", "maintenance_compaction_schedule"}
+    assert {schedule.name for schedule in project.schedules or []} == {
+        "lake_session_reaper",
+        "maintenance_compaction_schedule",
+        "maintenance_health_schedule",
+    }
     assert [getattr(job, "name", None) for job in project.jobs or []] == ["lake_recover"]
     assert project.executor is not None and "lake_executor" in str(getattr(project.executor, "name", ""))
     assert set(project.resources or {}) == {"lake", "io_manager", "file_io_manager"}
@@ -239,6 +243,9 @@ def test_secrets_stay_references(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hunter2" not in repr(zone)
 
 
+BROKEN_DAY = "| 2025-01-01 | 2 | -2.0 | 2025-01-02 |"
+
+
 def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Upstream slices, parameters of the partition, quoted names, columns called by their tables' names."""
     days = {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-04"}
@@ -261,6 +268,8 @@ def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
             "some": True,
             "rich": day == "2025-01-02",
         }
+        samples = [str(found.metadata["lake/broken_rows"].value) for found in result.get_asset_check_evaluations() if not found.passed]
+        assert samples == ([] if day == "2025-01-02" else ["| day | orders | amount | until |\n| --- | --- | --- | --- |\n" + BROKEN_DAY])
     found = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
     assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in found] == [
         ("2025-01-01", 2, -2.0, "2025-01-02"),
@@ -398,6 +407,24 @@ def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_pat
     assert materialize(tmp_path, tolerant).success and DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
 
 
+@pytest.mark.parametrize(("sample_rows", "shown"), [(1, "| id |\n| --- |\n| 0 |"), (0, None)])
+def test_a_failed_check_shows_rows_that_break_it(tmp_path: Path, sample_rows: int, shown: str | None) -> None:
+    check = {"name": "large", "expression": "id > 1", "sample_rows": sample_rows}
+    table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
+    (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
+    sample = found.metadata.get("lake/broken_rows")
+    assert (None if sample is None else sample.value) == shown
+    assert found.description == "2 of 3 rows break id > 1"
+
+
+def test_an_asset_that_shows_no_rows_shows_none_that_break_a_check(tmp_path: Path) -> None:
+    asset = {"key": "numbers", "metadata": {"lake/preview_rows": 0}}
+    check = {"name": "large", "expression": "id > 1"}
+    table = build(DeltaTableComponent, asset=asset, function=f"{__name__}:numbers", checks=[check])
+    (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
+    assert "lake/broken_rows" not in found.metadata
+
+
 def numbers() -> pa.Table:
     return pa.table({"id": [0, 1, 2]})
 
@@ -423,7 +450,11 @@ def test_maintenance_in_one_block(tmp_path: Path) -> None:
     assert compaction.partitions_def is not None
     assert compaction.partitions_def.get_partition_keys() == ["tables/a", "elsewhere/b"]
     assert compaction.automation_condition is not None and not defs.schedules
-    assert {key.asset_key.to_user_string() for key in graph.asset_check_keys} == {"a", "b", "keep/up/session_reaper"}
+    assert {key.asset_key.to_user_string() for key in graph.asset_check_keys} == {
+        "keep/up/health/a",
+        "keep/up/health/b",
+        "keep/up/session_reaper",
+    }
     with pytest.raises(InvalidDefinition, match="none of the tables"):
         build(MaintenanceComponent, tables=["a"], paths={"c": "x"})
 

@@ -19,6 +19,7 @@ import dagster as dg
 import pytest
 
 from lake_core import Lake
+from lake_orch.tags import EPOCH_TAG
 from tests import processes
 
 until = partial(processes.until, seconds=300)
@@ -160,10 +161,10 @@ def answers(url: str) -> bool:
 def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) -> None:
     (server.folder / "kill").touch()
     failed = server.ended(server.launch("pair"))
-    assert failed.status is dg.DagsterRunStatus.FAILURE and failed.tags["lake/epoch"] == "1"
+    assert failed.status is dg.DagsterRunStatus.FAILURE and failed.tags[EPOCH_TAG] == "1"
     retry = until(lambda: server.instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": failed.run_id})), "the retry")[0]
     retried = server.ended(retry.run_id)
-    assert retried.is_success and (retried.tags["lake/session"], retried.tags["lake/epoch"]) == (failed.tags["lake/session"], "2")
+    assert retried.is_success and (retried.tags["lake/session"], retried.tags[EPOCH_TAG]) == (failed.tags["lake/session"], "2")
     assert server.rows("first") == [1] and server.rows("second") == [1]
 
 

@@ -22,6 +22,7 @@ from lake_orch.errors import NothingToRecover, SessionLost
 from lake_orch.pipes import LakePipesSubprocessClient
 from lake_orch.sessions.backfill import _merge_one
 from lake_orch.sessions.recovery import recover
+from lake_orch.tags import EPOCH_TAG
 from lake_orch.testing import materialize
 from tests.orch.session_bench import ALL, Bench, of
 from tests.orch.test_landing_zone import Zone
@@ -88,8 +89,8 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     red = bench.run("strict", reexecution_options=again)
     bench.lake.unprotect("main")
     # As if the red one had been faster.
-    bench.instance.add_run_tags(green.run_id, {"lake/epoch": "3"})
-    bench.instance.add_run_tags(red.run_id, {"lake/epoch": "2"})
+    bench.instance.add_run_tags(green.run_id, {EPOCH_TAG: "3"})
+    bench.instance.add_run_tags(red.run_id, {EPOCH_TAG: "2"})
     recover(bench.instance, bench.lake, bench.session(first), gate="blocking", keep_failed_for=KEEP)
     assert bench.state(first) == "published"
     check_published(bench)

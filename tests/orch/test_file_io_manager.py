@@ -84,7 +84,7 @@ def test_values_come_back_as_they_were(root: str, place: str) -> None:
     metadata = {event.asset_key: event.materialization.metadata for event in result.get_asset_materialization_events()}
     told = metadata[dg.AssetKey("image")]
     assert (told["lake/path"].value, told["lake/bytes_written"].value) == ("files/image.bin", 2)
-    assert told["lake/state"].value == ("staged" if place == "session" else "published")
+    assert ("lake/state" in told) is (place != "session"), "what is staged is not told apart for good"
     assert ("lake/commit" in told) is (place == "lake") and ("dagster/uri" in told) is (place == "plain")
 
 

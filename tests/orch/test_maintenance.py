@@ -14,7 +14,8 @@ import pytest
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import InvalidDefinition, LakeResource, testing
-from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, table_health
+from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, lake_table_checks, table_health
+from lake_orch.maintenance.target import targets_of
 
 PATHS = ["tables/a", "tables/sub/b"]
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64())])
@@ -52,7 +53,8 @@ def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
 
 
 def asset_of(defs: dg.Definitions, task: str) -> dg.AssetsDefinition:
-    return next(asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition) and asset.key.path[-1] == task)
+    assets = [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)]
+    return next(asset for asset in assets if next(iter(asset.keys)).path[:2] == ["maintenance", task])
 
 
 def run(
@@ -144,24 +146,78 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
     assert reaped["lake/running"] == 0 and reaped["lake/failed"] == 0, "a session of no run is none of its business"
 
 
+def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterInstance) -> dict[str, str | None]:
+    """The health checks of the first table that warn."""
+    result = dg.materialize([asset_of(defs, "health")], resources={"lake": resource}, instance=instance)
+    evaluations = [found for found in result.get_asset_check_evaluations() if found.asset_key.path[-1] == "a"]
+    assert {found.severity for found in evaluations} == {dg.AssetCheckSeverity.WARN}
+    return {found.check_name: found.description for found in evaluations if not found.passed}
+
+
 def test_checks_say_what_needs_doing(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(PATHS, tasks=["compaction"], checks=HealthLimits(small_files=5, uncheckpointed_commits=5))
-    checks = [check for check in defs.asset_checks or () if isinstance(check, dg.AssetChecksDefinition)]
-    assert {check.check_keys.__len__() for check in checks} == {5} and len(checks) == 2
-
-    def failing() -> dict[str, str | None]:
-        job = dg.define_asset_job("health", dg.AssetSelection.checks(*checks))
-        tables = [dg.AssetSpec("a"), dg.AssetSpec(["sub", "b"])]
-        all_of_it = dg.Definitions(assets=tables, asset_checks=checks, jobs=[job], resources={"lake": resource})
-        result = all_of_it.resolve_job_def("health").execute_in_process(instance=instance)
-        evaluations = result.get_asset_check_evaluations()
-        assert len(evaluations) == 10 and all(found.severity is dg.AssetCheckSeverity.WARN for found in evaluations)
-        return {found.check_name: found.description for found in evaluations if not found.passed}
-
-    before = failing()
-    assert before["small_files"] == "1 (limit 0.5): run compaction"
+    assert failing(defs, resource, instance)["small_files"] == "1 (limit 0.5): compaction puts it right"
     run(defs, "compaction", resource, instance)
-    assert "small_files" not in failing()
+    assert "small_files" not in failing(defs, resource, instance)
+
+
+def test_all_tables_are_measured_in_one_step(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    health = asset_of(lake_maintenance(PATHS), "health")
+    result = dg.materialize([health], resources={"lake": resource}, instance=instance)
+    assert [event.step_key for event in result.all_events if event.is_step_success] == ["maintenance_health"]
+    assert len(result.get_asset_check_evaluations()) == 10
+
+
+def test_a_check_can_be_run_by_itself(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    health = asset_of(lake_maintenance(PATHS), "health")
+    one = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(["maintenance", "health", "a"]), "log_length"))
+    result = dg.materialize([health], resources={"lake": resource}, instance=instance, selection=one)
+    assert [found.check_name for found in result.get_asset_check_evaluations()] == ["log_length"]
+
+
+def test_a_table_that_is_not_there_yet_is_left_out(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    health = asset_of(lake_maintenance([*PATHS, "tables/missing"]), "health")
+    result = dg.materialize([health], resources={"lake": resource}, instance=instance)
+    assert len(result.get_asset_check_evaluations()) == 10
+
+
+def test_a_run_of_the_tables_runs_no_health_check(tmp_path: Path) -> None:
+    @dg.asset
+    def a() -> None: ...
+
+    own = dg.Definitions([a], jobs=[dg.define_asset_job("daily", [a])], resources={"lake": LakeResource(root=str(tmp_path))})
+    maintained = dg.Definitions.merge(lake_maintenance([a], schedule="0 3 * * *"), own)
+    result = maintained.resolve_job_def("daily").execute_in_process()
+    assert [event.step_key for event in result.all_events if event.is_step_success] == ["a"]
+
+
+def test_the_checks_of_a_table_can_run_with_the_table(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    checks = lake_table_checks(targets_of(PATHS[:1]))
+    job = dg.define_asset_job("checks", dg.AssetSelection.checks(*checks))
+    defs = dg.Definitions([dg.AssetSpec("a")], asset_checks=checks, jobs=[job], resources={"lake": resource})
+    result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
+    assert len(result.get_asset_check_evaluations()) == 5
+
+
+def test_a_health_check_describes_itself() -> None:
+    specs = {spec.name: spec.description for spec in asset_of(lake_maintenance(["tables/a"]), "health").check_specs}
+    assert specs["small_files"] == (
+        "The share of data files below 33.6 MB that could be put together. Warns above 50% of at least 10 files; compaction puts it right."
+    )
+    assert len(set(specs.values())) == 5
+
+
+def test_a_table_shows_its_maintenance(resource: LakeResource, instance: dg.DagsterInstance) -> None:
+    defs = lake_maintenance(PATHS, tasks=["compaction"])
+    run(defs, "compaction", resource, instance, {"dry_run": True})
+    run(defs, "compaction", resource, instance)
+    run(defs, "compaction", resource, instance)  # there is nothing left to do
+    (record,) = instance.fetch_observations(dg.AssetKey("a"), limit=5).records
+    assert record.event_log_entry.asset_observation is not None
+    metadata = record.event_log_entry.asset_observation.metadata
+    assert metadata["lake/maintenance"].value == "compaction"
+    assert metadata["lake/maintained_by"].value == dg.AssetKey(["maintenance", "compaction"])
+    assert (metadata["lake/files_removed"].value, metadata["lake/num_files"].value) == (12, 1)
 
 
 def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +248,11 @@ def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypa
 def test_schedules_and_automation() -> None:
     defs = lake_maintenance(PATHS, tasks={"compaction": "0 * * * *", "checkpoint": None}, schedule="0 3 * * *")
     crons = {schedule.name: schedule.cron_schedule for schedule in defs.schedules or () if isinstance(schedule, dg.ScheduleDefinition)}
-    assert crons == {"maintenance_compaction_schedule": "0 * * * *", "maintenance_checkpoint_schedule": "0 3 * * *"}
+    assert crons == {
+        "maintenance_compaction_schedule": "0 * * * *",
+        "maintenance_checkpoint_schedule": "0 3 * * *",
+        "maintenance_health_schedule": "0 3 * * *",
+    }
     with_lake = dg.Definitions.merge(defs, dg.Definitions(resources={"lake": LakeResource(root="/lake")}))
     dg.Definitions.validate_loadable(with_lake)
     at = datetime(2026, 1, 1, 3, tzinfo=UTC)

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from lake_orch.cli import main
+from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import Bench
 from tests.orch.test_recovery import failed_publish
 from tests.orch.test_sessions import check_published
@@ -54,7 +55,7 @@ def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
     bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
-    bench.instance.add_run_tags(run.run_id, {"lake/epoch": "2"})
+    bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     assert [one["outcome"] for one in told(bench, "reap")] == ["failed"]
     assert bench.state(run) == "failed" and [one["outcome"] for one in told(bench, "reap")] == ["kept"]
 

@@ -16,6 +16,7 @@ from lake_orch.errors import NothingToRecover, SessionLost
 from lake_orch.sessions.ops import lake_recover
 from lake_orch.sessions.recovery import recover, recoverable, settle
 from lake_orch.sessions.sensors import SessionAlert, lake_session_reaper, lake_session_sensors
+from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench
 from tests.orch.test_sessions import check_published
 
@@ -86,7 +87,7 @@ def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
     bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
-    bench.instance.add_run_tags(run.run_id, {"lake/epoch": "2"})
+    bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     alerts: list[SessionAlert] = []
     reaper = lake_session_reaper(alert=alerts.append)
     result = dg.materialize([reaper], resources={"lake": LakeResource(root=f"{bench.folder}/lake")}, instance=bench.instance)

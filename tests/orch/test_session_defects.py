@@ -12,6 +12,7 @@ from lake_orch import DeltaIOManager, GateFailed, LakeResource, SessionAlert, la
 from lake_orch.sessions.ops import lake_recover
 from lake_orch.sessions.recovery import recover, recover_all, settle
 from lake_orch.sessions.sensors import reap
+from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import Bench
 from tests.orch.test_recovery import KEEP
 from tests.orch.test_sessions import check_published
@@ -71,7 +72,7 @@ def test_an_executor_that_is_wrapped_twice_has_one_session(bench: Bench, monkeyp
     """As `lake_job(executor_def=lake_executor)` does."""
     monkeypatch.setattr("tests.orch.session_pipeline.lake_executor", with_sessions(lake_executor))
     run = bench.run()
-    assert run.is_success and run.tags["lake/epoch"] == "1"
+    assert run.is_success and run.tags[EPOCH_TAG] == "1"
     check_published(bench)
 
 

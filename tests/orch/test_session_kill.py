@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 
 from lake_orch.sessions.recovery import recover, settle
+from lake_orch.tags import EPOCH_TAG
 from tests import processes
 from tests.orch.session_bench import ALL, Bench
 from tests.orch.test_recovery import KEEP
@@ -90,7 +91,7 @@ def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
         resumed = bench.resume(run)
     finally:
         del os.environ["LAKE_TEST_WISHES"]
-    assert resumed.is_success and resumed.tags["lake/epoch"] == "2"
+    assert resumed.is_success and resumed.tags[EPOCH_TAG] == "2"
     check_published(bench)
     bench.wish()
     until(lambda: _ended(bench, run), "the orphan's end")

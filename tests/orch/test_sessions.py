@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
+from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench, of
 
 
@@ -18,7 +19,7 @@ def check_published(bench: Bench, round: int = 0) -> None:
 def test_a_run_is_published_whole_at_its_end(bench: Bench) -> None:
     run = bench.run()
     assert run.status is dg.DagsterRunStatus.SUCCESS
-    assert bench.state(run) == "published" and run.tags["lake/epoch"] == "1"
+    assert bench.state(run) == "published" and run.tags[EPOCH_TAG] == "1"
     check_published(bench)
     head, *_, first = bench.lake.log()
     assert head.parents == (first.id,), "one commit holds all of the run"
@@ -28,7 +29,7 @@ def test_a_run_is_published_whole_at_its_end(bench: Bench) -> None:
         event = bench.instance.get_latest_materialization_event(dg.AssetKey(step))
         assert event is not None and event.asset_materialization is not None
         metadata = event.asset_materialization.metadata
-        assert (metadata["lake/state"].value, metadata["lake/session"].value) == ("staged", bench.session(run))
+        assert metadata["lake/session"].value == bench.session(run)
         (record,) = bench.instance.fetch_observations(dg.AssetKey(step), limit=5).records
         observed = record.event_log_entry.asset_observation
         assert observed is not None
@@ -47,7 +48,7 @@ def test_a_failed_run_leaves_main_and_is_resumed(bench: Bench, step: str) -> Non
     bench.wish()
     resumed = bench.resume(failed)
     assert resumed.status is dg.DagsterRunStatus.SUCCESS
-    assert (bench.session(resumed), resumed.tags["lake/epoch"]) == (bench.session(failed), "2")
+    assert (bench.session(resumed), resumed.tags[EPOCH_TAG]) == (bench.session(failed), "2")
     check_published(bench)
 
 

@@ -1,0 +1,20 @@
+"""An output of None: meant where the asset wrote by itself or is annotated so, and a forgotten `return` anywhere else."""
+
+from __future__ import annotations
+
+from dagster import OutputContext
+
+from lake_orch.io_annotation import without_none
+from lake_orch.resources import has_written
+
+
+def warn_of_nothing(context: OutputContext) -> None:
+    """Warn that nothing was written, unless the annotation allows None or the step has written to the lake by hand."""
+    annotation, optional = without_none(context.dagster_type.typing_type)
+    if optional or annotation is type(None) or has_written(context.step_context):
+        return
+    name = context.asset_key.to_user_string() if context.has_asset_key else f"step {context.step_key}"
+    context.log.warning(
+        f"{name} returned None: nothing was written, and its table or file is as before. Return the rows, or annotate the function "
+        f"with -> None if it is to store nothing"
+    )

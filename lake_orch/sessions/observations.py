@@ -1,0 +1,121 @@
+"""What each asset of a session is told once the session is published.
+
+Dagster records a materialization when a step ends, and never changes it. Whether readers see its rows is decided later, so the
+materialization does not say it. An observation of the same asset and partition does, in the log of the run that published.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
+    DagsterEvent,
+    DagsterEventType,
+    MetadataValue,
+)
+from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata
+
+from lake_orch.sessions.gate import runs_of
+from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, PUBLISHED, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STATE, VERSION
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+    from lake_core.lake import Lake
+    from lake_core.lake.session import Published
+    from lake_orch.sessions.run_session import RunSession
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized:
+    """An asset, or a partition of it, that a run materialized in a session."""
+
+    key: AssetKey
+    partition: str | None
+    metadata: Mapping[str, MetadataValue[Any]]
+
+    def observation(self, session: str, branch: str, done: Published) -> AssetObservation:
+        """Say that it is published. An observation, as it is no new materialization."""
+        path = value_of(self.metadata, PATH)
+        version = done.versions.get(path) if isinstance(path, str) else None
+        metadata: dict[str, Any] = {STATE: PUBLISHED}
+        if isinstance(path, str) and version is not None:
+            metadata |= {VERSION: version, READ_WITH: read_with(done.commit, path)}
+        metadata |= {name: self.metadata[name] for name in (ROWS_WRITTEN, PARTITION_ROWS) if name in self.metadata}
+        metadata |= {BRANCH: branch, COMMIT: done.commit, SESSION_TAG: session} | ({} if path is None else {PATH: path})
+        return AssetObservation(self.key, partition=self.partition, metadata=metadata)
+
+
+def read_with(commit: str, path: str) -> MetadataValue[Any]:
+    """Show how to read a table as of a commit, from Python."""
+    return MetadataValue.md(f"`lake.at('{commit[:12]}').delta('{path}').to_arrow()`")
+
+
+def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, done: Published) -> None:
+    """Observe each asset and partition of a published session as published. Repeated, it reports what is missing."""
+    runs = runs_of(instance, session.id)
+    if not runs:
+        return
+    branch = lake.session_record(session.id).branch
+    observed = {place for run in runs for place in _observed(instance, run.run_id, done.commit)}
+    observations = [
+        one.observation(session.id, branch, done) for one in materialized(instance, session.id) if (one.key, one.partition) not in observed
+    ]
+    batch = str(uuid.uuid4())
+    for number, observation in enumerate(observations, start=1):
+        event = DagsterEvent(
+            event_type_value=DagsterEventType.ASSET_OBSERVATION.value,
+            job_name=runs[-1].job_name,
+            event_specific_data=AssetObservationData(observation),
+            message=f"Published as commit {done.commit[:12]} of {branch}",
+        )
+        end = DagsterEventBatchMetadata(batch, is_end=number == len(observations))
+        instance.report_dagster_event(event, runs[-1].run_id, batch_metadata=end)
+
+
+def materialized(instance: DagsterInstance, session: str) -> list[Materialized]:
+    """List what the runs of a session materialized in it; of an asset and partition the last."""
+    latest = {
+        (event.asset_key, event.partition): event
+        for run in runs_of(instance, session)
+        for event in _materializations(instance, run.run_id)
+        if value_of(event.metadata, SESSION_TAG) == session or says_nothing(event)
+    }
+    return [Materialized(key, partition, event.metadata) for (key, partition), event in latest.items()]
+
+
+def says_nothing(event: AssetMaterialization) -> bool:
+    """Tell whether a materialization leaves open what becomes of it, as of an asset written by hand: its run's session decides."""
+    return not event.metadata.keys() & {STATE, COMMIT, SESSION_TAG}
+
+
+def awaited_session(event: AssetMaterialization) -> str | None:
+    """Name the session that a materialization is published with; None for one that was visible at once."""
+    session = value_of(event.metadata, SESSION_TAG)
+    return session if isinstance(session, str) and COMMIT not in event.metadata else None
+
+
+def value_of(metadata: Mapping[str, MetadataValue[Any]], name: str) -> object:
+    """Read what an event's metadata says under a name; None for nothing."""
+    value = metadata.get(name)
+    return None if value is None else value.value
+
+
+def _materializations(instance: DagsterInstance, run_id: str) -> Iterator[AssetMaterialization]:
+    for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION):
+        if entry.asset_materialization is not None:
+            yield entry.asset_materialization
+
+
+def _observed(instance: DagsterInstance, run_id: str, commit: str) -> Iterator[tuple[AssetKey, str | None]]:
+    """Yield what a run's log says is published with a commit. A second publisher would report it again."""
+    for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_OBSERVATION):
+        event = entry.asset_observation
+        if event is not None and value_of(event.metadata, COMMIT) == commit:
+            yield event.asset_key, event.partition

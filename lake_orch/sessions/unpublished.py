@@ -1,0 +1,66 @@
+"""What a failed run's page says of its session: nothing is published, how long it is kept, how to read it, how to go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagster import MetadataValue
+from dagster._core.events import EngineEventData
+
+from lake_core.lake.errors import Conflict
+from lake_core.lake.refs import FAILED
+from lake_orch.errors import GateFailed
+from lake_orch.tags import BRANCH, SESSION_TAG
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance, DagsterRun
+
+    from lake_core.lake.refs import SessionRecord
+
+RESUME = "mend the cause and re-execute this run from failure, which resumes the session"
+START_OVER = "re-execute all steps, which then start from what the branch has now"
+MEND_DATA = (
+    "mend the data and re-execute the steps of the checked assets and all that follow them: from failure alone, "
+    "a check in a step of its own reads the same rows again"
+)
+PASS_GATE = f"{MEND_DATA}. To publish the data as it is, run the job lake_recover with the session and another gate"
+RECOVER = "every step succeeded, so run the job lake_recover to publish the session"
+
+
+def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
+    """Say how to go on after a publish that ended with an error, or after steps that failed, checks perhaps among them."""
+    if isinstance(error, GateFailed):
+        return PASS_GATE
+    if isinstance(error, Conflict):
+        return START_OVER
+    if error is not None:
+        return RECOVER
+    return MEND_DATA if checks_failed else RESUME
+
+
+def unpublished_message(record: SessionRecord, way: str) -> str | None:
+    """Say what a session that has failed leaves behind. None for one that is in another state."""
+    if record.state != FAILED:
+        return None
+    id, branch = record.id, record.branch
+    return (
+        f"Nothing of this run is published: branch {branch} is unchanged. Session {id} is kept until {record.expires:%Y-%m-%d %H:%M} UTC: "
+        f"read it with lake.at('{id}'), or compare it with `lake diff {branch} {id}`. To go on, {way}."
+    )
+
+
+def unpublished_metadata(record: SessionRecord) -> dict[str, Any]:
+    """Name the session, the branch, the end of its time, and why it failed."""
+    metadata: dict[str, Any] = {
+        SESSION_TAG: record.id,
+        BRANCH: record.branch,
+        "lake/kept_until": MetadataValue.timestamp(record.expires),
+    }
+    return metadata | ({"lake/reason": record.reason} if record.reason else {})
+
+
+def report_unpublished(instance: DagsterInstance, run: DagsterRun, record: SessionRecord, way: str) -> None:
+    """Say so on the page of a run that has ended and could not say it itself."""
+    message = unpublished_message(record, way)
+    if message is not None:
+        instance.report_engine_event(message, run, EngineEventData(unpublished_metadata(record)))

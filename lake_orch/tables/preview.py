@@ -1,0 +1,45 @@
+"""The first few rows of what a step wrote, for the asset's page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from dagster import MetadataValue
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.scan import open_data_files, plan_scan
+from lake_orch.tables.data import Rows
+from lake_orch.tables.markdown import markdown_table
+
+PREVIEW = "lake/preview"
+_LARGEST_FILE = 64 << 20
+"""Bytes: rows of a larger file are not read for a preview."""
+
+
+def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int) -> dict[str, Any]:
+    """Show the first rows as a Markdown table; nothing where there are no rows, or none are asked for.
+
+    Rows in memory are shown as they are. Of a stream and of a Spark DataFrame, which can be read once or would be computed again, the
+    rows come from the smallest data file of what was written.
+    """
+    if most <= 0:
+        return {}
+    try:
+        head = rows.slice(0, most) if isinstance(rows, pa.Table) else _head_of_file(table, where)
+        return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
+    except Exception as error:  # the rows are committed: whatever cannot be shown fails no step
+        return {PREVIEW: f"these rows cannot be shown: {error}"[:300]}
+
+
+def _head_of_file(table: DeltaTable, where: str | None) -> pa.Table | None:
+    scan = plan_scan(table.snapshot, None, where)
+    files = scan.files
+    if not len(files):
+        return None
+    smallest = files.sort_by("size").slice(0, 1)
+    if pc.max(smallest["size"]).as_py() > _LARGEST_FILE:
+        return None
+    return next(open_data_files(replace(scan, files=smallest), predicate=scan.predicate).batches(0), None)

@@ -1,0 +1,18 @@
+"""Numbers as a person reads them, for logs. Metadata keeps plain numbers, which Dagster plots."""
+
+from __future__ import annotations
+
+_UNITS = ("kB", "MB", "GB", "TB", "PB")
+
+
+def readable_bytes(size: int) -> str:
+    """Write a size in the unit that leaves up to three digits before the point."""
+    if size < 1000:
+        return count_of(size, "byte")
+    power = min((len(str(size)) - 1) // 3, len(_UNITS))
+    return f"{size / 1000**power:.1f} {_UNITS[power - 1]}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """Write a number of things, the noun in its plural where it needs that."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
