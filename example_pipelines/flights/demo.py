@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from example_pipelines.flights import assets, checks, definitions, report, source
 from example_pipelines.flights.definitions import LAKE_ROOT, REPOSITORY, defs
 from lake_core.lake import Lake
+from lake_orch.landing_zone.definitions import LEDGER_TAG
 
 BROKEN_MONTH, CORRECTED_MONTH, KILLED_MONTH = 6, 2, f"{source.YEAR}-01-01"
 MARK = ".flights-demo"
@@ -275,7 +276,9 @@ class Demo:
         options = None
         if reexecute is not None:
             options = dg.ReexecutionOptions.from_failure(reexecute.run_id, self.instance)
-            asked = {name: value for name, value in reexecute.tags.items() if name.startswith(("lake/landing", "dagster/partition"))}
+            asked = {
+                name: value for name, value in reexecute.tags.items() if name.startswith(("lake/landing", LEDGER_TAG, "dagster/partition"))
+            }
         with dg.execute_job(
             dg.reconstructable(job), instance=self.instance, run_config=config or HERE, tags=asked, reexecution_options=options
         ) as result:

@@ -19,6 +19,9 @@ from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
+LEDGER_TAG = ".dagster/lake_landing_ledger"
+"""The ledger that a run's batch is of: batches count from 1 again where a lake is made anew, and Dagster still knows the earlier runs."""
+_MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
 """Makes rows of a batch: anything that can be written to a table."""
@@ -127,7 +130,7 @@ def landing_zone_sensor(
         context.update_cursor(json.dumps({"landed": done, "batch": waiting[-1].number if waiting else done}))
         if not waiting:
             return dg.SkipReason(f"no new files in {zone.url}")
-        return _ask(context, zone, waiting[0], request, max_retries)
+        return _ask(context, zone, ledger.id, waiting[0], request, max_retries)
 
     sensor: Any = dg.sensor(
         name=name or f"{zone.name}_landing_zone",
@@ -143,13 +146,15 @@ def landing_zone_sensor(
 def _ask(
     context: dg.SensorEvaluationContext,
     zone: LandingZone,
+    ledger: str,
     batch: BatchRecord,
     request: Callable[[BatchRecord], Mapping[str, Any]] | None,
     max_retries: int,
 ) -> dg.SensorResult | dg.SkipReason:
     """Ask for a run of a batch, unless one is under way or too many have failed."""
     own = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
-    runs = context.instance.get_runs(dg.RunsFilter(tags=own), limit=max_retries + 2)
+    known = context.instance.get_runs(dg.RunsFilter(tags=own), limit=_MOST_RUNS)
+    runs = [run for run in known if run.tags.get(LEDGER_TAG, ledger) == ledger]
     going = [run for run in runs if not run.is_finished]
     if going:
         return dg.SkipReason(f"batch {batch.number} is landing in run {going[0].run_id}")
@@ -159,10 +164,10 @@ def _ask(
             f"and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
-    tags = {**extra.pop("tags", {}), **own}
+    tags = {**extra.pop("tags", {}), **own, LEDGER_TAG: ledger}
     # Where runs were deleted, a count alone would name one that is left, and Dagster starts no run under a key that it knows.
-    taken = {run.tags.get("dagster/run_key") for run in runs}
-    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(runs)))
+    taken = {run.tags.get("dagster/run_key") for run in known}
+    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(known)))
     return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
 
 

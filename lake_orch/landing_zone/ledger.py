@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from lake_orch.landing_zone.zone import FoundFile, LandingZone
 
 FOLDER = "_landing"
 _LANDED = "landed"
+_ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,11 @@ class Ledger:
         """The last batch that a sensor saw landed; for tables whose marker has expired."""
         return int(self.journal.state().get(_LANDED, 0))
 
+    @property
+    def id(self) -> str:
+        """What tells this ledger's batches from those of another lake that lay in the same place; "" before the first batch."""
+        return str(self.journal.state().get(_ID, ""))
+
     def note_landed(self, number: int) -> None:
         """Remember that batches up to a number are in their table."""
 
@@ -116,6 +123,8 @@ class Ledger:
             made.append(record)
             actions: list[Action] = [Add(f"batch/{number:012}", {"files": [_file_json(file) for file in record.files]})]
             actions += [Add(f"file/{file.key}", {"batch": number, "fingerprint": file.fingerprint}) for file in record.files]
+            if _ID not in state:
+                actions.append(Add(_ID, uuid.uuid4().hex))
             latest = max(newest, *(file.key for file in record.files))
             actions.append(Update("newest", latest) if "newest" in state else Add("newest", latest))
             actions.append(Update("last", number) if "last" in state else Add("last", number))

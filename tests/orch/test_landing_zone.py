@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +34,7 @@ class Zone:
         self.lake = LakeResource(root=str(folder / "lake"))
         if is_lake:
             Lake.create(folder / "lake")
+        self.lake_is_made = is_lake
         self.fail = False
         self.cursor: str | None = None
         self.define()
@@ -249,3 +251,21 @@ def test_two_sensors_make_one_batch_between_them(zone: Zone) -> None:
     files = zone.zone.files()
     assert one.make_batch(files) is not None and other.make_batch(files) is None
     assert [batch.number for batch in other.batches()] == [1]
+
+
+def test_a_lake_that_is_made_anew_lands_its_files_again_though_dagster_knows_the_earlier_runs(zone: Zone) -> None:
+    zone.drop("a.parquet", 1)
+    zone.fail = True
+    keys = set()
+    while requests := zone.requests():  # until it gives up
+        keys.add(requests[0].run_key)
+        zone.run(dg.RunRequest(tags={**requests[0].tags, "dagster/run_key": str(requests[0].run_key)}))
+    assert len(keys) == 4
+    shutil.rmtree(zone.folder / "lake")
+    if zone.lake_is_made:
+        Lake.create(zone.folder / "lake")
+    zone.fail = False
+    (request,) = zone.requests()
+    assert request.run_key not in keys
+    assert zone.run(request)
+    assert zone.ids() == [1]
