@@ -17,6 +17,10 @@ class TableAlreadyExists(DeltaError):
     """A table stands where one was to be created."""
 
 
+class FolderNotEmpty(DeltaError):
+    """A table was to be created in a folder that holds files of somebody else."""
+
+
 class VersionNotFound(DeltaError):
     """The table has no such version, or the log no longer holds what it needs to rebuild it."""
 

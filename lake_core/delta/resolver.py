@@ -29,11 +29,12 @@ from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.conflict import Reads
-from lake_core.delta.data_file import CHANGES_FOLDER, DataFileWriter
+from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
+from lake_core.delta.file_name import is_own_name
 from lake_core.delta.line import (
     Line,
     line_between,
@@ -189,9 +190,8 @@ class DeltaResolver:
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def collectable(self, key: str) -> bool:
-        """What vacuum would take: data files, deletion vectors and change files; nothing hidden, and nothing of other kinds."""
-        hidden = any(part.startswith(("_", ".")) for part in key.removeprefix(f"{CHANGES_FOLDER}").split("/"))
-        return key.endswith((".parquet", ".bin")) and not hidden
+        """Whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
+        return is_own_name(key)
 
     def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:
         snapshot = self.snapshot(store)
