@@ -25,7 +25,7 @@ from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
 from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.clock import now_ms, system_clock
+from lake_core.delta.clock import now_ms
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.conflict import Reads
@@ -90,7 +90,7 @@ class DeltaResolver:
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
         if options:
             return DeltaTable.open(store, clock=clock, **options)
-        return DeltaTable(self.snapshot(store), clock or system_clock)
+        return DeltaTable.at(self.snapshot(store), clock)
 
     def create(
         self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, managed: bool = True, **options: Any
@@ -119,7 +119,7 @@ class DeltaResolver:
 
     def release(self, store: DatasetStore) -> None:
         """A commit that takes the lake's feature off the table."""
-        table = DeltaTable(self.snapshot(store), system_clock)
+        table = DeltaTable.at(self.snapshot(store))
         protocol = table.protocol
         rest = supported_features(protocol) - {MANAGED}
         if rest != supported_features(protocol):

@@ -88,12 +88,12 @@ class DeltaTable(TableView):
                 check_empty(store)
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
                 commit_first(store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock))
-                return cls(load_snapshot(store, 0), clock)
+                return cls.at(load_snapshot(store, 0), clock)
             raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
         except TableAlreadyExists:
             if not exist_ok:
                 raise
-        table = cls(load_snapshot(store), clock)
+        table = cls.at(load_snapshot(store), clock)
         check_same(table.metadata, metadata, store)
         return table
 
@@ -221,7 +221,7 @@ class DeltaTable(TableView):
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         files = store.place if isinstance(store, DatasetStore) else store
         commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
-        return cls(load_snapshot(store, 0), clock)
+        return cls.at(load_snapshot(store, 0), clock)
 
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
         """Set table properties. One that switches a feature on (`delta.enableChangeDataFeed`, …) upgrades the protocol as far as it needs.
