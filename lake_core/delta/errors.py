@@ -125,6 +125,14 @@ class MultipleSourceRows(DeltaError):
     """A merge found several source rows for one target row, so that nobody can say which of them it becomes."""
 
 
+class DuplicateKeys(MultipleSourceRows):
+    """Rows of a merge by keys share their key with one another. Nothing was changed."""
+
+
+class NullKeys(DeltaError):
+    """Rows of a merge by keys have no key. Nothing was changed."""
+
+
 class RowsOutsidePredicate(DeltaError):
     """An overwrite was given rows that its own `where` does not cover. Nothing became visible."""
 

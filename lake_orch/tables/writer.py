@@ -9,6 +9,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta.conform import plain
+from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.write import Write
 from lake_core.delta.row_writer import Scope
 from lake_core.expression import parse_predicate
@@ -67,6 +69,11 @@ class TableWriter:
             data = cast_rows(data, settings.schema, self.what, frozenset(name.lower() for name in settings.generated))
         check_data(settings, rows_schema(data), self.what)
         if table is None:
+            if merge is not None and merge.is_upsert:
+                if isinstance(data, pa.RecordBatchReader):
+                    data = data.read_all()  # a merge holds its source in memory anyway
+                if isinstance(data, pa.Table):
+                    check_keys(plain(data), merge.keys)  # before there is a table
             table = self._create(data)
         else:
             keep_up(table, settings)
