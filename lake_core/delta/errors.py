@@ -85,6 +85,14 @@ class UnsupportedType(DeltaError):
     """A type has no place in a Delta schema, or needs a cast that only the caller can decide on."""
 
 
+class NaiveTimestamp(UnsupportedType):
+    """A column has timestamps without a zone, and the table did not ask for such. `column` names it."""
+
+    def __init__(self, message: str, *, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 class SchemaMismatch(DeltaError):
     """The data, or a requested schema, does not fit the table's schema. Nothing was written."""
 

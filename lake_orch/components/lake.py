@@ -71,9 +71,10 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         described("How outputs are written whose metadata names no lake/mode."),
     ] = "overwrite"
     schema_mode: Annotated[
-        Literal["none", "merge", "overwrite"],
-        described("What becomes of columns that a table lacks."),
+        Literal["none", "fill", "merge", "overwrite"],
+        described("What becomes of new and of missing columns."),
     ] = "none"
+    naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("What timestamps without a zone stand for.")] = "refuse"
     spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
     allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
     executor: Annotated[
@@ -102,7 +103,9 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         spark = None if self.spark is None else self.spark.resource()
         resources: dict[str, Any] = {
             "lake": lake,
-            "io_manager": DeltaIOManager(lake=lake, spark=spark, mode=self.mode, schema_mode=self.schema_mode),
+            "io_manager": DeltaIOManager(
+                lake=lake, spark=spark, mode=self.mode, schema_mode=self.schema_mode, naive_timestamps=self.naive_timestamps
+            ),
             "file_io_manager": FileIOManager(lake=lake, allow_pickle=self.allow_pickle),
         }
         if spark is not None:

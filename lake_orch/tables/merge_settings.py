@@ -87,6 +87,21 @@ class MergeSettings:
         ]
         return replace(self, on=f"({self.on}) AND ({target})", clauses=tuple(by_source))
 
+    def inserts(self) -> Values:
+        """Return what new rows become: SQL by column, also for columns that only updates set; `*` for all columns.
+
+        Without any clause that inserts, nothing.
+        """
+        inserts = [clause.values for clause in self.clauses if clause.name == "when_not_matched_insert"]
+        if "*" in inserts:
+            return "*"
+        updates = [clause.values for clause in self.clauses if clause.name.endswith("_update")] if inserts else []
+        columns: dict[str, str] = {}
+        for values in (*inserts, *updates):
+            for name, sql in values.items() if isinstance(values, Mapping) else ():
+                columns.setdefault(name[len(TARGET) + 1 :] if name.lower().startswith(f"{TARGET}.") else name, sql)
+        return columns
+
     def describe(self, merge: Merge[Any]) -> Merge[Any]:
         """A merge in the making, with these clauses."""
         for clause in self.clauses:

@@ -68,7 +68,7 @@ def held(root: str) -> list[tuple[Any, ...]]:
         ({"lake/mode": "replace_where"}, "is missing"),
         ({"lake/mode": "append", "lake/replace_where": "id > 1"}, "use mode 'replace_where'"),
         ({"lake/replace_where": " "}, "use text"),
-        ({"lake/schema_mode": "evolve"}, "use one of none, merge, overwrite"),
+        ({"lake/schema_mode": "evolve"}, "use one of none, fill, merge, overwrite"),
         ({"lake/mode": "append", "lake/schema_mode": "overwrite"}, "mode 'overwrite' alone"),
         ({"lake/properties": {"a": 1}}, "texts by name"),
         ({"lake/constraints": ["v > 0"]}, "texts by name"),
@@ -437,7 +437,10 @@ def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession
     resources = {"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake, "spark": resource}
     for key in ("2024-01-01", "2024-01-02"):
         assert dg.materialize([made], partition_key=key, resources=resources).success
-    with pytest.raises(RowsOutsidePredicate, match="some rows of the output of asset made lie outside"):
+    with pytest.raises(
+        RowsOutsidePredicate,
+        match=r"rows lie outside partition '2024-01-02' of asset made: `day` is 2024-01-03\.",
+    ):
         dg.materialize([made], partition_key="2024-01-02", resources=resources)
     assert [day.day for day, _ in held(root)] == [1, 2]
 
