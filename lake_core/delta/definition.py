@@ -62,6 +62,8 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
         raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
     # The schema may be another table's, whose files have other names.
     struct = without_mapping(schema_from_arrow(schema))
+    if not struct.fields:
+        raise SchemaMismatch("the schema has no columns: a table has one at least")
     check_partitioning(struct, partition_by)
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":

@@ -90,6 +90,15 @@ def test_a_missing_library_is_named(table: DeltaTable, library: str, monkeypatch
         getattr(table, f"to_{library}")()
 
 
+def test_tables_and_rows_have_columns(store: MemoryStore, table: DeltaTable) -> None:
+    with pytest.raises(SchemaMismatch, match="a table has one at least"):
+        DeltaTable.create(MemoryStore(), pa.schema([]))
+    for write in (table.append, table.overwrite):
+        with pytest.raises(SchemaMismatch, match="the data has no columns"):
+            write(pa.table({}))
+    assert table.refresh().version == 0
+
+
 def test_append_read_and_travel(store: MemoryStore, table: DeltaTable) -> None:
     first = table.append(rows(0, 10))
     assert (first.version, first.skipped, first.rows, first.files) == (1, False, 10, 3)
