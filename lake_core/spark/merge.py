@@ -51,7 +51,7 @@ from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate
-from lake_core.spark.executor import batch_function, lake_error, table_function
+from lake_core.spark.executor import batch_function, raise_ours, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
 from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
@@ -90,7 +90,7 @@ def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Oper
         merge.check_keys(text.keys)
         return merge.run()
     except PySparkException as error:
-        raise lake_error(error) from error
+        raise_ours(error)
 
 
 class _SparkMerge:
