@@ -23,6 +23,7 @@ from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_ro
 from lake_orch.tables.data.spark_frame import is_spark_dataframe
 from lake_orch.tables.merge_settings import TARGET
 from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_slice import partition_columns, slice_where
 from lake_orch.tables.settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
 from lake_orch.tables.state import table_state
@@ -62,6 +63,7 @@ class DeltaIOManager(ConfigurableIOManager):
             added, too), `overwrite`.
         lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz` (clock times of no
             zone).
+        lake/owner: `take` makes a table this asset's that another made, `shared` lets others overwrite it, too.
         lake/path: the table's path below the root, instead of the asset's key.
         lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: what
             the table is.
@@ -111,7 +113,7 @@ class DeltaIOManager(ConfigurableIOManager):
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             by = columns if settings.partition_by is None else settings.partition_by
-            writer = TableWriter(workspace, settings.path, by, settings, what)
+            writer = TableWriter(workspace, settings.path, by, settings, what, owner=Owner.of_output(context))
             rows = writer.with_zones(rows)
             part = None
             if context.has_asset_partitions:

@@ -19,11 +19,13 @@ from lake_orch.tables.type_name import arrow_type_of
 Mode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
 SchemaMode: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
 NaiveTimestamps: TypeAlias = Literal["refuse", "utc", "ntz"]
+Ownership: TypeAlias = Literal["keep", "take", "shared"]
 
 PARTITION_EXPR = "partition_expr"
 MODE = "lake/mode"
 SCHEMA_MODE = "lake/schema_mode"
 NAIVE_TIMESTAMPS = "lake/naive_timestamps"
+OWNER = "lake/owner"
 MERGE = "lake/merge"
 REPLACE_WHERE = "lake/replace_where"
 PARTITION_BY = "lake/partition_by"
@@ -42,7 +44,7 @@ VERSION = "lake/version"
 TIMESTAMP = "lake/timestamp"
 
 _OF_OUTPUTS = (
-    *(MODE, SCHEMA_MODE, NAIVE_TIMESTAMPS, MERGE, REPLACE_WHERE, PATH_METADATA),
+    *(MODE, SCHEMA_MODE, NAIVE_TIMESTAMPS, OWNER, MERGE, REPLACE_WHERE, PATH_METADATA),
     *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA),
 )
 _OF_INPUTS = (WHERE, REF, VERSION, TIMESTAMP)
@@ -72,6 +74,8 @@ class TableSettings:
     mode: Mode = "overwrite"
     schema_mode: Literal["fill", "merge", "overwrite"] | None = None
     naive_timestamps: NaiveTimestamps = "refuse"
+    ownership: Ownership = "keep"
+    """Whether the asset makes another's table its own, or shares it."""
     merge: MergeSettings | None = None
     replace_where: str | None = None
     partition_expr: Any = None
@@ -108,6 +112,7 @@ class TableSettings:
             mode=mode,
             schema_mode=_schema_mode(told, schema_mode, what),
             naive_timestamps=_naive_timestamps(told, naive_timestamps, what),
+            ownership=_ownership(told, what),
             merge=MergeSettings.parse(told[MERGE], f"{MERGE} of {what}") if MERGE in told else None,
             replace_where=_text(told, REPLACE_WHERE, what),
             partition_expr=told.get(PARTITION_EXPR),
@@ -237,6 +242,14 @@ def _naive_timestamps(told: Mapping[str, Any], default: NaiveTimestamps, what: s
         if value == known:
             return known  # type: ignore[no-any-return]
     raise InvalidDefinition(f"{NAIVE_TIMESTAMPS} of {what} is {value!r}: use one of {', '.join(get_args(NaiveTimestamps))}")
+
+
+def _ownership(told: Mapping[str, Any], what: str) -> Ownership:
+    value = told.get(OWNER, "keep")
+    for known in get_args(Ownership):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise InvalidDefinition(f"{OWNER} of {what} is {value!r}: use one of {', '.join(get_args(Ownership))}")
 
 
 def _text(told: Mapping[str, Any], name: str, what: str) -> str | None:

@@ -26,6 +26,7 @@ from lake_orch.tables.definition import check_data, creation_properties, creatio
 from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
+from lake_orch.tables.owner import Owner, check_owner, take
 from lake_orch.tables.settings import Mode, TableSettings
 
 Data: TypeAlias = Rows
@@ -48,6 +49,8 @@ class TableWriter:
     """The rows, as errors name them."""
     by_hand: bool = False
     """Whether a step's own code writes, to which metadata is no remedy."""
+    owner: Owner | None = None
+    """The asset that writes."""
     scope_name: str = ""
     """What errors call the rows that `where` selects."""
     scope_remedy: str = ""
@@ -100,6 +103,7 @@ class TableWriter:
                     check_keys(plain(data), merge.keys)  # before there is a table
             table = self._create(data, merge)
         else:
+            self._check_owner(table, mode)
             keep_up(table, settings)
             self._allow_naive(table, rows_schema(data))
         data = _clustered(data, settings.cluster_by)
@@ -127,6 +131,14 @@ class TableWriter:
     def _settings(self) -> TableSettings:
         return self.settings or TableSettings(self.path)
 
+    def _check_owner(self, table: DeltaTable, mode: Mode) -> None:
+        if self.owner is None or self._settings.ownership == "shared":
+            return
+        if self._settings.ownership == "take":
+            take(table, self.owner)
+        elif mode in ("overwrite", "overwrite_partitions"):
+            check_owner(table, self.owner)
+
     def _allow_naive(self, table: DeltaTable, data: pa.Schema) -> None:
         settings = self._settings
         own = set() if settings.schema_mode == "overwrite" else {name.lower() for name in table.schema.names}
@@ -141,6 +153,8 @@ class TableWriter:
         properties = creation_properties(self._settings)
         if self._settings.naive_timestamps == "ntz" and has_naive(schema):
             properties = {NTZ_FEATURE: "supported"} | properties
+        if self.owner is not None and self._settings.ownership != "shared":
+            properties = {**self.owner.properties, **properties}
         by = tuple(self.partition_by)
         if self._settings.partition_by is None and {name.lower() for name in by} >= {name.lower() for name in schema.names}:
             by = by[:-1]  # not asked for by name, and data files need a column that is left
