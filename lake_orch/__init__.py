@@ -15,6 +15,7 @@ from lake_orch.errors import (
     PartitionSliceError,
     SessionLost,
     TableNotEmpty,
+    TableOwned,
     UnsupportedData,
 )
 from lake_orch.file_io_manager import FileIOManager
@@ -65,5 +66,6 @@ __all__ = [
     "PartitionSliceError",
     "SessionLost",
     "TableNotEmpty",
+    "TableOwned",
     "UnsupportedData",
 ]

@@ -31,6 +31,10 @@ class TableNotEmpty(LakeOrchError):
     """Mode `error` found rows where it was to write the first ones. Nothing was written."""
 
 
+class TableOwned(LakeOrchError):
+    """An asset was to replace rows of a table that another asset made. Nothing was written."""
+
+
 class BatchFailed(LakeOrchError):
     """An earlier batch of this step failed, so later ones no longer have the numbers that a retry would give them."""
 

@@ -18,11 +18,13 @@ from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
 from lake_orch.sessions.marker import SINGLE_BATCH
 from lake_orch.tables.column_lineage import described, lineage_metadata, tracked
+from lake_orch.tables.confining import partitions_name, partitions_remedy
 from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
 from lake_orch.tables.data.spark_frame import is_spark_dataframe
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.merge_settings import TARGET
 from lake_orch.tables.metadata import write_metadata
+from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
 from lake_orch.tables.partition_slice import partition_columns, slice_where
 from lake_orch.tables.preview import preview_metadata
@@ -63,7 +65,11 @@ class DeltaIOManager(ConfigurableIOManager):
             `overwrite_partitions` (those of the table that get rows), `error` or `ignore` (only where there are no rows yet).
         lake/merge: the keys (`["id"]`), or a dict of `keys` or `on`, and clauses.
         lake/replace_where: the SQL that selects the rows to replace.
-        lake/schema_mode: `none` (default: other columns are an error), `merge` (adds columns), `overwrite`.
+        lake/schema_mode: `none` (default: new and missing columns are an error), `fill` (missing ones are null), `merge` (new ones are
+            added, too), `overwrite`.
+        lake/naive_timestamps: `refuse` (default: timestamps without a zone are an error), `utc` (they are UTC), `ntz` (clock times of no
+            zone).
+        lake/owner: `take` makes a table this asset's that another made, `shared` lets others overwrite it, too.
         lake/path: the table's path below the root, instead of the asset's key.
         lake/preview_rows: how many rows the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
         lake/partition_by, lake/cluster_by, lake/properties, lake/constraints, lake/generated, lake/schema, dagster/column_schema: what
@@ -82,8 +88,11 @@ class DeltaIOManager(ConfigurableIOManager):
     mode: Literal["overwrite", "append", "overwrite_partitions", "error", "ignore"] = Field(
         default="overwrite", description="How outputs are written whose metadata names no lake/mode."
     )
-    schema_mode: Literal["none", "merge", "overwrite"] = Field(
-        default="none", description="What becomes of columns that the table lacks, where metadata names no lake/schema_mode."
+    schema_mode: Literal["none", "fill", "merge", "overwrite"] = Field(
+        default="none", description="What becomes of new and of missing columns, where metadata names no lake/schema_mode."
+    )
+    naive_timestamps: Literal["refuse", "utc", "ntz"] = Field(
+        default="refuse", description="What timestamps without a zone stand for, where metadata names no lake/naive_timestamps."
     )
 
     preview_rows: int = Field(
@@ -115,10 +124,12 @@ class DeltaIOManager(ConfigurableIOManager):
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             by = columns if settings.partition_by is None else settings.partition_by
-            writer = TableWriter(workspace, settings.path, by, settings, what)
+            writer = TableWriter(workspace, settings.path, by, settings, what, owner=Owner.of_output(context))
+            rows = writer.with_zones(rows)
             part = None
             if context.has_asset_partitions:
                 settings, part = _confined(context, settings, keys, writer, rows)
+            writer = _with_scope(context, settings, keys, writer, rows)
             if not workspace.is_staged:
                 check_step_gate(context)
             result = writer.write(
@@ -224,7 +235,12 @@ class DeltaIOManager(ConfigurableIOManager):
     def _settings(self, context: OutputContext) -> TableSettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
         settings = TableSettings.parse(
-            asset_key, context.definition_metadata or {}, _name(context), mode=self.mode, schema_mode=self.schema_mode
+            asset_key,
+            context.definition_metadata or {},
+            _name(context),
+            mode=self.mode,
+            schema_mode=self.schema_mode,
+            naive_timestamps=self.naive_timestamps,
         )
         return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
 
@@ -281,6 +297,19 @@ def _confined(
         merge = settings.merge.within(partition_columns(definition, settings.partition_expr), target)
         settings = replace(settings, merge=merge)
     return settings, part
+
+
+def _with_scope(context: OutputContext, settings: TableSettings, keys: Sequence[str], writer: TableWriter, rows: Data) -> TableWriter:
+    """The writer with the words in which errors tell that rows lie outside of what a run may write."""
+    if context.has_asset_partitions:
+        definition = context.asset_partitions_def
+        columns = partition_columns(definition, settings.partition_expr)
+        name = partitions_name(keys, _name(context), settings.replace_where)
+        return replace(writer, scope_name=name, scope_remedy=partitions_remedy(keys, definition, columns, writer.schema(rows)))
+    if settings.replace_where is not None:
+        remedy = "Filter the rows, or widen the predicate. Nothing was written"
+        return replace(writer, scope_name=f"lake/replace_where {settings.replace_where!r} of {_name(context)}", scope_remedy=remedy)
+    return writer
 
 
 def _lineage(context: OutputContext, settings: TableSettings, rows: Data) -> dict[str, Any]:

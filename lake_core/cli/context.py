@@ -14,7 +14,7 @@ import click
 from lake_core.cli.output import Output
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Conflict, LakeNotFound
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -36,7 +36,10 @@ class Context:
 
     def open(self) -> Lake:
         """The lake that the command is about."""
-        return Lake.open(self.url, storage_options=self.storage_options)
+        try:
+            return Lake.open(self.url, storage_options=self.storage_options)
+        except LakeNotFound:
+            raise LakeNotFound(f"no lake at {self.url}: make one with `lake init {self.url}`, or name another by --lake") from None
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)

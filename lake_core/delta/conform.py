@@ -18,6 +18,10 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
     Columns are matched by name, ignoring case. The data may lack nullable columns, and those that are `computed`; it may not have
     others, and its types must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
     """
+    if not len(data):
+        raise SchemaMismatch(
+            "the data has no columns, so it holds no rows of any table. Where there are no rows, give the columns all the same"
+        )
     # A column of nulls alone fits everywhere; the others must have a Delta type of their own.
     schema_from_arrow(pa.schema([child for child in data if not pa.types.is_null(child.type)]))
     _check_struct(list(data), [child.with_nullable(True) if child.name in computed else child for child in table], "")

@@ -5,7 +5,6 @@ Protocol sections: Data Files, Change Data Files, Add File, Add CDC File.
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -21,6 +20,7 @@ from lake_core import runtime
 from lake_core.delta import partition_value
 from lake_core.delta.action import Metadata
 from lake_core.delta.conform import relabelled
+from lake_core.delta.file_name import CHANGES_FOLDER, COMPRESSION, new_name
 from lake_core.delta.path import encode_path, partition_folder
 from lake_core.delta.statistics import Leaf, StatisticsCollector, indexed_leaves, leaf_columns, leaf_values
 from lake_core.store import ObjectStore
@@ -37,11 +37,9 @@ HELD_BYTES = 256 << 20
 _WORTH_A_THREAD = 8 << 20
 _MANY_TUPLES = 1 << 40
 
-CHANGES_FOLDER = "_change_data/"
 CHANGE_TYPE = "_change_type"
 """The column of change data that says what happened to a row."""
 
-COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
 
 
@@ -174,7 +172,7 @@ class DataFileWriter:
         return [file.close()] if file.rows else []
 
     def _open(self, values: tuple[str | None, ...], bounded: bool | list[str]) -> _OpenFile:
-        name = f"{'cdc' if self._folder else 'part'}-00000-{time_uuid(self._now)}-c000.{COMPRESSION}.parquet"
+        name = new_name(self._now, changes=bool(self._folder))
         key = self._folder + partition_folder(self._partition_keys, values) + name
         partition_values = dict(zip(self._partition_keys, values, strict=True))
         return _OpenFile(self._store, key, partition_values, self._physical, self._indexed, bounded, self._now)
@@ -220,12 +218,6 @@ class _OpenFile:
         key = self._store.put(self._key, memoryview(body), unique=True).key
         statistics = self._statistics
         return AddFile(encode_path(key), self._partition_values, body.size, self._now, statistics.to_json(), statistics.rows)
-
-
-def time_uuid(now: int) -> uuid.UUID:
-    """A UUID of version 7: the time in milliseconds since the epoch, then chance. Vacuum tells a file's age by it."""
-    body = (now & (1 << 48) - 1) << 80 | int.from_bytes(runtime.random_bytes(10), "big")
-    return uuid.UUID(int=body & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
 
 
 def change_rows(rows: pa.Table, kind: str) -> pa.Table:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
 from lake_core import runtime
+from lake_core.dataset import DatasetStore
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
-from lake_core.delta.errors import InvalidProperty, SchemaMismatch
+from lake_core.delta.errors import FolderNotEmpty, InvalidProperty, SchemaMismatch
 from lake_core.delta.features import upgraded
+from lake_core.delta.file_name import is_hidden
+from lake_core.delta.log_segment import log_exists
 from lake_core.delta.properties import check_properties, check_texts
 from lake_core.delta.row_rules import check_rules
 from lake_core.delta.schema import PrimitiveType, StructType, schema_from_arrow, schema_to_json
-from lake_core.store import ObjectStore
+from lake_core.store import FolderStore, ObjectStore
 
+_NAMED = 3
+"""Files that an error names."""
 _FEATURE_PREFIX = "delta.feature."
 
 
@@ -56,6 +62,8 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
         raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
     # The schema may be another table's, whose files have other names.
     struct = without_mapping(schema_from_arrow(schema))
+    if not struct.fields:
+        raise SchemaMismatch("the schema has no columns: a table has one at least")
     check_partitioning(struct, partition_by)
     check_properties(properties)
     if properties.get(MODE_PROPERTY, "none") != "none":
@@ -96,3 +104,34 @@ def check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None
         raise SchemaMismatch(
             f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(wanted.partition_columns)}"
         )
+
+
+def check_empty(store: ObjectStore) -> None:
+    """Raise FolderNotEmpty where a table is to be created among files of somebody else.
+
+    Hidden files (`_…`, `.…`) and other tables in folders of their own may be there. In a lake its own rules hold instead.
+    """
+    if isinstance(store, DatasetStore):
+        return
+    keys = list(islice(_foreign_keys(store), _NAMED + 1))
+    if not keys or log_exists(store):  # another writer may have created the table, and written to it, during the listing
+        return
+    names = ", ".join(repr(key) for key in keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
+    raise FolderNotEmpty(
+        f"the folder {store.url()} holds files already that are no table's: {names}. Make a table of Parquet files that lie there with "
+        f"DeltaTable.convert({store.url()!r}), or choose another path. Nothing was written"
+    )
+
+
+def _foreign_keys(store: ObjectStore) -> Iterator[str]:
+    is_table: dict[str, bool] = {}
+    for meta in store.list():
+        if is_hidden(meta.key):
+            continue
+        parts = meta.key.split("/")[:-1]
+        folders = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
+        for folder in folders:
+            if folder not in is_table:
+                is_table[folder] = log_exists(FolderStore(store, folder))
+        if not any(is_table[folder] for folder in folders):
+            yield meta.key

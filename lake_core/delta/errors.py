@@ -17,6 +17,10 @@ class TableAlreadyExists(DeltaError):
     """A table stands where one was to be created."""
 
 
+class FolderNotEmpty(DeltaError):
+    """A table was to be created in a folder that holds files of somebody else."""
+
+
 class VersionNotFound(DeltaError):
     """The table has no such version, or the log no longer holds what it needs to rebuild it."""
 
@@ -81,6 +85,14 @@ class UnsupportedType(DeltaError):
     """A type has no place in a Delta schema, or needs a cast that only the caller can decide on."""
 
 
+class NaiveTimestamp(UnsupportedType):
+    """A column has timestamps without a zone, and the table did not ask for such. `column` names it."""
+
+    def __init__(self, message: str, *, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 class SchemaMismatch(DeltaError):
     """The data, or a requested schema, does not fit the table's schema. Nothing was written."""
 
@@ -119,6 +131,14 @@ class InvalidMerge(DeltaError):
 
 class MultipleSourceRows(DeltaError):
     """A merge found several source rows for one target row, so that nobody can say which of them it becomes."""
+
+
+class DuplicateKeys(MultipleSourceRows):
+    """Rows of a merge by keys share their key with one another. Nothing was changed."""
+
+
+class NullKeys(DeltaError):
+    """Rows of a merge by keys have no key. Nothing was changed."""
 
 
 class RowsOutsidePredicate(DeltaError):

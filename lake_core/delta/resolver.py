@@ -25,15 +25,16 @@ from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
 from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.clock import now_ms, system_clock
+from lake_core.delta.clock import now_ms
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.conflict import Reads
-from lake_core.delta.data_file import CHANGES_FOLDER, DataFileWriter
+from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
 from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
+from lake_core.delta.file_name import is_own_name
 from lake_core.delta.line import (
     Line,
     line_between,
@@ -89,7 +90,7 @@ class DeltaResolver:
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
         if options:
             return DeltaTable.open(store, clock=clock, **options)
-        return DeltaTable(self.snapshot(store), clock or system_clock)
+        return DeltaTable.at(self.snapshot(store), clock)
 
     def create(
         self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, managed: bool = True, **options: Any
@@ -118,7 +119,7 @@ class DeltaResolver:
 
     def release(self, store: DatasetStore) -> None:
         """A commit that takes the lake's feature off the table."""
-        table = DeltaTable(self.snapshot(store), system_clock)
+        table = DeltaTable.at(self.snapshot(store))
         protocol = table.protocol
         rest = supported_features(protocol) - {MANAGED}
         if rest != supported_features(protocol):
@@ -189,9 +190,8 @@ class DeltaResolver:
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def collectable(self, key: str) -> bool:
-        """What vacuum would take: data files, deletion vectors and change files; nothing hidden, and nothing of other kinds."""
-        hidden = any(part.startswith(("_", ".")) for part in key.removeprefix(f"{CHANGES_FOLDER}").split("/"))
-        return key.endswith((".parquet", ".bin")) and not hidden
+        """Whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
+        return is_own_name(key)
 
     def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:
         snapshot = self.snapshot(store)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.batches import together
@@ -16,9 +17,12 @@ from lake_core.delta.conform import check_fits, check_nulls, conform_in, null_pa
 from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, change_rows
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
-from lake_core.expression import Predicate, matching
+from lake_core.delta.statistics import leaf_values
+from lake_core.expression import Predicate, columns, matching, truth
 from lake_core.store import ObjectStore
 
+_SHOWN = 3
+"""Values that an error shows of a column."""
 _PIECE_ROWS = 1 << 17
 """Rows that are prepared at a time: Spark hands over ten thousand each, and every look at a piece costs the same."""
 
@@ -29,15 +33,32 @@ class Scope:
 
     text: str
     predicate: Predicate
+    name: str = ""
+    """What errors call it, where its caller knows it by another name than its SQL."""
+    remedy: str = "Filter the rows, or widen `where`"
 
     def check(self, rows: pa.Table) -> None:
-        """Raises RowsOutsidePredicate unless the predicate is true for every row."""
-        inside = matching(rows, self.predicate).num_rows
-        if inside < rows.num_rows:
-            raise RowsOutsidePredicate(
-                f"{rows.num_rows - inside} of {rows.num_rows} rows lie outside {self.text!r}, to which this write is confined. "
-                f"Filter the rows, or widen `where`"
-            )
+        """Raise RowsOutsidePredicate unless the predicate is true for every row."""
+        if matching(rows, self.predicate).num_rows < rows.num_rows:
+            outside = rows.filter(pc.invert(pc.fill_null(truth(self.predicate, rows), False)))
+            raise RowsOutsidePredicate(self.error(f"{outside.num_rows} of {rows.num_rows}", samples(outside, self.predicate)))
+
+    def error(self, count: str, shown: str = "") -> str:
+        """Say that rows lie outside. `count`: how many do; `shown`: what some of them hold."""
+        name = self.name or f"{self.text!r}, to which this write is confined"
+        return f"{count} rows lie outside {name}{f': {shown}' if shown else ''}. {self.remedy}"
+
+
+def samples(rows: pa.Table, predicate: Predicate) -> str:
+    """Show some of the values that rows have in the columns of a predicate, for an error's text."""
+    paths = dict.fromkeys(column.path for column in columns(predicate))
+    return ", ".join(f"`{'.'.join(path)}` is {_some(leaf_values(rows, path))}" for path in paths)
+
+
+def _some(values: pa.ChunkedArray) -> str:
+    distinct = values.unique()
+    shown = ["null" if value is None else repr(value) if isinstance(value, str) else str(value) for value in distinct[:_SHOWN].to_pylist()]
+    return ", ".join([*shown, "…"] if len(distinct) > _SHOWN else shown)
 
 
 @dataclass(frozen=True, slots=True)

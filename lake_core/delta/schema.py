@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from lake_core.delta.errors import MalformedMetadata, SchemaMismatch, UnsupportedType
+from lake_core.delta.errors import MalformedMetadata, NaiveTimestamp, SchemaMismatch, UnsupportedType
 
 ARROW_METADATA_KEY = b"SPARK::metadata::json"
 """Where an Arrow field carries its Delta (and Spark) field metadata; PySpark uses the same key."""
@@ -365,12 +365,13 @@ def is_zoneless(kind: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 
-def zoneless(path: str) -> UnsupportedType:
-    """What to raise where timestamps without a zone are given and the table did not ask for such: only the caller can decide."""
-    return UnsupportedType(
+def zoneless(path: str) -> NaiveTimestamp:
+    """Return what to raise where timestamps without a zone are given and the table did not ask for such: only the caller can decide."""
+    return NaiveTimestamp(
         f"column {path!r} has timestamps with no time zone, so their instants are unknown. Say which one it is, e.g. "
         f"pc.assume_timezone(column, 'UTC'), or cast it to pa.timestamp('us', tz='UTC') if it already is UTC. If clock times of no "
-        f"zone are meant, ask for a table that has them: delta.feature.timestampNtz = supported (readers must know it)"
+        f"zone are meant, ask for a table that has them: delta.feature.timestampNtz = supported (readers must know it)",
+        column=path,
     )
 
 

@@ -17,7 +17,7 @@ from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
 from lake_core.delta.commit_time import Instant
 from lake_core.delta.conflict import Reads
-from lake_core.delta.definition import asked_protocol, check_same, new_metadata
+from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata
 from lake_core.delta.errors import (
     InvalidMerge,
     SchemaMismatch,
@@ -34,7 +34,7 @@ from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.restore import restore
 from lake_core.delta.operations.runner import Runner, run_here
 from lake_core.delta.operations.update import update
-from lake_core.delta.operations.vacuum import VacuumResult, vacuum
+from lake_core.delta.operations.vacuum import Orphans, VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.result import OperationResult, WriteResult, recorded_operation, recorded_write
@@ -75,7 +75,7 @@ class DeltaTable(TableView):
         """Create an empty table, at the lowest protocol that serves its schema and properties (reader 1, writer 2 for most).
 
         With `exist_ok` a table that stands there already is opened, if its schema and partitioning are the same.
-        Raises TableAlreadyExists, SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedWriterFeature.
+        Raises TableAlreadyExists, FolderNotEmpty, SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedWriterFeature.
         """
         store = store_at(url_or_store, storage_options)
         clock = clock or system_clock
@@ -85,14 +85,15 @@ class DeltaTable(TableView):
         check_writable(protocol, metadata, store)
         try:
             if not cls.exists(store):
+                check_empty(store)
                 parameters = {"partitionBy": partition_by_text(metadata.partition_columns), "isManaged": "false"}
                 commit_first(store, Operation("CREATE TABLE", parameters, protocol=protocol, metadata=metadata), now_ms(clock))
-                return cls(load_snapshot(store, 0), clock)
+                return cls.at(load_snapshot(store, 0), clock)
             raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
         except TableAlreadyExists:
             if not exist_ok:
                 raise
-        table = cls(load_snapshot(store), clock)
+        table = cls.at(load_snapshot(store), clock)
         check_same(table.metadata, metadata, store)
         return table
 
@@ -173,19 +174,23 @@ class DeltaTable(TableView):
         retention: dt.timedelta | str | None = None,
         *,
         mode: Literal["full", "lite"] = "full",
+        orphans: Orphans = "own",
         dry_run: bool = False,
         allow_unsafe: bool = False,
     ) -> VacuumResult:
         """Delete data files that were removed, or never committed, longer ago than `retention`: a timedelta, or an interval
         such as '14 days'; the table's own by default.
 
-        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. `dry_run` only tells. Moves the handle
-        to the latest version. Raises UnsafeRetention for a retention below the table's own unless `allow_unsafe`.
+        `full` lists the table's folder; `lite` goes by the log alone, and so finds no orphans. A file that no commit in the log names
+        goes only if its name is one that this writer gives. `orphans="delta"` also takes the names that other Delta writers give; files
+        that Spark writes without Delta have the same names, so use it only where nobody puts such files into the table's folder.
+        The result's `unknown` lists what stays. `dry_run` only tells. Moves the handle to the latest version. Raises UnsafeRetention for a
+        retention below the table's own unless `allow_unsafe`.
         """
         self.refresh()
         self._check_writable()
         now = now_ms(self._clock)
-        return vacuum(self._snapshot, now, retention=retention, mode=mode, dry_run=dry_run, allow_unsafe=allow_unsafe)
+        return vacuum(self._snapshot, now, retention=retention, mode=mode, orphans=orphans, dry_run=dry_run, allow_unsafe=allow_unsafe)
 
     def restore(self, version: int | None = None, timestamp: Instant | None = None, *, txn: Txn | None = None) -> OperationResult:
         """Bring back the table as it was at a version or a time, as a new version; the markers of that time too.
@@ -216,7 +221,7 @@ class DeltaTable(TableView):
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
         files = store.place if isinstance(store, DatasetStore) else store
         commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
-        return cls(load_snapshot(store, 0), clock)
+        return cls.at(load_snapshot(store, 0), clock)
 
     def set_properties(self, properties: Mapping[str, str], *, txn: Txn | None = None) -> OperationResult:
         """Set table properties. One that switches a feature on (`delta.enableChangeDataFeed`, …) upgrades the protocol as far as it needs.

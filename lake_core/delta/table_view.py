@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from os import PathLike
+from types import ModuleType
 from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from lake_core.delta.path import data_keys, locate_all, open_roots
 from lake_core.delta.row_rules import constraints
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
+from lake_core.errors import LakeError
 from lake_core.store import ObjectStore, open_store
 
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
@@ -31,12 +34,8 @@ Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 class TableView:
     """A table as one snapshot shows it."""
 
-    def __init__(self, snapshot: Snapshot, clock: Clock) -> None:
-        self._snapshot, self._clock = snapshot, clock
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         url_or_store: Location,
         *,
         version: int | None = None,
@@ -44,8 +43,8 @@ class TableView:
         allowed_roots: Sequence[Location] = (),
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
-    ) -> Self:
-        """The table at `version`, or the last one committed at or before `timestamp`; the latest by default.
+    ) -> None:
+        """Open the table at `version`, or the last one committed at or before `timestamp`; the latest by default.
 
         A timestamp is an aware datetime or ISO 8601 text with a zone, not after the last commit.
         A log may name data files outside of the table's own root (that of a shallow clone does): they are read from folders
@@ -67,7 +66,35 @@ class TableView:
         if timestamp is not None:
             stood = CommitTimes(snapshot).version_at(timestamp)
             snapshot = snapshot if stood == snapshot.version else load_snapshot(store, stood, allowed_roots=roots)
-        return cls(snapshot, clock or system_clock)
+        self._snapshot, self._clock = snapshot, clock or system_clock
+
+    @classmethod
+    def at(cls, snapshot: Snapshot, clock: Clock | None = None) -> Self:
+        """Show a snapshot that was loaded before."""
+        table = cls.__new__(cls)
+        table._snapshot, table._clock = snapshot, clock or system_clock
+        return table
+
+    @classmethod
+    def open(
+        cls,
+        url_or_store: Location,
+        *,
+        version: int | None = None,
+        timestamp: Instant | None = None,
+        allowed_roots: Sequence[Location] = (),
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Open a table; the same as `DeltaTable(url_or_store, …)`."""
+        return cls(
+            url_or_store,
+            version=version,
+            timestamp=timestamp,
+            allowed_roots=allowed_roots,
+            storage_options=storage_options,
+            clock=clock,
+        )
 
     @classmethod
     def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -150,6 +177,15 @@ class TableView:
         """
         return scan.read_rows(scan.plan_read(self._snapshot, columns, where))
 
+    def to_pandas(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
+        """Return what `to_arrow` returns as a `pandas.DataFrame`. Raises LakeError too, where pandas is not installed."""
+        _imported("pandas")
+        return self.to_arrow(columns, where).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None, where: str | None = None) -> Any:
+        """Return what `to_arrow` returns as a `polars.DataFrame`. Raises LakeError too, where polars is not installed."""
+        return _imported("polars").DataFrame(self.to_arrow(columns, where))
+
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
         """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
         return scan.stream_rows(scan.plan_read(self._snapshot, columns, where))
@@ -210,6 +246,13 @@ _FILE_TYPES: Mapping[str, pa.DataType] = {
     "num_records": pa.int64(),
     "stats": pa.string(),
 }
+
+
+def _imported(library: str) -> ModuleType:
+    try:
+        return import_module(library)
+    except ImportError:
+        raise LakeError(f"to_{library} needs {library}, which is not installed: install it, or use to_arrow") from None
 
 
 def store_at(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:

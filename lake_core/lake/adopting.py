@@ -29,7 +29,9 @@ def adopt(repository: Repository, path: str) -> Published:
     refs = repository.refs()
     head = repository.commit_state(refs.commit(refs.branch(branch)), branch)
     if path not in head.registered():
-        raise DatasetNotFound(f"no dataset at {path!r} in {branch}: bring it in with import_delta")
+        raise DatasetNotFound(
+            f"no dataset at {path!r} in {branch}: bring it in with `lake import {path}`, or session.import_delta({path!r})"
+        )
     change = Change(
         branch, head, head, f"Adopt {path}", {"adopt": path}, make=lambda target: _adopted(repository, target, path), adopts=path
     )

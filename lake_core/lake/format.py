@@ -70,7 +70,7 @@ def read_format(store: ObjectStore) -> LakeFormat:
         body = json.loads(store.get(FORMAT_KEY))
         version, found = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
     except NotFound:
-        raise LakeNotFound(f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create") from None
+        raise LakeNotFound(f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create({store.url()!r})") from None
     except (ValueError, KeyError, TypeError):
         raise UnsupportedLake(f"{FORMAT_KEY} of {store.url()} is damaged: restore it from a backup") from None
     if version != VERSION or found.profile not in _PROFILES:

@@ -6,6 +6,7 @@ import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -68,17 +69,37 @@ def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Tab
     return run
 
 
+def raise_ours(error: PySparkException) -> NoReturn:
+    """Raise the error of ours that a job failed with, or SparkJobFailed.
+
+    A worker's error comes without the JVM's trace, which tells nothing of it; the worker's own trace is a note on SparkJobFailed.
+    """
+    ours = lake_error(error)
+    if isinstance(ours, SparkJobFailed) and not getattr(ours, "__notes__", None):
+        raise ours from error
+    raise ours from None
+
+
+def named_error(name: str, message: str) -> LakeError:
+    """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
+    kind = getattr(delta_errors, name, None) or getattr(expression_errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
+        return kind(message)
+    return SparkJobFailed(f"{name}: {message}")
+
+
 def lake_error(error: PySparkException) -> LakeError:
-    """The error of ours that a job failed with in an executor, or SparkJobFailed. Chain it to Spark's own."""
-    found = _RAISED.findall(str(error))
+    """Return the error of ours that a job failed with in an executor, or SparkJobFailed."""
+    text = str(error)
+    found = _RAISED.findall(text)
     if found:
-        name, message = found[-1]
-        kind = getattr(delta_errors, name, None) or getattr(expression_errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
-            return kind(message)
-        return SparkJobFailed(f"{name}: {message}")
-    raised = re.findall(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid)\w*: .+)$", str(error), re.MULTILINE)
+        return named_error(*found[-1])
+    raised = list(re.finditer(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid)\w*: .+)$", text, re.MULTILINE))
     if raised:  # the last line of the worker's traceback
-        return SparkJobFailed(f"a Spark job failed: {raised[-1][:300]}")
-    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        failed = SparkJobFailed(f"a Spark job failed: {raised[-1][1][:300]}")
+        start = text.rfind("Traceback (most recent call last)", 0, raised[-1].start())
+        if start >= 0:
+            failed.add_note(text[start : raised[-1].end()])
+        return failed
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return SparkJobFailed(f"a Spark job failed: {first[:300]}")

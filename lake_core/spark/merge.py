@@ -11,6 +11,8 @@ import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,7 @@ from lake_core.delta.operations.merge import (
 )
 from lake_core.delta.operations.merge_clause import Clauses, first_true, relation
 from lake_core.delta.operations.merge_file import FileMerge, Merged
+from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
 from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, range_of_key, rest_holds
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan
@@ -48,7 +51,7 @@ from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate
-from lake_core.spark.executor import batch_function, lake_error, table_function
+from lake_core.spark.executor import batch_function, raise_ours, table_function
 from lake_core.spark.operations import Target, opened
 from lake_core.spark.runner import packed, run_in, unpacked
 from lake_core.spark.write import FILE_ROWS, arrow_schema, collect_files, file_rows
@@ -83,9 +86,11 @@ def merge_delta(
 def _merge(df: DataFrame, snapshot: Snapshot, text: MergeText, now: int) -> Operation | None:
     plan = plan_merge(snapshot, arrow_schema(df), text, now)
     try:
-        return _SparkMerge(df, plan).run()
+        merge = _SparkMerge(df, plan)
+        merge.check_keys(text.keys)
+        return merge.run()
     except PySparkException as error:
-        raise lake_error(error) from error
+        raise_ours(error)
 
 
 class _SparkMerge:
@@ -97,6 +102,27 @@ class _SparkMerge:
         named = df.toDF(*self._names).withColumn(_SID, F.monotonically_increasing_id())
         self._source = named.localCheckpoint(True, StorageLevel.DISK_ONLY)
         self._rows = self._source.count()
+
+    def check_keys(self, keys: Sequence[str]) -> None:
+        """Raise NullKeys or DuplicateKeys unless each row of the source has a key of its own, where it is to have one."""
+        names = key_names(self._plan.source, keys)
+        if not names:
+            return
+        columns = [F.col(self._names[self._plan.source.get_field_index(name)]) for name in names]
+        is_null = reduce(or_, (column.isNull() for column in columns))
+        without_key = self._source.where(is_null).count()
+        if without_key:
+            raise null_keys(names, without_key)
+        # Under a collation texts that differ could count as one.
+        by = [
+            (column.cast("string") if pa.types.is_string(self._plan.source.field(name).type) else column).alias(f"k{number}")
+            for number, (name, column) in enumerate(zip(names, columns, strict=True))
+        ]
+        shared = self._source.groupBy(*by).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
+        rows, count = shared.agg(F.sum("rows"), F.count(F.lit(1))).collect()[0]
+        if count:
+            shown = [tuple(row)[:-1] for row in shared.sort(*(f"k{number}" for number in range(len(names)))).take(SHOWN)]
+            raise duplicate_keys(names, rows, count, shown)
 
     def run(self) -> Operation | None:
         plan = self._plan

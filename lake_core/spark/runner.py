@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lake_core.delta.operations.runner import Runner
-from lake_core.spark.executor import batch_function, lake_error
+from lake_core.spark.executor import batch_function, raise_ours
 
 T = TypeVar("T")
 _INSTANCE = "\x00lake-orch:instance"
@@ -34,7 +34,7 @@ def run_in(spark: SparkSession) -> Runner:
         try:
             rows = numbers.mapInArrow(batch_function(_carry_out(task)), "number bigint, result binary").toArrow()
         except PySparkException as error:
-            raise lake_error(error) from error
+            raise_ours(error)
         results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
         return [unpacked(pickle.loads(results[number])) for number in range(count)]
 

@@ -17,22 +17,25 @@ from pyspark.sql import types as T
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.data_file import AddFile
-from lake_core.delta.errors import SchemaMismatch, TableAlreadyExists
+from lake_core.delta.errors import DeltaError, SchemaMismatch, TableAlreadyExists
 from lake_core.delta.marker import Txn, check_transaction
 from lake_core.delta.operations.write import SchemaMode
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.schema import schema_from_json
 from lake_core.expression import parse_predicate
-from lake_core.spark.executor import batch_function, lake_error
+from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.runner import run_in
 
 _COLLATIONS = "__COLLATIONS"
+_NULLABLE = ("nullable", "containsNull", "valueContainsNull")
 
 Mode: TypeAlias = Literal["append", "overwrite", "error"]
 
 FILE_ROWS = (
-    "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint, change boolean"
+    "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint, change boolean, "
+    "error string"
 )
+"""What executors tell of a data file or change file that they wrote, or of rows that do not belong into the table (`error`)."""
 
 
 def write_delta(
@@ -76,15 +79,21 @@ def write_delta(
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """A DataFrame's schema in Arrow, with nullability and field metadata. Raises UnsupportedType."""
+    """Return a DataFrame's schema in Arrow, all nullable, with field metadata. Raises UnsupportedType.
+
+    That a plan of Spark can hold no null, such as `lit(1)`, says nothing of what the next run's rows hold.
+    """
     return arrow_schema_of(df.schema)
 
 
 def arrow_schema_of(schema: T.StructType) -> pa.Schema:
-    """A Spark schema in Arrow, with nullability and field metadata. Raises UnsupportedType."""
+    """Return a Spark schema in Arrow, all nullable, with field metadata. Raises UnsupportedType."""
+    return schema_from_json(json.loads(schema.json(), object_hook=_relaxed)).to_arrow()
+
+
+def _relaxed(body: dict[str, Any]) -> dict[str, Any]:
     # A collation says how Spark compares texts, not what they are; in a table it would be a feature of its own.
-    plain = json.loads(schema.json(), object_hook=lambda body: {key: value for key, value in body.items() if key != _COLLATIONS})
-    return schema_from_json(plain).to_arrow()
+    return {key: True if key in _NULLABLE and isinstance(value, bool) else value for key, value in body.items() if key != _COLLATIONS}
 
 
 def target_table(
@@ -128,7 +137,13 @@ def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
     """A function for the executors: from batches with these columns to files, as rows of `FILE_ROWS`."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield file_rows(*writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches))
+        try:
+            files = writer.write(pa.Table.from_batches([batch]).rename_columns(list(names)) for batch in batches)
+        except DeltaError as error:
+            # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
+            yield file_rows([], [], f"{type(error).__name__}: {error}")
+        else:
+            yield file_rows(*files)
 
     return write
 
@@ -140,22 +155,25 @@ def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
     try:
         rows = df.toArrow().to_pylist()
     except PySparkException as error:
-        raise lake_error(error) from error
+        raise_ours(error)
     return files_of(rows)
 
 
 def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[AddFile]]:
-    """The data files and change data files of rows of `FILE_ROWS`."""
+    """The data files and change data files of rows of `FILE_ROWS`. Raises the error that they tell of."""
     files: tuple[list[AddFile], list[AddFile]] = ([], [])
     for row in rows:
+        if row["error"] is not None:
+            name, _, message = row["error"].partition(": ")
+            raise named_error(name, message)
         values = dict(row["partitionValues"])
         files[row["change"]].append(AddFile(row["path"], values, row["size"], row["modificationTime"], row["stats"], row["rows"]))
     return files
 
 
-def file_rows(adds: Sequence[AddFile], changes: Sequence[AddFile]) -> pa.RecordBatch:
-    """Data files and change data files as rows of `FILE_ROWS`, on their way from an executor to the driver."""
-    files = [*adds, *changes]
+def file_rows(adds: Sequence[AddFile], changes: Sequence[AddFile], error: str | None = None) -> pa.RecordBatch:
+    """Data files and change data files, or else an error, as rows of `FILE_ROWS`, on their way from an executor to the driver."""
+    files = [*adds, *changes] if error is None else [AddFile("", {}, 0, 0, "", 0)]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([file.path for file in files], pa.string()),
@@ -165,6 +183,7 @@ def file_rows(adds: Sequence[AddFile], changes: Sequence[AddFile]) -> pa.RecordB
             pa.array([file.stats for file in files], pa.string()),
             pa.array([file.rows for file in files], pa.int64()),
             pa.array([number >= len(adds) for number in range(len(files))], pa.bool_()),
+            pa.array([error] * len(files), pa.string()),
         ],
-        names=["path", "partitionValues", "size", "modificationTime", "stats", "rows", "change"],
+        names=["path", "partitionValues", "size", "modificationTime", "stats", "rows", "change", "error"],
     )

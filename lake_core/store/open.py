@@ -14,8 +14,18 @@ from lake_core.store.object_store import ObjectStore
 
 _SCHEMES = ("file", "memory", "s3", "s3a")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
+"""A location of another kind than a path. A single letter is a drive of Windows."""
 # What pathlib makes of a URL: Path("s3://bucket") is "s3:/bucket".
 _MANGLED = re.compile(r"(memory|s3|s3a):/(?!/)")
+_UNSUPPORTED = {
+    **dict.fromkeys(("abfs", "abfss", "adl", "az", "azure", "wasb", "wasbs"), "Azure Storage is not supported yet"),
+    **dict.fromkeys(("gs", "gcs"), "Google Cloud Storage is not supported yet"),
+    "dbfs": "Databricks' file system is not supported: pass the s3:// URL that it stands for",
+    "hdfs": "HDFS is not supported",
+    "s3n": "Hadoop's old name for S3 is not supported: pass an s3:// URL",
+}
+"""Kinds of storage that callers may expect, by scheme."""
 
 
 def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None, read_only: bool = False) -> ObjectStore:
@@ -30,7 +40,9 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
     here whether it honours conditional puts, by putting an object that is deleted again; not where the caller says that it will only
     read (`read_only`), and then before the first put.
 
-    Raises InvalidUrl: unknown scheme, no bucket, credentials inside the URL (the message does not repeat them; pass them in
+    Whatever begins with another `name:/` is no path, but for drives of Windows.
+
+    Raises InvalidUrl: a scheme that is not supported, no bucket, credentials inside the URL (the message does not repeat them; pass them in
     `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied, StoreUnavailable.
     """
     text = os.fspath(url)
@@ -40,15 +52,22 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
         if mangled := _MANGLED.match(text):
             scheme = mangled.group(1)
             raise InvalidUrl(f"this pathlib.Path was made from a {scheme}:// URL, which pathlib breaks: pass the URL as str")
+        if (other := _SCHEME.match(text)) and not text.startswith("file:"):
+            raise _unsupported(other.group(1))
         return _open_path(text)
     if text.startswith("file:/") and not text.startswith("file://"):
         return _open_path(text[len("file:") :])
     match = _URL.fullmatch(text)
     if match is None:
         if "://" in text or _MANGLED.match(text):
-            raise InvalidUrl(f"the location is neither a path nor a URL of a kind that is known: {_known()}")
+            raise InvalidUrl(f"the location is neither a path nor a URL of a kind that is known. {_supported()}")
+        if other := _SCHEME.match(text):
+            raise _unsupported(other.group(1))
         return _open_path(text)
     scheme, rest = match.group(1).lower(), match.group(2)
+    if scheme not in _SCHEMES:
+        # Before anything is said of credentials: in abfss://container@account the first part is none.
+        raise _unsupported(scheme)
     authority = rest.partition("/")[0]
     if "@" in authority:
         raise InvalidUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
@@ -59,10 +78,8 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
             return _open_path(rest)
         case "memory":
             return MemoryStore(rest)
-        case "s3" | "s3a":
-            return _open_s3(rest, storage_options or {}, read_only)
         case _:
-            raise InvalidUrl(f"unknown scheme {scheme!r}: {_known()}")
+            return _open_s3(rest, storage_options or {}, read_only)
 
 
 def _open_path(path: str) -> LocalStore:
@@ -82,5 +99,13 @@ def _open_s3(location: str, storage_options: Mapping[str, object], read_only: bo
     return store
 
 
-def _known() -> str:
-    return "known are paths and " + ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+def _unsupported(scheme: str) -> InvalidUrl:
+    scheme = scheme.lower()
+    if scheme in _SCHEMES:
+        return InvalidUrl(f"a {scheme}: URL has two slashes, {scheme}://…. {_supported()}")
+    reason = _UNSUPPORTED.get(scheme, "This kind of location is not known")
+    return InvalidUrl(f"the location begins with the scheme {scheme!r}. {reason}. {_supported()}")
+
+
+def _supported() -> str:
+    return "Supported are paths and " + ", ".join(f"{scheme}://" for scheme in _SCHEMES)

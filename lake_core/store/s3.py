@@ -39,7 +39,7 @@ try:
     import s3fs
     from aiobotocore.httpsession import AIOHTTPSession
 
-    from lake_core.store.s3_failure import Failure, Kind, failure_of, failure_of_code, redact, secrets_of
+    from lake_core.store.s3_failure import Failure, Kind, failure_of, failure_of_code, reason_at, redact, secrets_of
 except ImportError:
     raise LakeError("S3 needs s3fs, which is not installed: install `lake-orch[s3]`") from None
 
@@ -387,7 +387,8 @@ class S3Store(ObjectStore):
             unknown |= answer.kind is Kind.UNKNOWN_OUTCOME
             attempts += 1
             if attempts >= policy.attempts:
-                raise StoreUnavailable(f"S3 gave no final answer for {self._shown(key)} in {attempts} attempts: {answer.reason}", key=key)
+                shown = f"{self._shown(key)} in {attempts} attempts"
+                raise StoreUnavailable(f"S3 gave no final answer for {shown}: {reason_at(answer, self._endpoint_option())}", key=key)
             time.sleep(policy.delay(attempts - 1))
 
     def _ask_once(self, operation: str, arguments: Mapping[str, object]) -> dict[str, Any] | Failure:
@@ -473,7 +474,7 @@ class S3Store(ObjectStore):
                 hint = ". S3 answers so for absent objects too, to callers who may not list the bucket" if failure.code == "403" else ""
                 raise AccessDenied(f"S3 refused access to {shown} ({failure.reason}){hint}", key=key)
             case Kind.UNKNOWN_OUTCOME | Kind.THROTTLED | Kind.CONFLICT:
-                raise StoreUnavailable(f"S3 gave no final answer for {shown}: {failure.reason}", key=key)
+                raise StoreUnavailable(f"S3 gave no final answer for {shown}: {reason_at(failure, self._endpoint_option())}", key=key)
             case _:
                 raise StoreError(f"S3 refused a request for {shown}: {failure.reason}", key=key)
 

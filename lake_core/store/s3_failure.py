@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from urllib.parse import urlsplit
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -78,6 +79,8 @@ class Failure:
     reason: str
     after_unknown_outcome: bool = False
     """Whether an earlier attempt at the same request may have been done."""
+    no_connection: bool = False
+    """Whether there was no answer at all, so that the endpoint itself may be the mistake."""
 
 
 def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
@@ -96,7 +99,7 @@ def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
     unreachable = (HTTPClientError, ConnectionError, IncompleteReadError, ResponseParserError, TimeoutError, OSError)
     # aiohttp's errors come through while a body is read.
     if isinstance(error, unreachable) or type(error).__module__.startswith("aiohttp"):
-        return Failure(Kind.UNKNOWN_OUTCOME, name, f"the connection failed ({name})")
+        return Failure(Kind.UNKNOWN_OUTCOME, name, f"the connection failed ({name})", no_connection=True)
     # Their own words only where they can't hold the request's headers: parameters and options.
     words = redact(str(error), secrets) if isinstance(error, (BotoCoreError, TypeError, ValueError, KeyError)) else ""
     return Failure(Kind.OTHER, name, f"{name}: {words}" if words else name)
@@ -105,6 +108,17 @@ def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
 def failure_of_code(code: str, message: str, status: int, secrets: Iterator[str]) -> Failure:
     """The meaning of an error code of S3. `status` is 0 for a key of a batch."""
     return Failure(_kind(code, status), code, redact(f"{code}: {message}" if message else code, secrets))
+
+
+def reason_at(failure: Failure, endpoint: str | None) -> str:
+    """Give a failure's reason; where there was no answer at all, with the endpoint that was asked (None: AWS)."""
+    if not failure.no_connection:
+        return failure.reason
+    if endpoint is None:
+        return f"{failure.reason}, with AWS as the endpoint: check the network, or name another one by endpoint_url"
+    parts = urlsplit(endpoint)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return f"{failure.reason}, at the endpoint {place}: check its host and port (endpoint_url), and that it is up"
 
 
 def _kind(code: str, status: int) -> Kind:

@@ -110,7 +110,9 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
     ] = None
     merge: Annotated[Any, described("The keys, or a mapping of keys or on, and clauses.")] = None
     replace_where: Annotated[str | None, described("Spark SQL that selects the rows to replace.")] = None
-    schema_mode: Annotated[Literal["none", "merge", "overwrite"] | None, described("What becomes of columns that it lacks.")] = None
+    schema_mode: Annotated[
+        Literal["none", "fill", "merge", "overwrite"] | None, described("What becomes of new and of missing columns.")
+    ] = None
     partition_expr: Annotated[
         str | dict[str, str] | None, described("The column that the partitions stand for, or one for each dimension.")
     ] = None

@@ -71,12 +71,13 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         described("How outputs are written whose metadata names no lake/mode."),
     ] = "overwrite"
     schema_mode: Annotated[
-        Literal["none", "merge", "overwrite"],
-        described("What becomes of columns that a table lacks."),
+        Literal["none", "fill", "merge", "overwrite"],
+        described("What becomes of new and of missing columns."),
     ] = "none"
     preview_rows: Annotated[
         int, Field(ge=0, le=50), described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none.")
     ] = 5
+    naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("What timestamps without a zone stand for.")] = "refuse"
     spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
     allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
     executor: Annotated[
@@ -106,7 +107,12 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         resources: dict[str, Any] = {
             "lake": lake,
             "io_manager": DeltaIOManager(
-                lake=lake, spark=spark, mode=self.mode, schema_mode=self.schema_mode, preview_rows=self.preview_rows
+                lake=lake,
+                spark=spark,
+                mode=self.mode,
+                schema_mode=self.schema_mode,
+                naive_timestamps=self.naive_timestamps,
+                preview_rows=self.preview_rows,
             ),
             "file_io_manager": FileIOManager(lake=lake, allow_pickle=self.allow_pickle),
         }

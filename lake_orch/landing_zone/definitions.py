@@ -17,6 +17,7 @@ from lake_orch.landing_zone.ledger import BatchRecord, Ledger, Look
 from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
+from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 LEDGER_TAG = ".dagster/lake_landing_ledger"
@@ -67,7 +68,9 @@ def landing_zone_asset(
     read. `options` are those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
-    path = table_path(asset_key.path, options.get("metadata") or {})
+    metadata = options.get("metadata") or {}
+    path = table_path(asset_key.path, metadata)
+    schema_mode = append_schema_mode(metadata, f"landing zone {zone.name!r}")
 
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         batch = batch_of(context, zone, lake)
@@ -79,7 +82,7 @@ def landing_zone_asset(
             )
         rows = read(batch) if read is not None else batch.to_arrow(schema=schema)
         table = lake.table(context, path, partition_by=partition_by)
-        table.append(rows, txn=batch.txn)
+        table.append(rows, schema_mode=schema_mode, txn=batch.txn)
         files = dg.MetadataValue.md("\n".join(f"- `{file.key}` ({file.size} bytes)" for file in batch.files[:100]))
         told: dict[str, Any] = {
             "lake/landing_batch": batch.number,

@@ -127,7 +127,8 @@ def vacuum(job: Job) -> dict[str, Any]:
     table, dry_run = job.table(), job.config.dry_run
     if not job.lake.is_lake():
         found = table.vacuum(job.target.retention, dry_run=dry_run)
-        return {"lake/reclaimed_files": len(found.files), "lake/reclaimed_bytes": found.bytes or 0, VERSION: table.version}
+        reclaimed = {"lake/reclaimed_files": len(found.files), "lake/reclaimed_bytes": found.bytes or 0}
+        return {**reclaimed, "lake/unknown_files": len(found.unknown), VERSION: table.version}
     before = table_health(table)
     told = {"lake/tombstones": before.tombstones, VERSION: before.version}
     if dry_run:

@@ -132,8 +132,9 @@ def lease_server(
     """A lease of the server below a directory that has these settings; it is started if there is none.
 
     `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once get the same
-    server. Whoever imports other code of its own, or has another Python or Spark, gets another. Raises SparkServerFailed, NoJava,
-    JavaTooOld.
+    server. A process in another folder, with other code of its own, or with another Python or Spark, gets another.
+
+    Raises SparkServerFailed, NoJava, JavaTooOld.
     """
     path = _import_path()
     base = _private(directory) / _identity(config, path)
@@ -181,13 +182,13 @@ def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout:
     for old in (entry for entry in base.iterdir() if entry.is_dir() and not is_locked(entry / "alive")):
         shutil.rmtree(old, ignore_errors=True)
     folder = base / secrets.token_hex(8)
-    for name in ("", "leases", "work"):
+    for name in ("", "leases"):
         (folder / name).mkdir(mode=0o700)
     write_whole(folder / "token", secrets.token_urlsafe(32))
     write_whole(folder / "spark.conf", "".join(f"{key} {_escaped(value)}\n" for key, value in config.items()))
     home = _spark_home()
     command = [str(home / "bin" / "spark-submit"), "--class", _CLASS, "--properties-file", str(folder / "spark.conf"), "spark-internal"]
-    write_whole(folder / "launch.json", json.dumps({"command": command, "idle_timeout": idle_timeout}))
+    write_whole(folder / "launch.json", json.dumps({"command": command, "idle_timeout": idle_timeout, "cwd": os.getcwd()}))
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")}
     environment |= {
         "SPARK_HOME": str(home),
@@ -259,7 +260,9 @@ def _private(folder: Path) -> Path:
 
 def _identity(config: Mapping[str, str], path: list[str]) -> str:
     """What two processes must have in common to share a server."""
-    parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), socket.gethostname()]
+    # The server resolves relative paths of files by its own folder.
+    place = [os.getcwd(), socket.gethostname()]
+    parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), *place]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -89,7 +89,7 @@ def main(folder: Path) -> int:
     try:
         for _ in range(_PORTS):
             port = _free_port()
-            java = _start(folder, launch["command"], port)
+            java = _start(folder, launch["command"], port, launch["cwd"])
             if _listens(java, folder, port):
                 write_whole(folder / "server.json", json.dumps({"port": port, "java": java.pid}))
                 _watch(java, folder, launch["idle_timeout"])
@@ -134,13 +134,13 @@ def _retire(folder: Path) -> bool:
         os.close(descriptor)
 
 
-def _start(folder: Path, command: list[str], port: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, command: list[str], port: int, cwd: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "SPARK_CONNECT_AUTHENTICATE_TOKEN": (folder / "token").read_text()}
     with open(folder / "log", "ab") as log:
         return subprocess.Popen(
             [*command[:-1], "--conf", f"spark.connect.grpc.binding.port={port}", command[-1]],
             env=environment,
-            cwd=folder / "work",
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

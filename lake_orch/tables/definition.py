@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.conform import widens
+from lake_core.delta.conform import plain, widens
 from lake_core.delta.errors import UnsupportedType
 from lake_core.delta.row_rules import GENERATION_EXPRESSION
 from lake_core.delta.schema import ARROW_METADATA_KEY, type_from_arrow
 from lake_core.expression import InvalidExpression, parse_expression
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
+from lake_orch.tables.merge_settings import SOURCE, MergeSettings
 from lake_orch.tables.settings import (
     CLUSTER_BY,
     CLUSTER_PROPERTY,
@@ -21,6 +22,7 @@ from lake_orch.tables.settings import (
     CONSTRAINTS,
     GENERATED,
     PARTITION_BY,
+    SCHEMA,
     DeclaredColumn,
     TableSettings,
 )
@@ -50,6 +52,31 @@ def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
             for child in fields
         ]
     )
+
+
+def merge_schema(merge: MergeSettings, data: pa.Schema, what: str) -> pa.Schema:
+    """Return the columns that a merge gives a table which is not there yet: those that it sets, not those that only conditions name.
+
+    Raises InvalidDefinition where the clauses do not tell.
+    """
+    values = merge.inserts()
+    if values == "*":
+        return data
+    remedy = f"there is no table yet: declare its columns by {SCHEMA}, or write its first rows otherwise. Nothing was written"
+    if not values:
+        raise InvalidDefinition(f"the merge of {what} inserts nothing, and {remedy}")
+    scope = pa.schema([pa.field(SOURCE, pa.struct(list(plain(data.empty_table()).schema)))])
+    fields = []
+    for name, sql in values.items():
+        try:
+            kind = parse_expression(sql, scope, relations=True, now=0).type  # any time will do: it has one type
+        except InvalidExpression as error:
+            reason = f"the type of the column {name!r} = {sql!r} cannot be told from {what} alone ({error})"
+            raise InvalidDefinition(f"{reason}, and {remedy}") from None
+        if pa.types.is_null(kind):
+            raise InvalidDefinition(f"the merge of {what} sets {name!r} to {sql!r}, which has no type, and {remedy}")
+        fields.append(pa.field(name, kind))
+    return pa.schema(fields)
 
 
 def creation_properties(settings: TableSettings) -> dict[str, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta.errors import TableNotFound
 from lake_core.delta.marker import Txn
 from lake_orch.errors import BatchFailed
 from lake_orch.sessions.marker import SINGLE_BATCH
@@ -17,7 +18,7 @@ from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.readable import count_of, readable_bytes
-from lake_orch.tables.settings import Mode
+from lake_orch.tables.settings import Mode, TableSettings
 from lake_orch.tables.writer import TableWriter, final_result
 from lake_orch.tags import STAGED
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake_orch.spark.resource import SparkResource
+
+
+AppendSchemaMode: TypeAlias = Literal["none", "fill", "merge"]
 
 
 class Log(Protocol):
@@ -70,13 +74,14 @@ class LakeTable:
     def __repr__(self) -> str:
         return f"LakeTable({self.url!r}, {len(self._results)} batches)"
 
-    def append(self, data: Any, *, txn: Txn | None = None) -> WriteResult:
+    def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> WriteResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
-        Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark. `txn`: a marker of the source's own, such as a
-        landed batch's, instead of the batch's.
+        Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark. `schema_mode` says what becomes of columns that
+        only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge` (new ones are added, too). `txn`: a
+        marker of the source's own, such as a landed batch's, instead of the batch's.
         """
-        return self._write(data, "append", None, txn=txn)
+        return self._write(data, "append", None, schema_mode=schema_mode, txn=txn)
 
     def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> WriteResult:
         """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
@@ -85,12 +90,20 @@ class LakeTable:
         """
         return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
 
-    def overwrite(self, data: Any, *, where: str | None = None) -> WriteResult:
+    def overwrite(self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none") -> WriteResult:
         """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
 
-        Rows of `data` outside `where` fail the write before anything is visible.
+        Rows of `data` outside `where` fail the write before anything is visible. `schema_mode`: as for `append`.
         """
-        return self._write(data, "overwrite", where)
+        return self._write(data, "overwrite", where, schema_mode=schema_mode)
+
+    def exists(self) -> bool:
+        """Tell whether the table is there: not before the first write."""
+        try:
+            self._look()
+        except TableNotFound:
+            return False
+        return True
 
     def open(self) -> DeltaTable:
         """The table itself, at its latest version. Raises TableNotFound before the first write."""
@@ -113,7 +126,14 @@ class LakeTable:
         )
 
     def _write(
-        self, data: Any, mode: Mode, where: str | None, merge: MergeSettings | None = None, *, txn: Txn | None = None
+        self,
+        data: Any,
+        mode: Mode,
+        where: str | None,
+        merge: MergeSettings | None = None,
+        *,
+        schema_mode: AppendSchemaMode = "none",
+        txn: Txn | None = None,
     ) -> WriteResult:
         if self._failed:
             raise BatchFailed(
@@ -125,7 +145,8 @@ class LakeTable:
         self._failed = True
         rows = to_rows(data, f"batch {batch} for {self.url}")
         with self._begin(batch) as workspace:
-            writer = TableWriter(workspace, self.path, self._partition_by)
+            settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode)
+            writer = TableWriter(workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True)
             result = writer.write(rows, mode=mode, where=where, merge=merge, txn=txn or (self._app_id, batch))
         self._receipt = workspace.receipt
         result = final_result(result, self._receipt, self.path)

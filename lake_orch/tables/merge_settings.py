@@ -46,6 +46,8 @@ class MergeSettings:
     clauses: tuple[MergeClause, ...]
     keys: tuple[str, ...] = ()
     """The columns by which rows match, where they were given as such."""
+    is_upsert: bool = False
+    """Whether keys alone were given: then each row that comes has a key of its own."""
 
     @classmethod
     def parse(cls, value: object, what: str) -> MergeSettings:
@@ -64,9 +66,10 @@ class MergeSettings:
         keys = _keys(value["keys"], what) if "keys" in value else ()
         on = " AND ".join(f"{TARGET}.{quote_identifier(key)} = {SOURCE}.{quote_identifier(key)}" for key in keys) or _sql(value["on"], what)
         clauses = [clause for name in value if name in _CLAUSES for clause in _clauses(name, value[name], what)]
+        is_upsert = bool(keys) and not clauses
         if not clauses:
             clauses = [MergeClause("when_matched_update", "*"), MergeClause("when_not_matched_insert", "*")]
-        return cls(on, tuple(sorted(clauses, key=lambda clause: clause.condition is None)), keys)
+        return cls(on, tuple(sorted(clauses, key=lambda clause: clause.condition is None)), keys, is_upsert)
 
     def within(self, columns: Sequence[str], target: str) -> MergeSettings:
         """The merge, confined to the rows of the table for which `target` (SQL on the table's alias) is true.
@@ -84,12 +87,27 @@ class MergeSettings:
         ]
         return replace(self, on=f"({self.on}) AND ({target})", clauses=tuple(by_source))
 
+    def inserts(self) -> Values:
+        """Return what new rows become: SQL by column, also for columns that only updates set; `*` for all columns.
+
+        Without any clause that inserts, nothing.
+        """
+        inserts = [clause.values for clause in self.clauses if clause.name == "when_not_matched_insert"]
+        if "*" in inserts:
+            return "*"
+        updates = [clause.values for clause in self.clauses if clause.name.endswith("_update")] if inserts else []
+        columns: dict[str, str] = {}
+        for values in (*inserts, *updates):
+            for name, sql in values.items() if isinstance(values, Mapping) else ():
+                columns.setdefault(name[len(TARGET) + 1 :] if name.lower().startswith(f"{TARGET}.") else name, sql)
+        return columns
+
     def describe(self, merge: Merge[Any]) -> Merge[Any]:
         """A merge in the making, with these clauses."""
         for clause in self.clauses:
             add = getattr(merge, clause.name)
             merge = add(clause.condition) if clause.values is None else add(clause.values, clause.condition)
-        return merge
+        return merge.with_unique_keys(self.keys) if self.is_upsert else merge
 
 
 def _keys(value: object, what: str) -> tuple[str, ...]:

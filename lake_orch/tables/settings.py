@@ -17,11 +17,15 @@ from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.type_name import arrow_type_of
 
 Mode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
-SchemaMode: TypeAlias = Literal["none", "merge", "overwrite"]
+SchemaMode: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
+NaiveTimestamps: TypeAlias = Literal["refuse", "utc", "ntz"]
+Ownership: TypeAlias = Literal["keep", "take", "shared"]
 
 PARTITION_EXPR = "partition_expr"
 MODE = "lake/mode"
 SCHEMA_MODE = "lake/schema_mode"
+NAIVE_TIMESTAMPS = "lake/naive_timestamps"
+OWNER = "lake/owner"
 MERGE = "lake/merge"
 REPLACE_WHERE = "lake/replace_where"
 PARTITION_BY = "lake/partition_by"
@@ -41,7 +45,7 @@ VERSION = "lake/version"
 TIMESTAMP = "lake/timestamp"
 
 _OF_OUTPUTS = (
-    *(MODE, SCHEMA_MODE, MERGE, REPLACE_WHERE, PATH_METADATA),
+    *(MODE, SCHEMA_MODE, NAIVE_TIMESTAMPS, OWNER, MERGE, REPLACE_WHERE, PATH_METADATA),
     *(PARTITION_BY, CLUSTER_BY, PROPERTIES, CONSTRAINTS, GENERATED, SCHEMA, PREVIEW_ROWS),
 )
 _OF_INPUTS = (WHERE, REF, VERSION, TIMESTAMP)
@@ -69,7 +73,10 @@ class TableSettings:
 
     path: str
     mode: Mode = "overwrite"
-    schema_mode: Literal["merge", "overwrite"] | None = None
+    schema_mode: Literal["fill", "merge", "overwrite"] | None = None
+    naive_timestamps: NaiveTimestamps = "refuse"
+    ownership: Ownership = "keep"
+    """Whether the asset makes another's table its own, or shares it."""
     merge: MergeSettings | None = None
     replace_where: str | None = None
     partition_expr: Any = None
@@ -94,14 +101,20 @@ class TableSettings:
         *,
         mode: Mode = "overwrite",
         schema_mode: SchemaMode = "none",
+        naive_timestamps: NaiveTimestamps = "refuse",
     ) -> TableSettings:
-        """Read an output's definition metadata; `mode` and `schema_mode` hold where it says nothing. Raises InvalidDefinition."""
+        """Read an output's definition metadata; the options hold where it says nothing. Raises InvalidDefinition."""
         told = plain_metadata(metadata)
         _check_known(told, _OF_OUTPUTS, what)
+        mode = _mode(told, mode, what)
+        if mode == "merge" and schema_mode == "fill":
+            schema_mode = "none"  # a default for other modes
         settings = cls(
             path=table_path(asset_key, told),
-            mode=_mode(told, mode, what),
+            mode=mode,
             schema_mode=_schema_mode(told, schema_mode, what),
+            naive_timestamps=_naive_timestamps(told, naive_timestamps, what),
+            ownership=_ownership(told, what),
             merge=MergeSettings.parse(told[MERGE], f"{MERGE} of {what}") if MERGE in told else None,
             replace_where=_text(told, REPLACE_WHERE, what),
             partition_expr=told.get(PARTITION_EXPR),
@@ -136,6 +149,11 @@ class TableSettings:
         if self.schema_mode == "overwrite" and self.mode != "overwrite":
             raise InvalidDefinition(
                 f"{SCHEMA_MODE} 'overwrite' of {what} replaces the whole table: it goes with mode 'overwrite' alone, or use 'merge'"
+            )
+        if self.schema_mode == "fill" and self.mode == "merge":
+            raise InvalidDefinition(
+                f"{SCHEMA_MODE} 'fill' of {what} goes with whole rows, and a merge would set values that are there to null: leave it out, "
+                f"and give the clauses of {MERGE} the columns that they set"
             )
         twice = {column.name.lower() for column in self.columns}
         if len(twice) < len(self.columns):
@@ -183,6 +201,14 @@ class InputSettings:
         return {name: value for name, value in told.items() if value is not None}
 
 
+def append_schema_mode(metadata: Mapping[str, Any], what: str) -> Literal["none", "fill", "merge"]:
+    """Read what metadata says of columns that rows to append and their table do not share. Raises InvalidDefinition."""
+    mode = _schema_mode(plain_metadata(metadata), "none", what)
+    if mode == "overwrite":
+        raise InvalidDefinition(f"{SCHEMA_MODE} of {what} is 'overwrite', and its rows are added to those that are there: use 'merge'")
+    return mode or "none"
+
+
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
     return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
@@ -206,11 +232,27 @@ def _mode(told: Mapping[str, Any], default: Mode, what: str) -> Mode:
     raise InvalidDefinition(f"{MODE} of {what} is {found!r}: use one of {', '.join(get_args(Mode))}")
 
 
-def _schema_mode(told: Mapping[str, Any], default: SchemaMode, what: str) -> Literal["merge", "overwrite"] | None:
-    found = told.get(SCHEMA_MODE, default)
-    if found not in get_args(SchemaMode):
-        raise InvalidDefinition(f"{SCHEMA_MODE} of {what} is {found!r}: use one of {', '.join(get_args(SchemaMode))}")
-    return None if found == "none" else found
+def _schema_mode(told: Mapping[str, Any], default: SchemaMode, what: str) -> Literal["fill", "merge", "overwrite"] | None:
+    mode = told.get(SCHEMA_MODE, default)
+    if mode not in get_args(SchemaMode):
+        raise InvalidDefinition(f"{SCHEMA_MODE} of {what} is {mode!r}: use one of {', '.join(get_args(SchemaMode))}")
+    return None if mode == "none" else mode
+
+
+def _naive_timestamps(told: Mapping[str, Any], default: NaiveTimestamps, what: str) -> NaiveTimestamps:
+    value = told.get(NAIVE_TIMESTAMPS, default)
+    for known in get_args(NaiveTimestamps):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise InvalidDefinition(f"{NAIVE_TIMESTAMPS} of {what} is {value!r}: use one of {', '.join(get_args(NaiveTimestamps))}")
+
+
+def _ownership(told: Mapping[str, Any], what: str) -> Ownership:
+    value = told.get(OWNER, "keep")
+    for known in get_args(Ownership):
+        if value == known:
+            return known  # type: ignore[no-any-return]
+    raise InvalidDefinition(f"{OWNER} of {what} is {value!r}: use one of {', '.join(get_args(Ownership))}")
 
 
 def _text(told: Mapping[str, Any], name: str, what: str) -> str | None:

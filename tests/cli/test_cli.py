@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from lake_core import Lake
 from lake_core.cli import main
 from lake_core.cli.doctor import examine
+from lake_core.lake.errors import LakeNotFound
 from lake_core.store import MemoryStore, ObjectMeta
 from lake_core.store.object_store import Bytes
 from tests.lake.lakes import create_tables, ids, rows
@@ -160,3 +161,9 @@ class Careless(MemoryStore):
 def test_doctor_finds_a_store_that_ignores_conditions() -> None:
     failed: Sequence[str] = [found.check for found in examine(Careless()) if not found.ok]
     assert failed == ["put if absent", "put if absent, raced", "put if match", "put if match, raced"]
+
+
+def test_where_no_lake_is_the_command_that_makes_one_is_named(tmp_path: Path) -> None:
+    assert f"make one with `lake init {tmp_path}`" in run(str(tmp_path), "status", code=1)
+    with pytest.raises(LakeNotFound, match=rf"Lake\.create\('file://{tmp_path}'\)"):
+        Lake.open(tmp_path)

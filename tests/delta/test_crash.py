@@ -19,6 +19,7 @@ import pytest
 from lake_core.delta import DeltaTable
 from lake_core.delta.commit_file import single_actions
 from lake_core.delta.errors import DeltaError, TableAlreadyExists
+from lake_core.delta.file_name import new_name
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.path import data_key
 from lake_core.delta.snapshot import load_snapshot
@@ -134,7 +135,7 @@ def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
     table.append(rows(4, 8, parts=2))
     table.checkpoint()
     table.delete("id >= 50")
-    store.put("p=p0/part-00000-orphan.parquet", b"of a writer that died")
+    store.put(f"p=p0/{new_name(0)}", b"of a writer that died")
     return store
 
 

@@ -74,15 +74,16 @@ def test_inline_with_a_short_last_group() -> None:
 @pytest.mark.parametrize("prefix", ["", "ab"])
 def test_beside_the_table(prefix: str) -> None:
     store, body, name = MemoryStore(), _bitmap(list(range(1, 10))), uuid.uuid4()
-    _file(store, f"{prefix}{'/' if prefix else ''}deletion_vector_{name}.bin", body, offset=7)
     table = _table(_descriptor("u", prefix + _z85(name.bytes), body, 9, offset=7), store)
+    _file(store, f"{prefix}{'/' if prefix else ''}deletion_vector_{name}.bin", body, offset=7)
     assert ids(table.to_arrow()) == [0]
 
 
 def test_at_an_absolute_path() -> None:
     store, body = MemoryStore(), _bitmap([5])
+    table = _table(_descriptor("p", store.url("x.bin"), body, 1, offset=1), store)
     _file(store, "x.bin", body)
-    assert ids(_table(_descriptor("p", store.url("x.bin"), body, 1, offset=1), store).to_arrow()) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert ids(table.to_arrow()) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
     with pytest.raises(PathOutsideTable):
         _table(_descriptor("p", "/etc/passwd", body, 1, offset=1), MemoryStore()).to_arrow()
 
@@ -131,8 +132,8 @@ def test_rows_beyond_the_file_and_flipped_bits_are_errors() -> None:
         _table(_descriptor("i", _z85(body), body, 1), MemoryStore()).to_arrow()
     store, body, name = MemoryStore(), _bitmap([5]), uuid.uuid4()
     key = f"deletion_vector_{name}.bin"
-    _file(store, key, body)
     table = _table(_descriptor("u", _z85(name.bytes), body, 1, offset=1), store)
+    _file(store, key, body)
     good = bytes(store.get(key))
     for at in range(1, len(good)):
         store.put(key, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ConcurrentModification, InvalidMerge, MultipleSourceRows, SchemaMismatch
+from lake_core.delta.errors import ConcurrentModification, DuplicateKeys, InvalidMerge, MultipleSourceRows, NullKeys, SchemaMismatch
 from lake_core.delta.operations.merge import Merge
 from lake_core.errors import LakeError
 from lake_core.expression import InvalidExpression
@@ -543,3 +543,44 @@ def test_targets_as_sql_names_them(table: DeltaTable) -> None:
     odd.append(pa.table({"t": [{"v": 1}], "a.b": [{"c`d": 1}]}))
     odd.merge(pa.table({"v": [1]}), "t.t.v = s.v").when_matched_update({"t.v": "5", "`a.b`.`c``d`": "6"}).execute()
     assert odd.to_arrow().to_pylist() == [{"t": {"v": 5}, "a.b": {"c`d": 6}}]
+
+
+UPSERT = pa.schema([("id", pa.int64()), ("f", pa.float64())])
+
+
+def _upsert(store: MemoryStore, ids: list[int | None], floats: list[float], keys: list[str]) -> None:
+    table = DeltaTable.create(store, UPSERT, exist_ok=True)
+    on = " AND ".join(f"t.{key} = s.{key}" for key in keys)
+    merge = table.merge(pa.table({"id": ids, "f": floats}, schema=UPSERT), on)
+    merge.when_matched_update("*").when_not_matched_insert("*").with_unique_keys(keys).execute()
+
+
+@pytest.mark.parametrize(
+    ("ids", "floats", "keys", "message"),
+    [
+        ([2, 2, 3], [1.0, 2.0, 3.0], ["id"], r"2 of the rows to merge share a key \(id\) with another one, such as 2, so"),
+        ([2, 2, 3], [1.0, 1.0, 3.0], ["id", "f"], r"such as \(2, 1.0\), so"),
+        ([1, 2], [float("nan"), float("nan")], ["f"], "such as nan"),
+        ([1, 2], [0.0, -0.0], ["f"], "such as 0.0"),
+        ([1, 1, 2, 2, 3, 3, 4, 4], [0.0] * 8, ["id"], "8 of the rows .* such as 1, 2, 3, …, so"),
+    ],
+)
+def test_rows_that_share_a_key_are_refused(
+    store: MemoryStore, ids: list[int | None], floats: list[float], keys: list[str], message: str
+) -> None:
+    with pytest.raises(DuplicateKeys, match=message):
+        _upsert(store, ids, floats, keys)
+    assert DeltaTable.open(store).is_blank
+
+
+def test_rows_without_a_key_are_refused(store: MemoryStore) -> None:
+    with pytest.raises(NullKeys, match=r"1 of the rows to merge have a null in the key \(f, id\)"):
+        _upsert(store, [None, 1], [0.0, 1.0], ["f", "id"])
+    assert DeltaTable.open(store).is_blank
+
+
+def test_rows_with_keys_of_their_own_are_merged(store: MemoryStore) -> None:
+    _upsert(store, [1, 2], [1.0, 2.0], ["id"])
+    _upsert(store, [2, 3], [20.0, 30.0], ["id"])
+    _upsert(store, [], [], ["id"])
+    assert sorted(DeltaTable.open(store).to_arrow()["f"].to_pylist()) == [1.0, 20.0, 30.0]

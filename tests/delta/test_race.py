@@ -17,6 +17,7 @@ import pytest
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConcurrentModification, DataFileMissing, LogGap, VersionNotFound
+from lake_core.delta.file_name import new_name
 from tests.processes import SPAWN, run_together
 
 KINDS = ("append", "merge", "delete", "update", "optimize", "vacuum")
@@ -203,7 +204,7 @@ def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
         past[0] += 5 * DAY
     gone = list(dict.fromkeys(gone))
     table.append(_rows(ids))
-    orphan = url / "p=0" / "part-00000-orphan.parquet"
+    orphan = url / "p=0" / new_name(0)
     orphan.write_bytes(b"of a writer that died")
     os.utime(orphan, (past[0], past[0]))
     for path in gone:

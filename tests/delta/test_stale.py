@@ -42,9 +42,9 @@ def test_slots_that_cleaning_freed_are_not_written_into(keep_from: int) -> None:
 def test_a_handle_from_before_a_cleaning_goes_on() -> None:
     store = MemoryStore()
     stale = _cleaned(store)
-    assert DeltaTable(stale.snapshot, stale._clock).append(rows(5, 6), txn=("late", 23)).skipped
+    assert DeltaTable.at(stale.snapshot, stale._clock).append(rows(5, 6), txn=("late", 23)).skipped
     with pytest.raises(ConcurrentModification):
-        DeltaTable(stale.snapshot, stale._clock).overwrite(rows(5, 6))
+        DeltaTable.at(stale.snapshot, stale._clock).overwrite(rows(5, 6))
     assert ids(stale.refresh().to_arrow()) == list(range(24))
     assert stale.overwrite(rows(7, 8)).version == 25
 

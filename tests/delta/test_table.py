@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.transaction import Operation
+from lake_core.errors import LakeError
 from lake_core.expression import InvalidExpression
 from lake_core.store import MemoryStore
 from tests.delta.tables import SCHEMA, ids, instant, rows
@@ -64,6 +66,37 @@ def test_absent_tables(store: MemoryStore) -> None:
     assert not DeltaTable.exists(store)
     with pytest.raises(TableNotFound):
         DeltaTable.open(store)
+
+
+def test_a_table_is_opened_by_its_constructor(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path, SCHEMA).append(rows(0, 3))
+    assert DeltaTable(str(tmp_path)).version == 1
+    assert DeltaTable(tmp_path, version=0).version == 0
+    assert ids(DeltaTable(tmp_path).to_arrow()) == [0, 1, 2]
+    with pytest.raises(TableNotFound, match=r"DeltaTable\.create"):
+        DeltaTable(tmp_path / "nowhere")
+
+
+def test_rows_are_read_into_pandas_and_polars(table: DeltaTable) -> None:
+    table.append(rows(0, 3))
+    assert table.to_pandas(["id"], "id > 0")["id"].tolist() == [1, 2]
+    assert table.to_polars(["id"], "id > 0")["id"].to_list() == [1, 2]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_missing_library_is_named(table: DeltaTable, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(LakeError, match=f"needs {library}, which is not installed: install it, or use to_arrow"):
+        getattr(table, f"to_{library}")()
+
+
+def test_tables_and_rows_have_columns(store: MemoryStore, table: DeltaTable) -> None:
+    with pytest.raises(SchemaMismatch, match="a table has one at least"):
+        DeltaTable.create(MemoryStore(), pa.schema([]))
+    for write in (table.append, table.overwrite):
+        with pytest.raises(SchemaMismatch, match="the data has no columns"):
+            write(pa.table({}))
+    assert table.refresh().version == 0
 
 
 def test_append_read_and_travel(store: MemoryStore, table: DeltaTable) -> None:

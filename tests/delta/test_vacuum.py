@@ -15,14 +15,16 @@ import pyarrow as pa
 import pytest
 
 from lake_core.delta import DeltaTable
-from lake_core.delta.data_file import time_uuid
 from lake_core.delta.errors import DataFileMissing, DeltaError, InvalidProperty, UnsafeRetention, VersionNotFound
+from lake_core.delta.file_name import new_name, time_uuid
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, commit_key
 from lake_core.store import LocalStore, MemoryStore
 from tests.delta.tables import SCHEMA, ids, rows
 
 START = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
+ORPHAN = new_name(int(START.timestamp() * 1000))
+"""A file that one of our own writers left."""
 
 
 class Time:
@@ -121,7 +123,7 @@ def test_an_override_takes_what_is_young(store: MemoryStore, time_: Time) -> Non
     table = _create(store, time_)
     table.append(rows(0, 3))
     table.overwrite(rows(3, 6))
-    store.put("orphan.parquet", b"x")
+    store.put(ORPHAN, b"x")
     time_.now += dt.timedelta(seconds=1)
     table.vacuum(dt.timedelta(), allow_unsafe=True)
     assert _data(store) == _paths(table)
@@ -148,13 +150,13 @@ def test_a_retention_that_cannot_be_read_keeps_everything(store: MemoryStore, ti
 def test_orphans_go_when_they_are_old(store: MemoryStore, time_: Time) -> None:
     table = _create(store, time_, ["p"])
     table.append(rows(0, 3))
-    store.put("p=p0/orphan.parquet", b"x")
-    store.put("elsewhere/deep/orphan", b"x")
+    store.put(f"p=p0/{ORPHAN}", b"x")
+    store.put(f"elsewhere/deep/{ORPHAN}", b"x")
     time_.now += 7 * DAY - dt.timedelta(seconds=1)
     assert len(table.vacuum().files) == 0
     time_.now += dt.timedelta(seconds=1)
     assert len(table.vacuum(mode="lite").files) == 0
-    assert table.vacuum().files.to_pylist() == ["elsewhere/deep/orphan", "p=p0/orphan.parquet"]
+    assert table.vacuum().files.to_pylist() == [f"elsewhere/deep/{ORPHAN}", f"p=p0/{ORPHAN}"]
     assert _data(store) == _paths(table)
 
 
@@ -166,10 +168,10 @@ def test_the_name_of_a_file_tells_its_age_by_the_clock_of_the_table(tmp_path: Pa
     table.append(rows(0, 3))
     write = table.plan_append(SCHEMA)
     adds, changes = write.writer.write([rows(3, 6)])
-    (tmp_path / "orphan.parquet").write_bytes(b"x")
+    (tmp_path / ORPHAN).write_bytes(b"x")
     ahead.now += 6 * DAY
     other = DeltaTable.open(tmp_path, clock=ahead)
-    assert other.vacuum().files.to_pylist() == ["orphan.parquet"]
+    assert other.vacuum().files.to_pylist() == [ORPHAN]
     table.commit(write.operation(adds, changes), None)
     assert ids(DeltaTable.open(tmp_path).to_arrow()) == list(range(6))
     # Nobody commits this one.
@@ -185,9 +187,10 @@ def test_a_name_of_another_kind_tells_nothing(store: MemoryStore, time_: Time) -
     fourth = named[:14] + "4" + named[15:]
     store.put(f"part-00000-{named}-c000.zstd.parquet", b"x")
     store.put(f"part-00000-{fourth}-c000.zstd.parquet", b"x")
-    store.put(f"{named}/part.parquet", b"x")
+    store.put(f"{named}/{ORPHAN}", b"x")
     time_.now += 8 * DAY
-    assert table.vacuum().files.to_pylist() == [f"{named}/part.parquet", f"part-00000-{fourth}-c000.zstd.parquet"]
+    gone = table.vacuum(orphans="delta").files.to_pylist()
+    assert gone == [f"{named}/{ORPHAN}", f"part-00000-{fourth}-c000.zstd.parquet"]
 
 
 def test_a_commit_between_the_listing_and_the_log(store: MemoryStore, time_: Time) -> None:
@@ -242,6 +245,95 @@ def test_change_data_goes_with_its_retention(store: MemoryStore, time_: Time, mo
     assert _data(store) == _paths(table)
 
 
+# Somebody's own files
+
+
+FOREIGN = [
+    "orders.parquet",
+    "part.parquet",
+    "p=p0/part-0.parquet",
+    "raw/2024.csv",
+    "README.md",
+    "notes",
+    # A dump of Spark without Delta, and a copy of another table's file.
+    "part-00000-0f8fad5b-d9cb-469f-a165-70867728950e-c000.snappy.parquet",
+    "deletion_vector_11111111-1111-4111-8111-111111111111.bin",
+]
+
+
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_files_that_no_log_named_are_never_vacuumed(store: MemoryStore, time_: Time, mode: Any) -> None:
+    table = _create(store, time_, ["p"])
+    table.append(rows(0, 3))
+    for key in FOREIGN:
+        store.put(key, b"x")
+    time_.now += 1000 * DAY
+    table.vacuum(mode=mode)
+    assert set(FOREIGN) <= set(_data(store))
+
+
+def test_a_vacuum_lists_the_files_that_it_does_not_know(store: MemoryStore, time_: Time) -> None:
+    table = _create(store, time_)
+    table.append(rows(0, 3))
+    table.overwrite(rows(3, 6))
+    for key in FOREIGN:
+        store.put(key, b"x")
+    assert table.vacuum(dry_run=True).unknown.to_pylist() == []
+    time_.now += 8 * DAY
+    assert table.vacuum(dry_run=True).unknown.to_pylist() == sorted(FOREIGN)
+
+
+def test_orphans_of_other_delta_writers_go_when_they_are_asked_for(store: MemoryStore, time_: Time) -> None:
+    table = _create(store, time_)
+    table.append(rows(0, 3))
+    for key in FOREIGN:
+        store.put(key, b"x")
+    time_.now += 8 * DAY
+    assert table.vacuum(orphans="delta").files.to_pylist() == sorted(FOREIGN[-2:])
+    with pytest.raises(ValueError, match="'own' or 'delta'"):
+        table.vacuum(orphans="all")  # type: ignore[arg-type]
+
+
+def test_a_file_that_only_an_old_commit_names_goes(store: MemoryStore, time_: Time) -> None:
+    """Its tombstone has left the checkpoint, and its name is another writer's: the commits still in the log tell."""
+    table = _create(store, time_)
+    store.put("theirs.parquet", b"x")
+    _add_actions(table, _remove("theirs.parquet"))
+    time_.now += 8 * DAY
+    table.append(rows(0, 3))
+    table.checkpoint()
+    fresh = DeltaTable.open(store, clock=time_)
+    assert len(fresh.snapshot.tombstones()) == 0
+    assert fresh.vacuum().files.to_pylist() == ["theirs.parquet"]
+
+
+def test_a_file_that_only_an_old_checkpoint_names_goes(store: MemoryStore, time_: Time) -> None:
+    table = _create(store, time_)
+    store.put("theirs.parquet", b"x")
+    _add_actions(table, _remove("theirs.parquet"))
+    table.checkpoint()
+    store.delete([commit_key(0), commit_key(1)])
+    time_.now += 8 * DAY
+    table.append(rows(0, 3))
+    table.checkpoint()
+    fresh = DeltaTable.open(store, clock=time_)
+    assert len(fresh.snapshot.tombstones()) == 0
+    assert fresh.vacuum().files.to_pylist() == ["theirs.parquet"]
+
+
+def test_a_file_that_the_log_has_forgotten_stays_if_its_name_is_another_writer_s(store: MemoryStore, time_: Time) -> None:
+    table = _create(store, time_)
+    store.put("theirs.parquet", b"x")
+    _add_actions(table, _remove("theirs.parquet"))
+    for start in (0, 3):
+        time_.now += 60 * DAY
+        table.append(rows(start, start + 3))
+        table.checkpoint()
+    assert not store.exists(commit_key(1))
+    assert len(DeltaTable.open(store, clock=time_).vacuum().files) == 0
+    assert store.exists("theirs.parquet")
+
+
 # Names
 
 
@@ -257,7 +349,7 @@ def test_hidden_files_are_not_the_table_s(store: MemoryStore, time_: Time) -> No
         "_change_data/.x",
         "_change_data/_y",
     ]
-    for key in [*hidden, "_change_data/cdc-orphan.parquet"]:
+    for key in [*hidden, "_change_data/" + new_name(0, changes=True)]:
         store.put(key, b"x")
     time_.now += 100 * DAY
     table.vacuum()
@@ -269,7 +361,7 @@ def test_partitions_with_leading_underscores_are_data(store: MemoryStore, time_:
     table = DeltaTable.create(store, schema, partition_by=["_p", "_change_data"], clock=time_)
     table.append(pa.table({"id": [1, 2], "_p": ["_a", "b"], "_change_data": ["_x", ".y"]}, schema=schema))
     table.overwrite(pa.table({"id": [3], "_p": ["_a"], "_change_data": ["z"]}, schema=schema))
-    store.put("_p=_a/orphan", b"x")
+    store.put(f"_p=_a/{ORPHAN}", b"x")
     time_.now += 8 * DAY
     table.vacuum()
     assert _data(store) == _paths(table)
@@ -345,11 +437,11 @@ def test_a_table_inside_of_the_table_is_another(store: MemoryStore, time_: Time,
     for table in (outer, *inner):
         table.append(rows(0, 3))
     (tmp_path / "t" / "inner2").mkdir()
-    (tmp_path / "t" / "inner2" / "orphan.parquet").write_bytes(b"x")
+    (tmp_path / "t" / "inner2" / ORPHAN).write_bytes(b"x")
     for path in tmp_path.rglob("*"):
         os.utime(path, (0, 0))
     time_.now += 8 * DAY
-    assert outer.vacuum().files.to_pylist() == ["inner2/orphan.parquet"]
+    assert outer.vacuum().files.to_pylist() == [f"inner2/{ORPHAN}"]
     assert [ids(table.to_arrow()) for table in (outer, *inner)] == [[0, 1, 2]] * 3
 
 
@@ -384,7 +476,7 @@ def test_deletion_vectors_of_others_stay(cases: Path, tmp_path: Path, name: str,
     shutil.copy(tmp_path / "t" / vectors[0], tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin")
     os.utime(tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin", (0, 0))
     table = DeltaTable.open(tmp_path / "t", clock=lambda: time.time() + 1e9)
-    done = table.vacuum(mode=mode).files.to_pylist()
+    done = table.vacuum(mode=mode, orphans="delta").files.to_pylist()
     assert mode == "lite" or "deletion_vector_11111111-1111-4111-8111-111111111111.bin" in done
     assert DeltaTable.open(tmp_path / "t").to_arrow().equals(before)
 

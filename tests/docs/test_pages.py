@@ -223,6 +223,21 @@ def test_branch_deployments(lake: Lake, instance: dg.DagsterInstance, monkeypatc
     assert rows(lake) == {"tables/orders": 1} and rows(lake, "pr-7") == {"tables/orders": 2}
 
 
+def test_keep_history(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def history(customers: str) -> list[tuple[int, str, bool]]:
+        Path("customers.csv").write_text(f"id,name,city\n{customers}")
+        assert execute(instance, "how-to/keep-history.md", "daily").is_success
+        found = lake.delta("tables/customer_history").to_arrow().to_pylist()
+        return sorted((row["id"], row["city"], row["valid_to"] is None) for row in found)
+
+    assert history("1,ann,Ulm\n2,bob,Bonn\n") == [(1, "Ulm", True), (2, "Bonn", True)]
+    assert history("1,ann,Ulm\n2,bob,Kiel\n") == [(1, "Ulm", True), (2, "Bonn", False), (2, "Kiel", True)]
+    third = [(1, "Ulm", False), (2, "Bonn", False), (2, "Kiel", True), (3, "Jena", True)]
+    assert history("2,bob,Kiel\n3,eve,Jena\n") == third
+    assert history("2,bob,Kiel\n3,eve,Jena\n") == third
+    assert lake.delta("tables/customer_history").schema.names == ["id", "name", "city", "valid_from", "valid_to"]
+
+
 def test_several_tables(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert execute(instance, "how-to/several-tables.md", "all").is_success
     assert rows(lake) == {"tables/orders": 2, "tables/rejected": 1} and len(lake.log()) == 2

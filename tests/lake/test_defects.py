@@ -8,8 +8,9 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
+from lake_core.delta.file_name import new_name
 from lake_core.errors import InvalidKey
-from lake_core.lake.errors import Conflict, InvalidRef, RefNotFound, SessionClosed, StaleAttempt
+from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, InvalidRef, RefNotFound, SessionClosed, StaleAttempt
 from lake_core.store import FolderStore, MemoryStore
 from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
 
@@ -41,9 +42,10 @@ def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake
     _foreign(store, time, "ext/t")
     with empty.session() as s:
         s.import_delta("ext/t")
-    store.put("ext/t/part-of-nothing.parquet", b"x")
+    orphan = f"ext/t/{new_name(0)}"
+    store.put(orphan, b"x")
     time.pass_days(60)
-    assert empty.gc().keys == ("ext/t/part-of-nothing.parquet",)
+    assert empty.gc().keys == (orphan,)
     assert ids(plain(store, "ext/t")) == [0]
 
 
@@ -232,13 +234,26 @@ def test_an_attempt_that_died_half_way_is_made_again(lake: Lake) -> None:
 
 
 def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: MemoryStore, time: Time) -> None:
-    foreign = ["t/orders/README.md", "t/orders/_manifest/manifest", "t/orders/.hidden.parquet", "t/orders/_SUCCESS"]
-    for key in foreign:
+    hidden = ["t/orders/README.md", "t/orders/_manifest/manifest", "t/orders/.hidden.parquet", "t/orders/_SUCCESS"]
+    foreign = [*hidden, "t/orders/mine.parquet", "t/orders/part-00000-0f8fad5b-d9cb-469f-a165-70867728950e-c000.snappy.parquet"]
+    orphan = f"t/orders/{new_name(0)}"
+    for key in [*foreign, orphan]:
         store.put(key, b"1")
-    store.put("t/orders/orphan.parquet", b"1")
     time.pass_days(60)
     lake.gc()
-    assert all(store.exists(key) for key in foreign) and not store.exists("t/orders/orphan.parquet")
+    assert all(store.exists(key) for key in foreign)
+    assert not store.exists(orphan)
+
+
+def test_files_in_the_way_of_a_table_say_how_they_are_brought_in(lake: Lake, store: MemoryStore) -> None:
+    DeltaTable.create(FolderStore(store, "tables/e"), SCHEMA)
+    with pytest.raises(DatasetExists, match=r"`lake import tables/e`.*session\.import_delta\('tables/e'\)"), lake.session() as session:
+        session.create_delta("tables/e", SCHEMA)
+
+
+def test_adopting_what_is_no_dataset_says_how_it_is_brought_in(lake: Lake) -> None:
+    with pytest.raises(DatasetNotFound, match=r"`lake import tables/e`, or session\.import_delta\('tables/e'\)"):
+        lake.adopt("tables/e")
 
 
 def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStore) -> None:

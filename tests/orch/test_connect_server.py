@@ -151,6 +151,23 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
 
 
 @pytest.mark.spark
+def test_relative_paths_are_those_of_the_process_that_asks(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "customers.csv").write_text("id\n1\n2\n")
+    source = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from lake_orch.spark.connect_server import shared_session\n"
+        "session = shared_session(Path(sys.argv[1]), json.load(sys.stdin), idle_timeout=5)\n"
+        "print(session.read.csv('landing/customers.csv', header=True).mapInArrow(lambda rows: rows, 'id string').count())"
+    )
+    command = [sys.executable, "-c", source, str(folder)]
+    done = subprocess.run(command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["2"], done.stderr[-2000:]
+    assert [path.name for path in tmp_path.iterdir()] == ["landing"], "the server leaves nothing there"
+
+
+@pytest.mark.spark
 def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder: Path) -> None:
     lease = lease_server(folder, CONFIG)
     source = (

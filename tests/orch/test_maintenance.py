@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,7 +111,11 @@ def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.Da
     assert defs.assets is not None and asset_of(defs, "vacuum").partitions_def is None, "one table needs no partitions"
     (dry,) = run(defs, "vacuum", resource, instance, {"dry_run": True}).values()
     assert dry["lake/reclaimed_files"] == 3 and dry["lake/reclaimed_bytes"] > 0 and len(list((tmp_path / path).glob("*.parquet"))) == 4
-    run(defs, "vacuum", resource, instance)
+    (tmp_path / path / "mine.parquet").write_bytes(b"x")
+    os.utime(tmp_path / path / "mine.parquet", (0, 0))
+    (done,) = run(defs, "vacuum", resource, instance).values()
+    assert done["lake/unknown_files"] == 1
+    (tmp_path / path / "mine.parquet").unlink()
     assert len(list((tmp_path / path).glob("*.parquet"))) == 1 and ids(resource, path) == [0, 1, 2]
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import ConstraintViolation, RowsOutsidePredicate, SchemaMismatch, UnsupportedType
+from lake_core.delta.errors import ConstraintViolation, DuplicateKeys, NullKeys, RowsOutsidePredicate, SchemaMismatch, UnsupportedType
 from lake_orch import DefinitionMismatch, DeltaIOManager, InvalidDefinition, LakeResource, SparkResource, TableNotEmpty
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.settings import TableSettings
@@ -68,7 +68,7 @@ def held(root: str) -> list[tuple[Any, ...]]:
         ({"lake/mode": "replace_where"}, "is missing"),
         ({"lake/mode": "append", "lake/replace_where": "id > 1"}, "use mode 'replace_where'"),
         ({"lake/replace_where": " "}, "use text"),
-        ({"lake/schema_mode": "evolve"}, "use one of none, merge, overwrite"),
+        ({"lake/schema_mode": "evolve"}, "use one of none, fill, merge, overwrite"),
         ({"lake/mode": "append", "lake/schema_mode": "overwrite"}, "mode 'overwrite' alone"),
         ({"lake/properties": {"a": 1}}, "texts by name"),
         ({"lake/constraints": ["v > 0"]}, "texts by name"),
@@ -177,6 +177,40 @@ def test_a_merge_may_add_columns(root: str) -> None:
     write(root, pa.table({"id": [1], "v": [10]}), {})
     write(root, CHANGES, {"lake/merge": ["id"], "lake/schema_mode": "merge"})
     assert held(root) == [(1, 10, None), (2, 21, True), (3, 31, False), (4, 41, False)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_merge_by_keys_refuses_rows_that_share_a_key(root: str, first: bool) -> None:
+    if not first:
+        write(root, ROWS, {})
+    rows = pa.table({"id": [7, 7, 8], "v": [1, 2, 3]})
+    with pytest.raises(DuplicateKeys, match="such as 7"):
+        write(root, rows, {"lake/merge": ["id"]})
+    assert DeltaTable.exists(f"{root}/tables/made") is not first
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_merge_by_keys_refuses_rows_without_a_key(root: str, first: bool) -> None:
+    if not first:
+        write(root, ROWS, {})
+    with pytest.raises(NullKeys):
+        write(root, pa.table({"id": pa.array([None, 8], pa.int64()), "v": [1, 2]}).to_reader(), {"lake/merge": {"keys": ["id"]}})
+    assert DeltaTable.exists(f"{root}/tables/made") is not first
+
+
+@pytest.mark.parametrize(("ids", "error"), [([7, 7], DuplicateKeys), ([None, 7], NullKeys)])
+def test_a_merge_by_keys_in_spark_refuses_the_same(root: str, spark: SparkSession, ids: list[int | None], error: type[Exception]) -> None:
+    write(root, ROWS, {})
+    with pytest.raises(error):
+        write(root, spark.createDataFrame([(id, 1) for id in ids], "id bigint, v bigint"), {"lake/merge": ["id"]})
+    assert len(held(root)) == 2
+
+
+def test_clauses_may_take_several_rows_of_a_key(root: str) -> None:
+    """What a condition of a clause decides is the caller's own business."""
+    rows = pa.table({"id": [7, 7, None], "v": [1, 2, 3]})
+    write(root, rows, {"lake/merge": {"keys": ["id"], "when_not_matched_insert": "*"}})
+    assert len(table(root).to_arrow()) == 3
 
 
 def test_clauses_are_read_in_their_order() -> None:
@@ -403,7 +437,10 @@ def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession
     resources = {"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake, "spark": resource}
     for key in ("2024-01-01", "2024-01-02"):
         assert dg.materialize([made], partition_key=key, resources=resources).success
-    with pytest.raises(RowsOutsidePredicate, match="some rows of the output of asset made lie outside"):
+    with pytest.raises(
+        RowsOutsidePredicate,
+        match=r"rows lie outside partition '2024-01-02' of asset made: `day` is 2024-01-03\.",
+    ):
         dg.materialize([made], partition_key="2024-01-02", resources=resources)
     assert [day.day for day, _ in held(root)] == [1, 2]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
+import traceback
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -277,3 +279,34 @@ def test_decimals_and_reals_survive_the_statistics(spark: SparkSession, tmp_path
     for where in ("n = 12345678901234567.891", "f > 1e300", "r = 0.10000000149011612"):
         assert read_delta(spark, str(tmp_path), where=where).count() == 1, where
     assert DeltaTable.open(tmp_path).to_arrow()["n"].to_pylist() == [Decimal("12345678901234567.891")]
+
+
+def test_columns_that_spark_s_plan_takes_for_not_null_are_nullable(spark: SparkSession, tmp_path: Path) -> None:
+    url = str(tmp_path / "t")
+    write_delta(spark.sql("SELECT 'a' AS src, array(1) AS numbers, named_struct('x', 1) AS s"), url)
+    table = DeltaTable.open(url)
+    assert all(child.nullable for child in table.schema)
+    assert table.schema.field("numbers").type.value_field.nullable
+    assert table.schema.field("s").type.field("x").nullable
+    write_delta(spark.sql("SELECT CAST(NULL AS string) AS src, array(CAST(NULL AS int)) AS numbers, named_struct('x', 1) AS s"), url)
+    assert table.refresh().to_arrow()["src"].null_count == 1
+
+
+def test_an_error_of_a_worker_comes_without_the_jvm_s_trace(spark: SparkSession, tmp_path: Path) -> None:
+    table = DeltaTable.create(tmp_path / "t", pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    with pytest.raises(ConstraintViolation, match=r"^column 'id' is NOT NULL, but 1 of its values are null$") as raised:
+        write_delta(spark.sql("SELECT CAST(NULL AS bigint) AS id"), table)
+    trace = "".join(traceback.format_exception(raised.value))
+    assert "JVM" not in trace
+    assert "org.apache.spark" not in trace
+
+
+def test_an_error_of_a_user_s_function_comes_with_its_own_trace_alone(spark: SparkSession, tmp_path: Path) -> None:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise ZeroDivisionError("nothing to divide by")
+
+    with pytest.raises(SparkJobFailed, match="ZeroDivisionError: nothing to divide by") as raised:
+        write_delta(spark.range(1).mapInArrow(fail, "id bigint"), str(tmp_path / "t"))
+    trace = "".join(traceback.format_exception(raised.value))
+    assert 'raise ZeroDivisionError("nothing to divide by")' in trace
+    assert "org.apache.spark" not in trace

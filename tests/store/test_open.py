@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,35 @@ def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
         open_store(f"{scheme}://somewhere/x")
     for known in ("file://", "memory://", "s3://", "s3a://", repr(scheme.lower())):
         assert known in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("dbfs:/x", "scheme 'dbfs'. Databricks' file system is not supported: pass the s3:// URL"),
+        ("dbfs://x", "Databricks' file system is not supported"),
+        ("abfss://c@acct.dfs.core.windows.net/x", "scheme 'abfss'. Azure Storage is not supported yet"),
+        ("gs://bucket/x", "Google Cloud Storage is not supported yet"),
+        ("hdfs:/x", "HDFS is not supported"),
+        ("s3n://bucket/x", "pass an s3:// URL"),
+        ("odd:/x", "scheme 'odd'. This kind of location is not known"),
+        (Path("gs://bucket/x"), "Google Cloud Storage is not supported yet"),
+        ("S3:/bucket", "two slashes"),
+    ],
+)
+def test_locations_of_other_kinds_are_not_taken_for_folders(
+    url: str | os.PathLike[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidUrl, match=re.escape(reason)) as raised:
+        open_store(url)
+    assert "Supported are paths and file://, memory://, s3://, s3a://" in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["C:/data/lake", "c:/x", "a/b:/c", "./odd:/x"])
+def test_drives_and_folders_with_colons_are_paths(path: str) -> None:
+    assert isinstance(open_store(path), LocalStore)
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_body_that_ends_early_is_asked_for_again(store: S3Store, s3_endpoint: S3
 def test_nobody_listens(s3_options: dict[str, object]) -> None:
     store = S3Store("lake", storage_options={**s3_options, "endpoint_url": "http://127.0.0.1:9"}, retry=QUICK)
     for use in (store.check_conditional_puts, lambda: store.get("a"), lambda: list(store.list()), lambda: store.put("a", b"")):
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match=r"at the endpoint http://127.0.0.1:9: check its host and port \(endpoint_url\)"):
             use()
 
 

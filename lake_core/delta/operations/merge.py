@@ -33,6 +33,7 @@ from lake_core.delta.operations.merge_clause import (
     with_plain_targets,
 )
 from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
+from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.operations.runner import run_here
@@ -60,6 +61,8 @@ class MergeText:
     not_matched: list[ClauseText] = field(default_factory=list)
     not_matched_by_source: list[ClauseText] = field(default_factory=list)
     evolve: bool = False
+    keys: tuple[str, ...] = ()
+    """Columns that each source row must have values of its own in."""
 
 
 class Merge(Generic[_R]):
@@ -105,11 +108,16 @@ class Merge(Generic[_R]):
         self._text.evolve = True
         return self
 
+    def with_unique_keys(self, keys: Sequence[str]) -> Merge[_R]:
+        """Refuse a source of which a row has a null in these columns, or shares its values there with another row."""
+        self._text.keys = tuple(keys)
+        return self
+
     def execute(self, txn: tuple[str, int] | None = None) -> _R:
         """Carry it out in one commit. Returns an OperationResult.
 
-        Raises InvalidMerge, MultipleSourceRows, SchemaMismatch, InvalidExpression, EvaluationFailed, ConstraintViolation,
-        AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing raise.
+        Raises InvalidMerge, MultipleSourceRows, DuplicateKeys, NullKeys, SchemaMismatch, InvalidExpression, EvaluationFailed,
+        ConstraintViolation, AppendOnlyTable, ConcurrentModification and its kinds, and what reading and writing raise.
         """
         return self._execute(self._text, txn)
 
@@ -239,6 +247,8 @@ def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Op
     """Plan and write a MERGE with a source in memory. `now`: milliseconds. Returns None where no row changes."""
     source = plain(source)
     plan = plan_merge(snapshot, source.schema, text, now)
+    if text.keys:
+        check_keys(source, text.keys)
     scan, reads = candidates(plan, range_predicate(snapshot.metadata.arrow_schema, plan.condition.keys, source))
     matched = np.zeros(source.num_rows, dtype=bool)
     keys = numbered_keys(source, plan.condition.keys, target=False)

@@ -1,8 +1,9 @@
 """VACUUM: data files that no reader can need any more are deleted. The log is not touched.
 
-A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. A file that no commit in
-the log names (an orphan: a writer died, or is still writing) goes when the file is older than the retention: by the store's clock
-and by the time in its name, whichever is later. `full` finds both by listing the table's folder, `lite` the first by the log alone.
+A file that a commit removed goes when its tombstone is older than the retention, by the table's clock. An orphan (a writer died, or is
+still writing) goes when the file is older than the retention: by the store's clock and by the time in its name, whichever is later.
+A file that the log never named is an orphan only if its name is one that this writer gives: any other may be somebody's own.
+`full` finds both by listing the table's folder, `lite` the first by the log alone.
 Protocol sections: Remove File (tombstones), Vacuum Protocol Check.
 """
 
@@ -11,13 +12,11 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
-import re
 import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
 import numpy as np
@@ -26,24 +25,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.dataset import DatasetStore
-from lake_core.delta.commit_file import parse_run, read_commit_info, single_actions
+from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
 from lake_core.delta.commit_time import instant_of
-from lake_core.delta.data_file import CHANGES_FOLDER
 from lake_core.delta.deletion_vector import vector_keys
-from lake_core.delta.errors import PathOutsideTable, UnsafeRetention
+from lake_core.delta.errors import DeltaError, PathOutsideTable, UnsafeRetention
+from lake_core.delta.file_name import is_delta_name, is_hidden, is_own_name, named_time
 from lake_core.delta.log_segment import LOG_FOLDER, commit_key, list_log
 from lake_core.delta.numpy_arrays import booleans, mask
 from lake_core.delta.path import data_key, data_keys
 from lake_core.delta.properties import deleted_file_retention_ms, interval_ms
-from lake_core.delta.snapshot import Snapshot
+from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.store import ObjectStore
 
-_TIME_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _LAST_VACUUM = f"{LOG_FOLDER}/_last_vacuum_info"
+_NO_KEYS = pa.array([], pa.string())
 _DELETE_AT_ONCE = 1000
 _LISTED_AT_ONCE = 1 << 13
 _DAY = 86_400
+
+Orphans: TypeAlias = Literal["own", "delta"]
+"""Which files go that no commit in the log names: those with this writer's names, or with any Delta writer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class VacuumResult:
     bytes: int | None
     """Their size; None where the log alone was looked at, which does not always tell."""
     dry_run: bool
+    unknown: pa.Array
+    """The keys of old files in the table's folder that no commit in the log names, and that may be somebody's own: they stay."""
 
 
 def vacuum(
@@ -63,6 +67,7 @@ def vacuum(
     *,
     retention: dt.timedelta | str | None,
     mode: Literal["full", "lite"],
+    orphans: Orphans,
     dry_run: bool,
     allow_unsafe: bool,
 ) -> VacuumResult:
@@ -71,18 +76,20 @@ def vacuum(
     `retention`: `delta.deletedFileRetentionDuration` (a week) by default. Raises UnsafeRetention for a shorter one unless
     `allow_unsafe`, and the store's errors.
     """
+    if orphans not in get_args(Orphans):
+        raise ValueError(f"orphans is 'own' or 'delta', not {orphans!r}")
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
     if isinstance(snapshot.store, DatasetStore):
         # Other branches, tags and sessions may need what this state does not: deleting is left to the lake's garbage collection.
         if not dry_run:
             snapshot.store.end_retention(instant_of(cutoff))
-        return VacuumResult(pa.array([], pa.string()), 0, dry_run)
+        return VacuumResult(_NO_KEYS, 0, dry_run, _NO_KEYS)
     own = deleted_file_retention_ms(snapshot.metadata.configuration)
     longer = own is not None and kept_ms > own
-    size, last = None, -1
+    size, last, unknown = None, -1, _NO_KEYS
     if mode == "full":
-        files, size = _by_listing(snapshot, cutoff, longer)
+        files, size, unknown = _by_listing(snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any)
     elif mode == "lite":
         files, last = _by_log(snapshot, cutoff, longer)
     else:
@@ -95,7 +102,11 @@ def vacuum(
             snapshot.store.sweep(min(cutoff / 1000, time.time() - _DAY))
         if last >= 0:
             _note(snapshot.store, last)
-    return VacuumResult(files, size, dry_run)
+    return VacuumResult(files, size, dry_run, unknown)
+
+
+def _is_orphan_of_any(key: str) -> bool:
+    return is_own_name(key) or is_delta_name(key)
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:
@@ -190,21 +201,47 @@ def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 
-def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
+def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]) -> tuple[pa.Array, int, pa.Array]:
+    """The keys that may go, their size in bytes, and the keys of files that nobody knows."""
     # Listed before the log is looked at: what is committed in between is then known to be needed.
     listed = _listed(snapshot.store)
     snapshot = snapshot.refreshed()
     if not len(listed):
-        return pa.array([], pa.string()), 0
+        return _NO_KEYS, 0, _NO_KEYS
     tombstones = snapshot.tombstones()
     expired = tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
     listed = listed.filter(mask(~_needed(snapshot, cutoff, by_commits=by_commits).contains(listed["key"])))
     keys = listed["key"].combine_chunks()
-    known = booleans(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
-    young = np.fromiter((_named_time(key) > cutoff for key in keys.to_pylist()), dtype=bool, count=len(keys))
+    names = keys.to_pylist()
+    removed = booleans(pc.is_in(_composed(keys), value_set=_composed(_inside(expired["path"], snapshot.store))))
+    young = np.fromiter((named_time(key) > cutoff for key in names), dtype=bool, count=len(keys))
     young |= booleans(pc.greater(listed["put"], cutoff))
-    gone = mask(known | ~young)
-    return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0
+    old = ~removed & ~young
+    known = np.fromiter((is_orphan(key) for key in names), dtype=bool, count=len(keys))
+    if (old & ~known).any():
+        # Read only where a file's name does not tell: a log can be long.
+        known |= booleans(pc.is_in(_composed(keys), value_set=_composed(_named(snapshot))))
+    gone = mask(removed | (old & known))
+    return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0, keys.filter(mask(old & ~known))
+
+
+def _named(snapshot: Snapshot) -> pa.ChunkedArray:
+    """The keys of all files that the log names: in the commits that it still holds, and in its oldest checkpoint."""
+    store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
+    listing = list_log(store, end=snapshot.version)
+    tables: list[pa.Table] = []
+    for version in sorted(listing.commits):
+        with suppress(NotFound):
+            data = bytes(store.get(commit_key(version)))
+            run = parse_run([(version, data)], columns, None)
+            tables += [run.adds, run.removes, change_files(version, data, columns)]
+    if listing.checkpoints:
+        with suppress(DeltaError):
+            oldest = load_snapshot(store, listing.checkpoints[0].version)
+            tables += [oldest.files(oldest.identity), oldest.tombstones()]
+    keys = [chunk for table in tables for chunk in _inside(table["path"], store).chunks]
+    vectors = set[str]().union(*(vector_keys(table, store) for table in tables))
+    return pa.chunked_array([*keys, pa.array(sorted(vectors), pa.string())], pa.string())
 
 
 _LISTED = pa.schema([("key", pa.string()), ("size", pa.int64()), ("put", pa.int64())])
@@ -216,7 +253,7 @@ def _listed(store: ObjectStore) -> pa.Table:
     listing = store.list()
     while metas := list(itertools.islice(listing, _LISTED_AT_ONCE)):
         inner |= {meta.key.split(f"/{LOG_FOLDER}/")[0] + "/" for meta in metas if f"/{LOG_FOLDER}/" in meta.key}
-        metas = [meta for meta in metas if not _is_hidden(meta.key)]
+        metas = [meta for meta in metas if not is_hidden(meta.key)]
         columns = (
             [meta.key for meta in metas],
             [meta.size for meta in metas],
@@ -230,21 +267,6 @@ def _listed(store: ObjectStore) -> pa.Table:
     for folder in inner:
         listed = listed.filter(pc.invert(pc.starts_with(listed["key"], folder)))
     return listed
-
-
-def _named_time(key: str) -> int:
-    """The time in a file's name, in milliseconds since the epoch; 0 where there is none."""
-    named = _TIME_UUID.search(key.rsplit("/", 1)[-1])
-    return 0 if named is None else uuid.UUID(named[0]).int >> 80
-
-
-def _is_hidden(key: str) -> bool:
-    """Whether a key is none of the table's data: the log, and what other tools keep under names of `_` and `.`."""
-    if key[0] not in "_." and "/_" not in key and "/." not in key:
-        return False
-    if key.startswith(CHANGES_FOLDER):
-        key = key[len(CHANGES_FOLDER) :]
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.split("/"))
 
 
 def _is_log(key: str) -> bool:
@@ -268,7 +290,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
     paths = pa.chunked_array([chunk for one in removed for chunk in one.chunks] + [pa.array(changes, pa.string())], pa.string())
     # What the log calls a data file may be a part of the log: to vacuum that would be the end of the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
-    young = np.array([_named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)
+    young = np.array([named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)
     needed = _needed(snapshot.refreshed(), cutoff, by_commits=by_commits)
     return keys.filter(mask(~needed.contains(keys) & ~young)), last
 

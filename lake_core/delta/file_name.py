@@ -1,0 +1,55 @@
+"""Names of data files, by which a file without a commit is told from somebody else's.
+
+A name proves nothing about a file's content, but this writer's names hold a UUID of version 7 in a place where no other writer puts one.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from lake_core import runtime
+
+COMPRESSION = "zstd"
+CHANGES_FOLDER = "_change_data/"
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TIME_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_NAMED_TIME = re.compile(_TIME_UUID)
+_OWN = re.compile(rf"(part|cdc)-00000-{_TIME_UUID}-c000\.{COMPRESSION}\.parquet")
+_DELTA_WRITERS = re.compile(rf"(part|cdc)-[0-9]{{5}}-{_UUID}[-.]c[0-9]{{3}}(\.[a-z0-9]+)?\.parquet|deletion_vector_{_UUID}\.bin")
+
+
+def new_name(now: int, *, changes: bool = False) -> str:
+    """Return a name that was never used before for a data file, or for a change file. `now`: milliseconds since the epoch."""
+    return f"{'cdc' if changes else 'part'}-00000-{time_uuid(now)}-c000.{COMPRESSION}.parquet"
+
+
+def time_uuid(now: int) -> uuid.UUID:
+    """Return a UUID of version 7: the time in milliseconds since the epoch, then chance."""
+    body = (now & (1 << 48) - 1) << 80 | int.from_bytes(runtime.random_bytes(10), "big")
+    return uuid.UUID(int=body & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
+
+
+def named_time(key: str) -> int:
+    """Return the time that a key's last part names, in milliseconds since the epoch; 0 where it names none."""
+    match = _NAMED_TIME.search(key.rsplit("/", 1)[-1])
+    return 0 if match is None else uuid.UUID(match[0]).int >> 80
+
+
+def is_own_name(key: str) -> bool:
+    """Tell whether this writer gave a file its name: one of `new_name`, change files in their folder only."""
+    match = _OWN.fullmatch(key.rsplit("/", 1)[-1])
+    return match is not None and (match[1] == "cdc") == key.startswith(CHANGES_FOLDER)
+
+
+def is_delta_name(key: str) -> bool:
+    """Tell whether a file is named as Delta writers do (delta-spark, delta-rs). Files that Spark writes without Delta are named so too."""
+    return _DELTA_WRITERS.fullmatch(key.rsplit("/", 1)[-1]) is not None
+
+
+def is_hidden(key: str) -> bool:
+    """Tell whether a key lies outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
+    if key[0] not in "_." and "/_" not in key and "/." not in key:
+        return False
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.removeprefix(CHANGES_FOLDER).split("/"))

@@ -1,0 +1,60 @@
+"""MERGE by keys: each source row has a key, and no two rows have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.delta.errors import DuplicateKeys, NullKeys, SchemaMismatch
+from lake_core.delta.operations.merge_match import Key, key_columns
+
+SHOWN = 3
+"""Keys that an error shows."""
+
+
+def key_names(source: pa.Schema, keys: Sequence[str]) -> list[str]:
+    """Return the names of the key columns as a source spells them. Raises SchemaMismatch for one that it lacks, and for a nested one."""
+    spelled = {name.lower(): name for name in source.names}
+    for key in keys:
+        if key.lower() not in spelled:
+            raise SchemaMismatch(f"the source has no column {key!r}, which is a key of the merge: its columns are {list(source.names)}")
+        if pa.types.is_nested(source.field(spelled[key.lower()]).type):
+            raise SchemaMismatch(f"column {key!r} is nested, and a key of the merge: only columns of a primitive type can be keys")
+    return [spelled[key.lower()] for key in keys]
+
+
+def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
+    """Raise NullKeys or DuplicateKeys unless each row of a source has a key of its own."""
+    names = key_names(source.schema, keys)
+    without_key = pc.sum(reduce(pc.or_, [pc.is_null(source[name]) for name in names])).as_py()
+    if without_key:
+        raise null_keys(names, without_key)
+    values = key_columns(source, [Key((name,), (name,), source.schema.field(name).type) for name in names], target=False)
+    rows = pa.table({**values, "row": np.arange(len(source))})
+    groups = rows.group_by(list(values)).aggregate([("row", "count"), ("row", "min")])
+    shared = groups.filter(pc.greater(groups["row_count"], 1)).sort_by("row_min")
+    if len(shared):
+        shown = source.select(names).take(shared["row_min"][:SHOWN]).to_pylist()
+        raise duplicate_keys(names, pc.sum(shared["row_count"]).as_py(), len(shared), [tuple(row.values()) for row in shown])
+
+
+def null_keys(names: Sequence[str], rows: int) -> NullKeys:
+    """Say that rows have no key."""
+    return NullKeys(
+        f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, and would be added anew with each "
+        f"merge. Leave them out or give them a key, or spell the merge with a condition and clauses. Nothing was changed"
+    )
+
+
+def duplicate_keys(names: Sequence[str], rows: int, keys: int, shown: Sequence[tuple[object, ...]]) -> DuplicateKeys:
+    """Say that rows share their keys. `shown`: some of these keys."""
+    samples = ", ".join(str(key[0]) if len(key) == 1 else f"({', '.join(map(str, key))})" for key in shown)
+    more = ", …" if keys > len(shown) else ""
+    return DuplicateKeys(
+        f"{rows} of the rows to merge share a key ({', '.join(names)}) with another one, such as {samples}{more}, so which of them counts "
+        f"is unknown. Keep one row for each key, such as the latest, or add a column to the key. Nothing was changed"
+    )

@@ -1,0 +1,59 @@
+"""Checking that rows have the columns of their table, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lake_core.delta.errors import SchemaMismatch
+from lake_orch.tables.definition import generation_of
+
+_WHERE = "lake/schema_mode in an asset's metadata, schema_mode= of the IO manager or of a write by hand"
+
+
+def check_some(rows: pa.Schema, what: str) -> None:
+    """Raise SchemaMismatch for rows without any column."""
+    if not len(rows):
+        raise SchemaMismatch(
+            f"{what} has no columns, so they are no rows of any table. Where there are no rows, give the columns all the same (such as "
+            f"frame.head(0)). Nothing was written"
+        )
+
+
+def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: bool, may_add: bool) -> None:
+    """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has. Generated ones may be missing."""
+    extra = list(_only_in(list(rows), list(table)))
+    if extra and not may_add:
+        raise SchemaMismatch(
+            f"{what} has columns that the table lacks: {', '.join(extra)}. Add them to the table with the schema mode 'merge' ({_WHERE}), "
+            f'such as metadata={{"lake/schema_mode": "merge"}}, or drop them. Nothing was written'
+        )
+    needed = [child for child in table if generation_of(child) is None]
+    missing = list(_only_in(needed, list(rows)))
+    if missing and not may_lack:
+        raise SchemaMismatch(
+            f"{what} lacks columns that the table has: {', '.join(missing)}. Give them, or let them be null with the schema mode 'fill' "
+            f'({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}. Nothing was written'
+        )
+
+
+def _only_in(first: list[pa.Field], second: list[pa.Field], path: str = "") -> Iterator[str]:
+    """Yield the paths of the fields in `first` that are not in `second`, at any depth."""
+    others = {child.name.lower(): child for child in second}
+    for child in first:
+        other = others.get(child.name.lower())
+        if other is None:
+            yield f"{path}{child.name}"
+        else:
+            yield from _inside(child.type, other.type, f"{path}{child.name}")
+
+
+def _inside(first: pa.DataType, second: pa.DataType, path: str) -> Iterator[str]:
+    types = pa.types
+    if types.is_struct(first) and types.is_struct(second):
+        yield from _only_in(list(first), list(second), f"{path}.")
+    elif types.is_map(first) and types.is_map(second):
+        yield from _inside(first.item_type, second.item_type, f"{path}.value")
+    elif hasattr(first, "value_field") and hasattr(second, "value_field"):
+        yield from _inside(first.value_type, second.value_type, f"{path}.element")

@@ -1,0 +1,87 @@
+"""Timestamps without a zone, as pandas, DuckDB and CSV files have them: taken as UTC, or kept as clock times, if the caller says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.delta.errors import NaiveTimestamp
+from lake_core.delta.schema import is_zoneless
+from lake_orch.tables.casting import mapped
+from lake_orch.tables.data import Rows
+from lake_orch.tables.data.spark_frame import is_spark_dataframe
+
+FEATURE = "delta.feature.timestampNtz"
+
+
+def has_naive(schema: pa.Schema) -> bool:
+    """Tell whether a column, or a field inside one, is a timestamp without a zone."""
+    return any(is_zoneless(kind) for child in schema for kind in _leaves(child.type))
+
+
+def as_utc(rows: Rows, schema: pa.Schema, table: pa.Schema | None) -> Rows:
+    """Return rows (of this schema) with timestamps without a zone taken as UTC, but for the columns that have none in the table either.
+
+    Of a Spark DataFrame only whole columns are converted, not fields inside them.
+    """
+    own = {} if table is None else {child.name.lower(): child.type for child in table}
+    types = {child.name: _utc(child.type) for child in schema if own.get(child.name.lower()) != child.type}
+    changed = {child.name: types[child.name] for child in schema if types.get(child.name, child.type) != child.type}
+    if not changed:
+        return rows
+    if is_spark_dataframe(rows):
+        from pyspark.sql import functions as F
+
+        # The session's zone plays no part in the difference of two clock times.
+        epoch = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
+        naive = [name for name, kind in changed.items() if pa.types.is_timestamp(kind)]
+        return rows.withColumns({name: F.expr(epoch.format(f"`{name.replace('`', '``')}`")) for name in naive})
+    target = pa.schema([child.with_type(changed.get(child.name, child.type)) for child in schema])
+    return mapped(rows, lambda part: part.cast(target), target)
+
+
+def allow_naive(table: DeltaTable) -> None:
+    """Let a table have timestamps without a zone from now on, if it may not yet."""
+    if FEATURE.removeprefix("delta.feature.") not in (table.protocol.writer_features or ()):
+        table.set_properties({FEATURE: "supported"})
+
+
+def in_metadata(error: NaiveTimestamp, what: str) -> NaiveTimestamp:
+    """Return the error with the remedies of an asset's definition."""
+    return NaiveTimestamp(
+        f"column {error.column!r} of {what} has timestamps with no time zone, so their instants are unknown. Say what they are: "
+        f'metadata={{"lake/naive_timestamps": "utc"}} takes them as UTC, "ntz" keeps them as clock times of no zone (readers must know the '
+        f"feature timestampNtz; a column with a zone in the table keeps it); naive_timestamps= of the IO manager says so for all assets. "
+        f"Or give them their zone, e.g. pc.assume_timezone(column, 'UTC'). Nothing was written",
+        column=error.column,
+    )
+
+
+def _utc(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if is_zoneless(kind):
+        return pa.timestamp(kind.unit, "UTC")
+    if types.is_struct(kind):
+        return pa.struct([child.with_type(_utc(child.type)) for child in kind])
+    if types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_utc(kind.item_type)))
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_utc(kind.value_type)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
+    return kind
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(child.type)
+    elif pa.types.is_map(kind):
+        yield from _leaves(kind.key_type)
+        yield from _leaves(kind.item_type)
+    elif hasattr(kind, "value_field"):
+        yield from _leaves(kind.value_type)
+    else:
+        yield kind

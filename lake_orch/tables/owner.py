@@ -1,0 +1,68 @@
+"""Whose table it is: the asset that made it, and the code location of that asset. No other asset replaces its rows by a slip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dagster import OutputContext
+
+from lake_core.delta import DeltaTable
+from lake_orch.errors import TableOwned
+
+_ASSET = "lake.owner.asset"
+_LOCATION = "lake.owner.codeLocation"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An asset, and the code location that defines it."""
+
+    asset: str
+    location: str | None = None
+    """None where the run was not launched through a code location, as by `materialize`."""
+
+    @classmethod
+    def of_output(cls, context: OutputContext) -> Owner | None:
+        """Return the asset that an output belongs to; None for an op's, which has none."""
+        if not context.has_asset_key:
+            return None
+        origin = context.step_context.dagster_run.remote_job_origin
+        return cls(context.asset_key.to_user_string(), None if origin is None else origin.location_name)
+
+    @classmethod
+    def of_table(cls, table: DeltaTable) -> Owner | None:
+        """Return the owner that a table's properties name, if any."""
+        asset = table.properties.get(_ASSET)
+        return None if asset is None else cls(asset, table.properties.get(_LOCATION))
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table properties that name it."""
+        return {_ASSET: self.asset} | ({} if self.location is None else {_LOCATION: self.location})
+
+    def is_other(self, other: Owner) -> bool:
+        """Tell whether it is another asset, as far as the code locations are known."""
+        return self.asset != other.asset or (None not in (self.location, other.location) and self.location != other.location)
+
+    def __str__(self) -> str:
+        return f"asset {self.asset}" if self.location is None else f"asset {self.asset} of code location {self.location!r}"
+
+
+def check_owner(table: DeltaTable, writer: Owner) -> None:
+    """Raise TableOwned unless an asset may replace rows of a table: it is the owner, or there is none."""
+    owner = Owner.of_table(table)
+    if owner is not None and owner.is_other(writer):
+        raise TableOwned(
+            f"the table {table.store.url()} was made by {owner}, and {writer} would replace its rows. Give one of them another path by the "
+            f'metadata lake/path. If the asset or its code location was renamed, take the table over: metadata={{"lake/owner": "take"}}. '
+            f'If both are to write it: metadata={{"lake/owner": "shared"}}. Nothing was written'
+        )
+
+
+def take(table: DeltaTable, owner: Owner) -> None:
+    """Make an asset the owner of a table."""
+    if Owner.of_table(table) != owner:
+        table.set_properties(owner.properties)
+        if owner.location is None and _LOCATION in table.properties:
+            table.unset_properties([_LOCATION])
