@@ -26,7 +26,7 @@ def test_it_tells_its_story(demo: Demo) -> None:
         "resumes the session: 28,243 flights",
         "Corrections for 2013-02 came late: 28 arrivals merged, 5 tables in one commit",
         "the first batch is visible (9,655 rows): process",
-        "batch 1 was committed to",
+        "batch 1: an earlier attempt committed it to",
         "26,483 rows in the table, 26,483 departures in the source: every flight that left, once",
         "late means an hour: 8.1% of flights are, on main 21.5% are, as before",
         "merged: 8.1% on main",
@@ -35,6 +35,17 @@ def test_it_tells_its_story(demo: Demo) -> None:
     ):
         assert line in demo.output, demo.output
     assert "FAILED" not in demo.output
+
+
+def test_it_ends_with_what_to_look_at(demo: Demo) -> None:
+    assert "Minutes that flights left late, by hour of departure" in demo.output
+    assert demo.output.count("█") > 100
+    assert "make ui" in demo.output.split("Look at it:")[1]
+
+
+@pytest.mark.parametrize("noise", ["WARN", "log4j", "incubator", "Warning:", "log level"])
+def test_other_libraries_say_nothing_in_its_story(demo: Demo, noise: str) -> None:
+    assert noise not in demo.output
 
 
 def test_its_runs_are_sessions(demo: Demo) -> None:
