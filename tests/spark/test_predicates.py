@@ -32,12 +32,15 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
     "conf",
     [
         {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"},
-        {
-            "spark.sql.session.timeZone": "Asia/Tokyo",
-            "spark.sql.ansi.enabled": "false",
-            "spark.sql.caseSensitive": "true",
-            "spark.sql.parser.escapedStringLiterals": "true",
-        },
+        pytest.param(
+            {
+                "spark.sql.session.timeZone": "Asia/Tokyo",
+                "spark.sql.ansi.enabled": "false",
+                "spark.sql.caseSensitive": "true",
+                "spark.sql.parser.escapedStringLiterals": "true",
+            },
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["ansi", "other settings"],
 )
