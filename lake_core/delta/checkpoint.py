@@ -27,7 +27,7 @@ from lake_core.delta.action_fields import (
     REMOVE_FIELDS,
     TRANSACTION_FIELDS,
 )
-from lake_core.delta.errors import CorruptCheckpoint
+from lake_core.delta.errors import CheckpointGone, CorruptCheckpoint
 from lake_core.delta.log_segment import SIDECARS_FOLDER, CheckpointFiles
 from lake_core.delta.numpy_arrays import booleans, integers, mask
 from lake_core.delta.struct_statistics import stats_json
@@ -165,7 +165,7 @@ class Checkpoint:
             _check_columns(file.schema_arrow, expected)
             return file
         except (NotFound, InvalidKey):
-            raise CorruptCheckpoint(f"checkpoint file {key} is gone. Older versions may still be readable") from None
+            raise CheckpointGone(f"checkpoint file {key} is gone. Older versions may still be readable") from None
         except _DAMAGE as error:
             raise CorruptCheckpoint(
                 f"checkpoint file {key} cannot be read ({error}). Delete it if the commits that it covers exist"

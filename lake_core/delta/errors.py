@@ -37,6 +37,10 @@ class CorruptCheckpoint(DeltaError):
     """A checkpoint cannot be read, and no other checkpoint or commits cover its range."""
 
 
+class CheckpointGone(CorruptCheckpoint):
+    """A file of a checkpoint was deleted, and no other checkpoint or commits cover its range."""
+
+
 class MissingProtocol(DeltaError):
     """The log, replayed whole, holds no protocol action."""
 

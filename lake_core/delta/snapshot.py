@@ -19,6 +19,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransa
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
 from lake_core.delta.commit_file import CommitRun, add_tags, parse_run, single_actions, split_runs
 from lake_core.delta.errors import (
+    CheckpointGone,
     CorruptCheckpoint,
     CorruptCommit,
     DeltaError,
@@ -258,6 +259,9 @@ def _load_snapshot(store: ObjectStore, version: int | None, allowed_roots: tuple
     except _Vanished:
         raise
     except DeltaError as error:
+        if isinstance(error, VersionNotFound) and isinstance(first_error, CheckpointGone):
+            # Newer checkpoints are there, so nothing is damaged: this version has left the log.
+            raise VersionNotFound(f"{error}. Refresh the table, and run the operation again") from None
         raise first_error or error from None
     assert first_error is not None
     raise first_error

@@ -27,6 +27,7 @@ FIRST_ROWS = 40
 UNKNOWN = (StoreUnavailable, CommitOutcomeUnknown)
 REFUSED = (ConcurrentModification, CommitTimeout)
 _RETENTION_SECONDS = 7 * 86_400.0
+_LOG_RETENTION_SECONDS = 86_400.0
 
 Kind: TypeAlias = Literal["append", "delete", "update", "merge"]
 Task: TypeAlias = Literal["optimize", "vacuum", "checkpoint", "clean log"]
@@ -103,7 +104,11 @@ class DeltaScenario:
         self.world = world
         self.properties = {"delta.checkpointInterval": "5", "delta.logRetentionDuration": "interval 1 days"} | dict(properties or {})
         self.writes: dict[str, Write] = {}
-        self.fates: dict[str, Literal["written", "unknown", "refused"]] = {}
+        self.fates: dict[str, Literal["written", "unknown"]] = {}
+        self.tries: Counter[str] = Counter()
+        """How often each write was tried, by all processes."""
+        self.refusals: Counter[str] = Counter()
+        """How many of these tries were refused, with nothing written."""
         self.tables: dict[str, tuple[DeltaTable, float]] = {}
         """By process: its handle, and when it was refreshed last."""
         self.observed: list[tuple[int, Counter[tuple[int, int]]]] = []
@@ -124,10 +129,13 @@ class DeltaScenario:
         except REFUSED as error:
             self.world.tell(process, f"    is refused: {type(error).__name__}: {error}")
             if isinstance(action, Write):
-                if self.fates[action.id] == "unknown":
-                    self.fates[action.id] = "refused"
+                self.refusals[action.id] += 1
                 if action.kind == "append" and isinstance(error, ConcurrentModification):
                     yield Violation("false conflict", f"{process.name} {action}: {error}")
+        except VersionNotFound as error:
+            self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
+            if self.world.now - self.tables[process.place][1] < _LOG_RETENTION_SECONDS:
+                yield Violation("told VersionNotFound", f"{process.name} {action}, on what is younger than the log's retention: {error}")
         except DataFileMissing as error:
             self.world.tell(process, f"    is told: {type(error).__name__}: {error}")
             if self.world.now - self.tables[process.place][1] < _RETENTION_SECONDS:
@@ -168,6 +176,7 @@ class DeltaScenario:
 
     def _write(self, process: Process, table: DeltaTable, write: Write) -> Iterator[Violation]:
         self.writes[write.id] = write
+        self.tries[write.id] += 1
         repeated = write.id in self.fates
         earlier = self.fates.get(write.id)
         if earlier != "written":
@@ -243,8 +252,8 @@ class DeltaScenario:
             recorded = table.txn_version(id) is not None
             if fate == "written" and not recorded:
                 yield Violation("lost", f"{self.writes[id]} was acknowledged, and the table does not know its marker")
-            if fate == "refused" and recorded:
-                yield Violation("refused, but there", f"{self.writes[id]} was refused, and the table has its marker")
+            if recorded and self.refusals[id] == self.tries[id]:
+                yield Violation("refused, but there", f"{self.writes[id]} was refused each time, and the table has its marker")
         for version, seen in self.observed:
             try:
                 earlier = contents(DeltaTable.open(table.store, version=version))

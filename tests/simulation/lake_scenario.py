@@ -223,7 +223,11 @@ class Fate:
 
     work: Work
     branch: str
-    state: Literal["published", "unknown", "refused"] = "unknown"
+    state: Literal["published", "unknown"] = "unknown"
+    tries: int = 0
+    """How often it was tried, by all processes."""
+    refusals: int = 0
+    """How many of these tries were refused, with nothing published."""
     commits: set[str] = field(default_factory=set)
     shared: Share | None = None
 
@@ -326,7 +330,7 @@ class LakeScenario:
         fate = self.fates.setdefault(action.work.id, Fate(action.work, action.branch))
         if fate.state == "published":
             return
-        fate.state = "unknown"
+        fate.tries += 1
         session = lake.session(action.branch, metadata={"work": action.work.id})
         do(session, action.work)
         if action.hold:
@@ -348,8 +352,7 @@ class LakeScenario:
                 process.sleep(1.0)
                 continue
             except REFUSED:
-                if not tries:
-                    fate.state = "refused" if not fate.commits else fate.state
+                fate.refusals += not tries  # an attempt before this one may have landed
                 raise
             break
         fate.state = "published"
@@ -471,8 +474,8 @@ class LakeScenario:
                 )
                 if fate.state == "published" and id not in present and not undone:
                     yield Violation("lost", f"{fate.work} was acknowledged, and is not in main")
-                if fate.state == "refused" and id in present:
-                    yield Violation("refused, but there", f"{fate.work} was refused, and is in main")
+                if fate.tries == fate.refusals and id in present:
+                    yield Violation("refused, but there", f"{fate.work} was refused each time, and is in main")
             elif fate.state == "published" and fate.branch in heads and id not in works_of(lake.at(fate.branch)):
                 yield Violation("lost", f"{fate.work} was acknowledged, and is not in {fate.branch}")
             if counted[id] > 1 and any(change.kind != "list" for change in fate.work.changes):
