@@ -30,19 +30,31 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
+# What is started once for many tests: those stay in one of several processes.
+_SHARED = ("spark", "demo")
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m deselects by these markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs Java, and run what is quick first. Of several processes one runs all of Spark, the demo and the browser, and
-    begins with that, as it takes longest.
+    """Mark what needs Java, keep together what shares a fixture that is slow to start, and order the tests.
+
+    One process runs what is quick first. Several begin with what takes longest, so that they end at about the same time.
     """
     for item in items:
-        if {"spark", "demo"} & set(getattr(item, "fixturenames", ())):
+        shared = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
+        if shared is not None:
             item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") or item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    order = ("spark", "browser")
+            item.add_marker(pytest.mark.xdist_group(shared))
     sign = -1 if hasattr(config, "workerinput") else 1
-    items.sort(key=lambda item: sign * max((order.index(name) + 1 for name in order if item.get_closest_marker(name)), default=0))
+    items.sort(key=lambda item: sign * _weight(item))
+
+
+def _weight(item: pytest.Item) -> int:
+    """How long a test takes, roughly, with what it shares."""
+    group = item.get_closest_marker("xdist_group")
+    if group is not None:
+        return 4 - _SHARED.index(group.args[0]) if group.args[0] in _SHARED else 2
+    return 1 if item.get_closest_marker("spark") or item.get_closest_marker("browser") else 0
 
 
 @pytest.fixture(scope="session")
