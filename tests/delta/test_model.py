@@ -456,7 +456,10 @@ def _changed(held: Rows, changes: pa.Table) -> Rows:
     return after
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(600, marks=[pytest.mark.stress, pytest.mark.timeout(3000)])])
+@pytest.mark.parametrize(
+    "examples",
+    [8, pytest.param(25, marks=pytest.mark.exhaustive), pytest.param(600, marks=[pytest.mark.stress, pytest.mark.timeout(3000)])],
+)
 def test_random_operations(examples: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # checkpoints that are cleaned up under a stale handle

@@ -104,7 +104,7 @@ def _work(
     start = time.monotonic()
     acknowledged: list[Done] = []
     number, queue = 0, list[str]()
-    while (passed := time.monotonic() - start) < seconds or (passed < 4 * seconds and min(counts[:]) < EACH):
+    while (passed := time.monotonic() - start) < seconds or (passed < 120 and min(counts[:]) < EACH):
         queue = queue or chance.sample(KINDS, len(KINDS))
         number += 1
         kind = queue.pop()
@@ -143,7 +143,10 @@ def _advance(clock: Synchronized[float], begun: SynchronizedArray[float], stop: 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seconds", [10.0, pytest.param(60.0, marks=[pytest.mark.stress, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize(
+    "seconds",
+    [4.0, pytest.param(10.0, marks=pytest.mark.exhaustive), pytest.param(60.0, marks=[pytest.mark.stress, pytest.mark.timeout(900)])],
+)
 def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     url, now = tmp_path / "table", time.time()
     seeded, model = _seed(url, now)
