@@ -187,6 +187,10 @@ class ApplyContext:
     """What it is brought onto, for messages."""
     recreated: bool = False
     """Whether the target was dropped: its log goes on with what is brought in."""
+    replaces: bool = False
+    """Whether the target becomes what `theirs` is, data and definition, whatever it has itself."""
+    dry_run: bool = False
+    """Whether the result is only looked at: no UNIQUE object is written either."""
 
 
 @cache

@@ -22,7 +22,7 @@ from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
 from lake_orch.sessions.workspace import PlainWorkspace
 from lake_orch.tables.metadata import receipt_metadata
-from lake_orch.tables.readable import readable_bytes
+from lake_core.readable import readable_bytes
 from lake_orch.tables.settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH
 

@@ -256,7 +256,7 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
     except Conflict as error:
         raise Conflict(
             f"attempt {batch.attempt} at {batch.output!r} is to be replaced, but others have built on it in session {record.id!r}: start a "
-            f"new run. {error}",
+            f"new run. {error.explanation}",
             datasets=error.datasets,
             keys=error.keys,
             kinds=error.kinds,

@@ -16,7 +16,7 @@ from lake_orch.sessions.workspace import Receipt, Workspace
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
-from lake_orch.tables.readable import count_of, readable_bytes
+from lake_core.readable import count_of, readable_bytes
 from lake_orch.tables.settings import Mode
 from lake_orch.tables.writer import TableWriter, final_result
 from lake_orch.tags import STAGED
