@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core import runtime
-from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetStore, KeyClass
+from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetStore, KeyClass
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
@@ -28,6 +28,7 @@ from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_time import CommitTimes
+from lake_core.delta.comparison import compare
 from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import CHANGES_FOLDER, DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
@@ -159,6 +160,10 @@ class DeltaResolver:
             return _changed(before, after, line_between(before, after), head, context, now)
         except ConcurrentModification as error:
             raise DatasetConflict(error.reason, kind=type(error).__name__) from error
+
+    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+        old, new = (None if store is None else self.snapshot(store) for store in (before, after))
+        return compare(old, new, sample=sample, most_rows=most_rows)
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
         return [commit_key(version)]
