@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from lake_core.lake.lake import Difference
 
 
+MOST_ROWS = 1_000_000
+"""Rows of a dataset that are read to compare two states of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetDifference:
     """A dataset that differs between two states."""

@@ -19,7 +19,7 @@ from lake_core.lake import adopting, shared
 from lake_core.lake.advance import Change, advance
 from lake_core.lake.branches import BranchesAndTags
 from lake_core.lake.collect import Collected, collect
-from lake_core.lake.comparison import Comparison, compare_states
+from lake_core.lake.comparison import MOST_ROWS, Comparison, compare_states
 from lake_core.lake.content import item_of
 from lake_core.lake.errors import Conflict, LakeAlreadyExists
 from lake_core.lake.exporting import export
@@ -37,8 +37,6 @@ from lake_core.lake.view import RESERVED, DatasetRecord, Overlay, View
 from lake_core.store import ObjectStore, open_store
 
 _FIRST_MESSAGE = "Repository created"
-MOST_ROWS = 1_000_000
-"""Rows that are read to compare two states of a table."""
 
 
 @dataclass(frozen=True, slots=True)
