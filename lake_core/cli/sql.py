@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,9 @@ def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
     names = _names(state)
     connection = duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"})
     try:
-        mentioned = {name: names[name.lower()] for name in connection.get_table_names(query) if name.lower() in names}
         parsed = _parsed(query)
-        for name, path in mentioned.items():
-            connection.register(name, _rows(state, path, _use(parsed, name)))
+        for name in _mentioned(query, parsed, names):
+            connection.register(name, _rows(state, names[name], _use(parsed, name)))
         relation = connection.sql(query)
         if relation is None:
             raise InvalidQuery("the statement returns no rows: `lake sql` only reads. Write in a session, from Python or Spark")
@@ -76,6 +75,14 @@ def _names(state: StateStore) -> Mapping[str, str]:
     last = [path.rpartition("/")[2].lower() for path in paths]
     short = {name: path for name, path in zip(last, paths, strict=True) if last.count(name) == 1}
     return short | {path.lower(): path for path in paths}
+
+
+def _mentioned(query: str, parsed: exp.Expr | None, names: Iterable[str]) -> Sequence[str]:
+    """The names that a query reads; where it cannot be parsed here, all that occur in its text."""
+    if parsed is None or isinstance(parsed, exp.Command):
+        return [name for name in names if name in query.lower()]
+    tables = {table.name.lower() for table in parsed.find_all(exp.Table)}
+    return [name for name in names if name in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +109,29 @@ def _use(query: exp.Expr | None, name: str) -> Use:
         return Use()
     tables = list(query.find_all(exp.Table))
     once = sum(table.name.lower() == name.lower() for table in tables) == 1
-    # `count(*)` asks for no column.
-    stars = any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star))
-    whole = stars or any(column.name.lower() == name.lower() for column in query.find_all(exp.Column))
     names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
     conditions: Sequence[exp.Expr] = ()
     if len(tables) == 1 and isinstance(query, exp.Select) and len(list(query.find_all(exp.Select))) == 1 and not query.find(exp.Join):
         where = query.args.get("where")
         conditions = list(where.this.flatten() if isinstance(where.this, exp.And) else [where.this]) if where is not None else []
-    return Use(once, None if whole else names, conditions)
+    return Use(once, None if _may_take_all(query, tables) else names, conditions)
+
+
+def _may_take_all(query: exp.Expr, tables: Sequence[exp.Table]) -> bool:
+    """Whether a query may ask for columns that it does not name."""
+    if not isinstance(query, exp.Query) or query.find(*_UNNAMED) is not None:
+        return True
+    # `count(*)` asks for no column.
+    if any(not isinstance(star.parent, exp.Count) for star in query.find_all(exp.Star)):
+        return True
+    if any(join.method for join in query.find_all(exp.Join)):
+        return True  # natural, positional
+    whole = {table.name.lower() for table in tables} | {alias.name.lower() for alias in query.find_all(exp.TableAlias)}
+    return any(column.name.lower() in whole for column in query.find_all(exp.Column))
+
+
+_UNNAMED = (exp.Columns, exp.Pivot, exp.PositionalColumn, exp.Parameter, exp.Command)
+"""What stands for columns by a pattern, a rule or a number."""
 
 
 def _rows(state: StateStore, path: str, use: Use) -> pa.Table | pa.RecordBatchReader:
