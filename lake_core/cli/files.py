@@ -130,7 +130,7 @@ class Import:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--as", "kind", type=click.Choice(["delta", "parquet", "files"]), help="What it is, instead of by a look at it.")
 @click.option("--partition-by", multiple=True, help="Of Parquet files: a partition column in the folders' names; several times if need be.")
-@click.option("--to", help="Of plain files: the prefix that they get in the lake.")
+@click.option("--to", help="Of plain files: the folder, or for one file the key, that they get in the lake.")
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
 @click.option("-m", "--message")
 @click.option("--dry-run", is_flag=True, help="Only tell what it would be brought in as.")
@@ -166,7 +166,7 @@ def import_(
         else:
             is_file = lake.repository.root.exists(found.path)
             prefix = found.path if is_file or not found.path else f"{found.path}/"
-            session.import_objects(prefix, to=to)
+            session.import_objects(prefix, to=to if to is None or prefix == found.path else f"{to.rstrip('/')}/")
     context.output.show({"import": found, "published": session.result}, f"brought in {found}, commit {_commit(session.result)}")
 
 
@@ -182,10 +182,14 @@ def _path_in_lake(lake: Lake, path: Path) -> str:
     root = root.resolve()
     there = path.resolve()
     if there.exists() and there.is_relative_to(root):
-        return there.relative_to(root).as_posix().removeprefix(".")
+        return _key(there.relative_to(root))
     if path.is_absolute() or ".." in path.parts or (there.exists() and not (root / path).exists()):
         raise InvalidKey(f"{path} lies outside of the lake's folder {root}: move or copy it there first", key=str(path))
-    return path.as_posix().strip("/").removeprefix(".")
+    return _key(path)
+
+
+def _key(path: Path) -> str:
+    return "" if path == Path() else path.as_posix()
 
 
 def _look(lake: Lake, path: str, kind: Kind | None) -> Import:

@@ -117,6 +117,7 @@ def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | N
 @command
 def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None) -> None:
     """Take back what a commit did; what was done since stays."""
+    context.remedy = "Nothing was taken back: revert the commits in the way first, newest first, or change the rows by hand"
     published = context.open().revert(commit, branch=branch_name, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {branch_name}")
 
@@ -129,5 +130,6 @@ def revert(context: Context, commit: str, branch_name: str, parent: int, message
 @command
 def cherry_pick(context: Context, commit: str, onto: str, parent: int, message: str | None) -> None:
     """Do on a branch what a commit did elsewhere."""
+    context.remedy = f"Nothing was picked: bring the branches together by `lake merge` first, or do the work again on {onto}"
     published = context.open().cherry_pick(commit, onto=onto, parent=parent, message=message)
     context.output.show(published, f"commit {published.commit[:12]} on {onto}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from lake_core.errors import LakeError
 from lake_core.graveler import Commit
 from lake_core.lake.apply import explained, same
 from lake_core.lake.errors import Conflict, OtherCommit
@@ -14,8 +15,9 @@ from lake_core.lake.refs import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.state_store import StateStore
 
-_LOOK_BACK = 1000
-"""Commits that are looked through."""
+_COMMITS_OF_DATASETS = 1000
+_COMMITS_OF_KEYS = 100
+"""Commits that are looked through: what a commit did to a dataset is noted in it, what it did to a key its tree must tell."""
 _MOST = 3
 """Commits that are named for each place."""
 _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
@@ -25,19 +27,14 @@ def with_commits(
     repository: Repository, refs: RefsState, head: Commit, base: StateStore, target: StateStore, error: Conflict, remedy: str
 ) -> Conflict:
     """The same conflict, with the newest commits of the target that changed what it names."""
-    contradictions = [
-        replace(
-            each,
-            commits=[
-                _other(commit)
-                for commit in islice(
-                    _of_dataset(refs, head, each.path) if each.path in error.datasets else _of_key(repository, refs, head, base, each.path),
-                    _MOST,
-                )
-            ],
-        )
-        for each in error.contradictions
-    ]
+    contradictions = []
+    for each in error.contradictions:
+        is_dataset = each.path in error.datasets
+        commits = _of_dataset(refs, head, each.path) if is_dataset else _of_key(repository, refs, head, base, each.path)
+        try:
+            contradictions.append(replace(each, commits=[_other(commit) for commit in islice(commits, _MOST)]))
+        except LakeError:
+            contradictions.append(each)  # older states are being collected: the conflict itself counts
     return Conflict(
         explained(target.name, head.id, contradictions, len(error.kinds)),
         datasets=error.datasets,
@@ -49,9 +46,9 @@ def with_commits(
     )
 
 
-def _line(refs: RefsState, head: Commit) -> Iterator[Commit]:
+def _line(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
     """A branch's own commits, newest first."""
-    for _ in range(_LOOK_BACK):
+    for _ in range(most):
         yield head
         if not head.parents or f"commit/{head.parents[0]}" not in refs.state:
             return
@@ -59,7 +56,7 @@ def _line(refs: RefsState, head: Commit) -> Iterator[Commit]:
 
 
 def _of_dataset(refs: RefsState, head: Commit, path: str) -> Iterator[Commit]:
-    return (commit for commit in _line(refs, head) if path in touched(commit))
+    return (commit for commit in _line(refs, head, _COMMITS_OF_DATASETS) if path in touched(commit))
 
 
 def _of_key(repository: Repository, refs: RefsState, head: Commit, base: StateStore, key: str) -> Iterator[Commit]:
@@ -67,7 +64,7 @@ def _of_key(repository: Repository, refs: RefsState, head: Commit, base: StateSt
     old = base.view.get(key)
     newer: Commit | None = None
     now = None
-    for commit in _line(refs, head):
+    for commit in _line(refs, head, _COMMITS_OF_KEYS):
         item = repository.commit_state(commit).view.get(key)
         if newer is not None and not same(item, now):
             yield newer

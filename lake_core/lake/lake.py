@@ -216,6 +216,7 @@ class Lake(BranchesAndTags):
             session=session.id,
             reads=session.reads,
             retention=retention,
+            remedy=shared.remedy(session.id),
         )
 
         def made(refs: RefsState) -> Published | None:

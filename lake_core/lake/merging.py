@@ -16,6 +16,7 @@ from lake_core.lake.refs import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.session import Published
 from lake_core.lake.view import RESERVED, dataset_above
+from lake_core.readable import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
     if not commit.parents:
         raise NothingToApply(f"commit {commit.id[:12]} is the first one: {without}")
     if not 1 <= number <= len(commit.parents):
-        raise RefNotFound(f"commit {commit.id[:12]} has {len(commit.parents)} parents, so there is no parent {number}")
+        raise RefNotFound(f"commit {commit.id[:12]} has {count_of(len(commit.parents), 'parent')}, so there is no parent {number}")
     return repository.refs().commit(commit.parents[number - 1])
 
 

@@ -52,7 +52,7 @@ def test_files_can_get_another_prefix_on_another_branch(root: str, lake: Lake) -
     Path(root, "docs").mkdir()
     Path(root, "docs/a.txt").write_text("hello")
     lake.branch("dev")
-    run(root, "import", "docs", "--to", "papers/", "--branch", "dev", "-m", "papers")
+    run(root, "import", "docs", "--to", "papers", "--branch", "dev", "-m", "papers")
     assert lake.at("dev").exists("papers/a.txt")
     assert lake.log("dev", limit=1)[0].message == "papers"
 

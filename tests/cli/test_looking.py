@@ -248,3 +248,22 @@ def test_a_shell_completes_commands_refs_and_tables(root: str, lake: Lake, monke
     assert "merge" in completed("lake", "me", monkeypatch)
     assert completed("lake merge", "dev", monkeypatch) == ["develop"]
     assert completed("lake head", "t/", monkeypatch) == ["t/orders"]
+
+
+def test_rows_beyond_the_bound_are_told_by_the_commits_numbers(root: str, lake: Lake) -> None:
+    with lake.session() as s:
+        s.delta("t/orders").delete("id < 2")
+    with lake.session() as s:
+        s.delta("t/orders").delete("id < 4")
+    (one,) = lake.compare("main~1", "main", most_rows=0).datasets
+    assert (one.comparison.rows_added, one.comparison.rows_removed, one.comparison.rows_exact) == (0, 2, True)
+    (several,) = lake.compare("main~2", "main", most_rows=0).datasets
+    assert several.comparison.rows_exact is False
+
+
+def test_rows_are_counted_without_statistics_of_columns(root: str, lake: Lake) -> None:
+    data = pa.table({"id": [1]})
+    with lake.session() as s:
+        s.create_delta("t/bare", data.schema, properties={"delta.dataSkippingNumIndexedCols": "0"}).append(data)
+    (table,) = lake.compare("main~1", "main").datasets
+    assert table.comparison.rows_added == 1

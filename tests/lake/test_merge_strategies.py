@@ -242,6 +242,16 @@ def test_a_conflict_names_the_partitions(empty: Lake) -> None:
         empty.merge("dev")
 
 
+def test_a_conflict_of_a_session_says_what_to_do_with_it(lake: Lake) -> None:
+    session = lake.session()
+    update(1)(session)
+    with lake.session() as s:
+        update(2)(s)
+    with pytest.raises(Conflict, match=f"lake.fork\\('{session.id}', without="):
+        session.publish()
+    assert "lake.fork" not in (lake.session_record(session.id).reason or "")
+
+
 def test_a_conflict_of_branches_says_what_to_do_with_a_branch(lake: Lake) -> None:
     diverge(lake, update(1), update(2))
     with pytest.raises(Conflict, match="strategy='theirs' to take what dev has") as refused:
