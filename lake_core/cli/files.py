@@ -31,7 +31,7 @@ _LAST = "\U0010ffff"
 @click.option("-r", "--recursive", is_flag=True, help="Everything below, too.")
 @command
 def ls(context: Context, place: Place, recursive: bool) -> None:
-    """List what lies at a ref: folders, tables and plain files. A table is one entry, whatever its files."""
+    """List folders, tables and plain files of a ref. A table is one entry, whatever its files."""
     state = context.open().at(place.ref)
     rows = list(_entries(state, place, recursive))
     if not rows and place.path:
@@ -145,7 +145,7 @@ def import_(
     message: str | None,
     dry_run: bool,
 ) -> None:
-    """Bring in what lies in the lake's folder already, without copying it: a Delta table, a folder of Parquet files, or plain files.
+    """Bring in what lies in the lake's folder. A Delta table, a folder of Parquet files, or plain files: nothing is copied.
 
     PATH begins at the lake's root, or at the working directory inside of it.
     """

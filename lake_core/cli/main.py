@@ -53,7 +53,7 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
 @click.option("--exist-ok", is_flag=True, help="A lake that stands there is fine.")
 @command
 def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
-    """Make a folder, ROOT or that of --lake or else the working directory, a lake."""
+    """Make a folder a lake. ROOT, or that of --lake, or else the working directory."""
     lake = Lake.create(
         url or context.url or ".",
         storage_options=context.storage_options,
@@ -66,7 +66,7 @@ def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> Non
 @main.command()
 @command
 def status(context: Context) -> None:
-    """The lake at a glance."""
+    """Show the lake at a glance."""
     lake = context.open()
     glance = lake.status()
     datasets = lake.datasets()

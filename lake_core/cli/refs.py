@@ -40,7 +40,7 @@ class CreatesByDefault(click.Group):
 @click.option("--stat", is_flag=True, help="With the rows and files that each changed, against its first parent.")
 @command
 def log(context: Context, ref: str, dataset: str | None, limit: int, first_parent: bool, oneline: bool, stat: bool) -> None:
-    """A ref's commits, newest first."""
+    """List a ref's commits, newest first."""
     lake = context.open()
     commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
     rows = [_row(commit, context.output.as_json) for commit in commits]
@@ -84,7 +84,7 @@ def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, s
 @_sample_option
 @command
 def show(context: Context, commit: str, sample: int) -> None:
-    """A commit: its message and metadata, and what it changed against its first parent."""
+    """Show a commit. Its message and metadata, and what it changed against its first parent."""
     lake = context.open()
     (found,) = lake.log(commit, limit=1)
     comparison = _against_parent(lake, found, sample=sample)
@@ -106,7 +106,7 @@ def show(context: Context, commit: str, sample: int) -> None:
 @click.option("--keys", is_flag=True, help="Every key that differs, those of the tables' logs too.")
 @command
 def diff(context: Context, before: str, after: str, prefix: str, sample: int, keys: bool) -> None:
-    """What differs between two refs: tables by versions, rows and columns, plain files by key."""
+    """Tell what differs between two refs. Tables by versions, rows and columns, plain files by key."""
     lake = context.open()
     if not keys:
         comparison = lake.compare(before, after, prefix=prefix, sample=sample)
@@ -122,9 +122,11 @@ def diff(context: Context, before: str, after: str, prefix: str, sample: int, ke
 
 @click.group(cls=CreatesByDefault, invoke_without_command=True)
 @click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this branch away.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
-def branch(ctx: click.Context, deleted: str | None) -> None:
-    """Branches: `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away."""
+def branch(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
+    """List, make and delete branches. `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away."""
+    ctx.ensure_object(Context).output.as_json |= as_json
     if deleted is not None:
         ctx.invoke(branch_delete, name=deleted)
     elif ctx.invoked_subcommand is None:
@@ -134,7 +136,7 @@ def branch(ctx: click.Context, deleted: str | None) -> None:
 @branch.command("list")
 @command
 def branch_list(context: Context) -> None:
-    """The branches and their commits."""
+    """List the branches and their commits."""
     _list_names(context, "branch", context.open().branches())
 
 
@@ -169,9 +171,11 @@ def branch_protect(context: Context, pattern: str, off: bool) -> None:
 
 @click.group(cls=CreatesByDefault, invoke_without_command=True)
 @click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this tag away; its name is not used again.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
-def tag(ctx: click.Context, deleted: str | None) -> None:
-    """Tags: `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away."""
+def tag(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
+    """List, make and delete tags. `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away."""
+    ctx.ensure_object(Context).output.as_json |= as_json
     if deleted is not None:
         ctx.invoke(tag_delete, name=deleted)
     elif ctx.invoked_subcommand is None:
@@ -181,7 +185,7 @@ def tag(ctx: click.Context, deleted: str | None) -> None:
 @tag.command("list")
 @command
 def tag_list(context: Context) -> None:
-    """The tags and their commits."""
+    """List the tags and their commits."""
     _list_names(context, "tag", context.open().tags())
 
 

@@ -23,7 +23,7 @@ def session() -> None:
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @command
 def session_list(context: Context, everything: bool) -> None:
-    """The sessions on record."""
+    """List the sessions on record."""
     rows = [
         plain(record) | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
         for record in context.open().sessions(all=everything)

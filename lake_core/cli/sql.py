@@ -32,7 +32,7 @@ class MissingLibrary(LakeError):
 @click.option("-n", "--rows", "count", type=click.IntRange(1), default=1000, show_default=True, help="At most so many rows.")
 @command
 def sql(context: Context, query: str, ref: str, count: int) -> None:
-    """Query the tables of a ref, in DuckDB's SQL: lake sql 'select count(*) from "tables/orders"'.
+    """Query the tables of a ref in DuckDB's SQL. For example: lake sql 'select count(*) from "tables/orders"'.
 
     A table has its path for a name, in double quotes, and where no other path ends alike its last part too: orders. Nothing is written.
     """

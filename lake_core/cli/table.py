@@ -20,7 +20,7 @@ from lake_core.readable import count_of
 
 @click.group()
 def table() -> None:
-    """A Delta table of the lake: history, detail, optimize, vacuum, checkpoint."""
+    """Look at a Delta table, and keep it in order."""
 
 
 @table.command()
@@ -29,7 +29,7 @@ def table() -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
 @command
 def history(context: Context, path: str, ref: str, limit: int) -> None:
-    """A table's versions, newest first: when, by whom, in which commit, and how many rows each added and removed."""
+    """List a table's versions, newest first. When, by whom, in which commit, and how many rows each added and removed."""
     lake = context.open()
     table = lake.delta(path, ref=ref)
     versions = table.history(limit)
@@ -80,7 +80,7 @@ def _rows_text(row: Mapping[str, Any]) -> str:
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @command
 def detail(context: Context, path: str, ref: str) -> None:
-    """What a table is, and how large."""
+    """Show what a table is, and how large."""
     table_detail = context.open().delta(path, ref=ref).detail()
     values = {name: getattr(table_detail, name) for name in table_detail.__dataclass_fields__ if name != "columns"}
     lines = [f"{name:20} {cell_text(value)}" for name, value in values.items()]

@@ -196,6 +196,7 @@ def test_names_are_listed_made_and_deleted_as_in_git(root: str, command: str) ->
     run(root, command, "dev", "--at", "main~1")
     assert "dev" in [row[command] for row in run_json(root, command, "list")]
     assert "dev" in run(root, command)
+    assert "dev" in [row[command] for row in run_json(root, command)]
     run(root, command, "-d", "dev")
     assert "dev" not in run(root, command)
 
