@@ -140,6 +140,69 @@ def test_theirs_brings_deleted_rows_back_though_they_only_optimized(lake: Lake) 
     assert added.history(1)[0]["operation"] == "RESTORE"
 
 
+@pytest.mark.parametrize(("strategy", "expected"), [("ours", ["id"]), ("theirs", ["name"])])
+def test_a_table_that_both_created(lake: Lake, store: MemoryStore, strategy: Strategy, expected: list[str]) -> None:
+    def creating(name: str, kind: pa.DataType) -> Callable[[Session], object]:
+        return lambda s: s.create_delta("t/new", pa.schema([(name, kind)])).append(pa.table({name: pa.array([None], kind)}))
+
+    diverge(lake, creating("id", pa.int64()), creating("name", pa.string()))
+    lake.merge("dev", strategy=strategy)
+    assert lake.delta("t/new").to_arrow().column_names == expected
+    assert plain(store, "t/new").to_arrow().column_names == expected
+
+
+@pytest.mark.parametrize(("strategy", "stays"), [("ours", True), ("theirs", None)])
+def test_plain_files_where_they_have_a_table(lake: Lake, strategy: Strategy, stays: bool | None) -> None:
+    diverge(lake, put("t/new/a.txt", b""), lambda s: s.create_delta("t/new", SCHEMA))
+    if stays is None:
+        with pytest.raises(Conflict):
+            lake.merge("dev", strategy=strategy)
+        return
+    lake.merge("dev", strategy=strategy)
+    assert lake.at().exists("t/new/a.txt")
+    assert "t/new" not in lake.at().datasets()
+
+
+@pytest.mark.parametrize(("strategy", "stays"), [("ours", True), ("theirs", None)])
+def test_plain_files_of_theirs_where_we_have_a_table(lake: Lake, strategy: Strategy, stays: bool | None) -> None:
+    diverge(lake, lambda s: s.create_delta("t/new", SCHEMA), put("t/new/a.txt", b""))
+    if stays is None:
+        with pytest.raises(Conflict):
+            lake.merge("dev", strategy=strategy)
+        return
+    lake.merge("dev", strategy=strategy)
+    assert "t/new" in lake.at().datasets()
+
+
+def test_a_table_that_we_released_is_not_taken(lake: Lake) -> None:
+    lake.branch("dev")
+    with lake.session("dev") as s:
+        update(2)(s)
+    lake.release(PATH)
+    with pytest.raises(Conflict) as refused:
+        lake.merge("dev", strategy="theirs")
+    assert refused.value.kinds == {PATH: "Dropped"}
+    lake.merge("dev", strategy="ours")
+    assert PATH not in lake.at().datasets()
+
+
+def test_the_change_feed_tells_what_a_strategy_took(lake: Lake) -> None:
+    with lake.session() as s:
+        s.create_delta("t/feed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"}).append(rows([1, 2]))
+    diverge(lake, lambda s: s.delta("t/feed").overwrite(rows([3])), lambda s: s.delta("t/feed").overwrite(rows([4])))
+    version = lake.merge("dev", strategy="theirs").versions["t/feed"]
+    changes = lake.delta("t/feed").changes(version).read_all()
+    assert sorted(zip(changes["id"].to_pylist(), changes["_change_type"].to_pylist(), strict=True)) == [(3, "delete"), (4, "insert")]
+
+
+@BOTH
+def test_two_merges_in_both_directions_end_alike(lake: Lake, strategy: Strategy) -> None:
+    diverge(lake, put("notes.txt", b"here"), put("notes.txt", b"there"))
+    lake.merge("dev", strategy=strategy)
+    lake.merge("main", into="dev")
+    assert bytes(lake.at("dev").get("notes.txt")) == bytes(lake.at("main").get("notes.txt"))
+
+
 @BOTH
 def test_a_merge_that_was_decided_does_not_conflict_again(lake: Lake, strategy: Strategy) -> None:
     diverge(lake, update(1), update(2))
