@@ -18,7 +18,7 @@ from lake_core.lake.content import Item, item_of, new_item
 from lake_core.lake.errors import Conflict, Contradiction
 from lake_core.lake.state_store import StateStore
 from lake_core.lake.view import DATASETS, DatasetRecord, View, dataset_above
-from lake_core.lake.zarr_arrays import reshaped_arrays
+from lake_core.lake.zarr_arrays import grid_differs, reshaped_arrays
 from lake_core.readable import count_of
 
 NAMED = 20
@@ -33,7 +33,7 @@ _EXPLANATIONS = {
     "DeletedHereChangedThere": "it is deleted here, and was changed there",
     "ChangedHereDeletedThere": "it is changed here, and was deleted there",
     "InsideDataset": "it lies in a folder that is a dataset there",
-    "ArrayReshaped": "the array was reshaped on one side, and its chunks were written on the other",
+    "ArrayReshaped": "the array was reshaped or taken away on one side, and written on the other",
     "ReadChanged": "it was read here, and changed there",
 }
 
@@ -106,6 +106,9 @@ def apply(
     _apply_plain(plain, target, items, found, strategy, resolved)
     for key in reshaped_arrays(plain.keys(), base, theirs, target):
         found.add_key(key, "ArrayReshaped")
+    for key in resolved:
+        if grid_differs(key, base, theirs, target):
+            found.add_key(key, "ArrayReshaped")  # one side's shape and the other side's chunks make no array
     for path in paths:
         try:
             done = _apply_dataset(path, registered[path], base, theirs, target, effort, items, references)

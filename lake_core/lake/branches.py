@@ -108,7 +108,7 @@ class BranchesAndTags:
         `strategy` decides what conflicts, and nothing else: `"theirs"` takes each such dataset or plain file as the ref has it, `"ours"`
         leaves it as the branch has it. A dataset is taken whole, its markers too; what does not conflict is merged from both sides.
         Under `"theirs"` these stay conflicts: rows taken from an append-only table, a dataset and plain files at one path, a dataset that
-        was released. Reshaped Zarr arrays stay conflicts under both.
+        was released. Zarr arrays that one side reshaped or deleted stay conflicts under both.
 
         Raises Conflict, NothingToApply, RefNotFound.
         """
