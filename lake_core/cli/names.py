@@ -41,8 +41,9 @@ class PlaceParam(click.ParamType[Place]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         match = _REF_AND_PATH.fullmatch(incomplete)
         ref, path = (match[1], match[2]) if match else ("main", incomplete)
-        # Shells break words at colons: what stands before one is there already.
-        return [CompletionItem(name) for name in _tables(ctx, ref) if name.startswith(path)]
+        # Bash breaks words at colons, and hands over what stands behind one; other shells the whole word.
+        before = f"{ref}:" if match else ""
+        return [CompletionItem(before + name) for name in _tables(ctx, ref) if name.startswith(path)]
 
 
 class Ref(click.ParamType[str]):

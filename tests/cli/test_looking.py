@@ -249,6 +249,7 @@ def test_a_shell_completes_commands_refs_and_tables(root: str, lake: Lake, monke
     assert "merge" in completed("lake", "me", monkeypatch)
     assert completed("lake merge", "dev", monkeypatch) == ["develop"]
     assert completed("lake head", "t/", monkeypatch) == ["t/orders"]
+    assert completed("lake head", "develop:t", monkeypatch) == ["develop:t/orders"]
 
 
 def test_rows_beyond_the_bound_are_told_by_the_commits_numbers(root: str, lake: Lake) -> None:
