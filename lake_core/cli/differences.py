@@ -42,13 +42,13 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 def dataset_line(difference: DatasetDifference) -> str:
     """Say in one line what differs in a dataset: its versions, rows and files."""
-    found = difference.comparison
-    versions = f"version {found.before} -> {found.after}"
-    if found.before is None or found.after is None:
-        versions = f"version {found.after if found.before is None else found.before}"
-    about = "" if found.rows_exact else "about "
-    rows = f"rows {about}{_count('+', found.rows_added)} {_count('-', found.rows_removed)}"
-    files = f"files +{found.files_added} -{found.files_removed}"
+    compared = difference.comparison
+    versions = f"version {compared.before} -> {compared.after}"
+    if compared.before is None or compared.after is None:
+        versions = f"version {compared.after if compared.before is None else compared.before}"
+    about = "" if compared.rows_exact else "about "
+    rows = f"rows {about}{_count('+', compared.rows_added)} {_count('-', compared.rows_removed)}"
+    files = f"files +{compared.files_added} -{compared.files_removed}"
     return f"{_SIGNS[difference.kind]} {difference.path}  {versions}  {rows}  {files}"
 
 

@@ -122,8 +122,10 @@ class Import:
     bytes: int
 
     def __str__(self) -> str:
-        what = {"delta": "a Delta table", "parquet": "a folder of Parquet files, as a Delta table", "files": "plain files"}[self.kind]
-        return f"{self.path}: {what} ({count_of(self.objects, 'object')}, {readable_bytes(self.bytes)})"
+        description = {"delta": "a Delta table", "parquet": "a folder of Parquet files, as a Delta table", "files": "plain files"}[
+            self.kind
+        ]
+        return f"{self.path}: {description} ({count_of(self.objects, 'object')}, {readable_bytes(self.bytes)})"
 
 
 @click.command("import")
@@ -150,24 +152,24 @@ def import_(
     PATH begins at the lake's root, or at the working directory inside of it.
     """
     lake = context.open()
-    found = _look(lake, _path_in_lake(lake, path), kind)
-    if to is not None and found.kind != "files":
-        raise click.UsageError(f"--to renames plain files, and {found}: leave it out, or say --as files")
-    if partition_by and found.kind != "parquet":
-        raise click.UsageError(f"--partition-by is for Parquet files, and {found}: leave it out")
+    source = _look(lake, _path_in_lake(lake, path), kind)
+    if to is not None and source.kind != "files":
+        raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or say --as files")
+    if partition_by and source.kind != "parquet":
+        raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
     if dry_run:
-        context.output.show({"import": found, "dry_run": True}, f"would bring in {found}")
+        context.output.show({"import": source, "dry_run": True}, f"would bring in {source}")
         return
-    with lake.session(branch_name, message=message or f"Import {found.path}") as session:
-        if found.kind == "delta":
-            session.import_delta(found.path)
-        elif found.kind == "parquet":
-            session.import_parquet(found.path, partition_by=list(partition_by) or None)
+    with lake.session(branch_name, message=message or f"Import {source.path}") as session:
+        if source.kind == "delta":
+            session.import_delta(source.path)
+        elif source.kind == "parquet":
+            session.import_parquet(source.path, partition_by=list(partition_by) or None)
         else:
-            is_file = lake.repository.root.exists(found.path)
-            prefix = found.path if is_file or not found.path else f"{found.path}/"
-            session.import_objects(prefix, to=to if to is None or prefix == found.path else f"{to.rstrip('/')}/")
-    context.output.show({"import": found, "published": session.result}, f"brought in {found}, commit {_commit(session.result)}")
+            is_file = lake.repository.root.exists(source.path)
+            prefix = source.path if is_file or not source.path else f"{source.path}/"
+            session.import_objects(prefix, to=to if to is None or prefix == source.path else f"{to.rstrip('/')}/")
+    context.output.show({"import": source, "published": session.result}, f"brought in {source}, commit {_commit(session.result)}")
 
 
 def _commit(published: Any) -> str:
@@ -201,18 +203,18 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
     if not metas:
         raise NotFound(f"nothing lies at {path!r} in the lake's folder {lake.url}: put it there first", key=path)
     folder = FolderStore(root, path) if path else root
-    by_look: Kind = "files"
+    apparent: Kind = "files"
     shown = [name for meta in metas if not (name := meta.key.rpartition("/")[2]).startswith((".", "_"))]
     if path and resolver("delta").stands(folder):
-        by_look = "delta"
+        apparent = "delta"
     elif path and shown and all(name.endswith(".parquet") for name in shown):
-        by_look = "parquet"
-    return Import(path, _checked(path, kind, by_look), len(metas), sum(meta.size for meta in metas))
+        apparent = "parquet"
+    return Import(path, _checked(path, kind, apparent), len(metas), sum(meta.size for meta in metas))
 
 
-def _checked(path: str, wanted: Kind | None, by_look: Kind) -> Kind:
-    if wanted == "delta" and by_look != "delta":
+def _checked(path: str, wanted: Kind | None, apparent: Kind) -> Kind:
+    if wanted == "delta" and apparent != "delta":
         raise LakeError(f"no Delta table lies at {path!r}: leave --as out")
-    if by_look == "delta" and wanted not in (None, "delta"):
+    if apparent == "delta" and wanted not in (None, "delta"):
         raise LakeError(f"{path!r} is a Delta table, and its files alone are not its rows: leave --as out")
-    return wanted or by_look
+    return wanted or apparent

@@ -11,6 +11,7 @@ from lake_core.cli.output import date_text
 from lake_core.graveler import Commit
 from lake_core.lake import Lake
 from lake_core.lake.comparison import MOST_ROWS, Comparison
+from lake_core.lake.errors import InvalidRef
 from lake_core.lake.place import touched
 
 _FIELDS = ("datasets", "at")
@@ -86,15 +87,17 @@ def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, s
 def show(context: Context, commit: str, sample: int) -> None:
     """Show a commit. Its message and metadata, and what it changed against its first parent."""
     lake = context.open()
-    (found,) = lake.log(commit, limit=1)
-    comparison = _against_parent(lake, found, sample=sample)
+    if commit in {session.id for session in lake.sessions(all=True)}:
+        raise InvalidRef(f"{commit!r} is a session: `lake diff {commit}~1 {commit}` tells what it has changed so far")
+    (record,) = lake.log(commit, limit=1)
+    comparison = _against_parent(lake, record, sample=sample)
     if context.output.as_json:
-        context.output.show(_row(found, True) | {"changes": comparison})
+        context.output.show(_row(record, True) | {"changes": comparison})
         return
-    lines = [f"commit {found.id}", f"date   {date_text(found.creation_date)}", f"by     {found.committer}"]
-    lines += [f"parent {parent[:12]}" for parent in found.parents]
-    lines += [f"{name:6} {value}" for name, value in found.metadata.items() if name not in _FIELDS]
-    lines += ["", f"    {found.message or '(no message)'}", ""]
+    lines = [f"commit {record.id}", f"date   {date_text(record.creation_date)}", f"by     {record.committer}"]
+    lines += [f"parent {parent[:12]}" for parent in record.parents]
+    lines += [f"{name:6} {value}" for name, value in record.metadata.items() if name not in _FIELDS]
+    lines += ["", f"    {record.message or '(no message)'}", ""]
     context.output.show(None, "\n".join([*lines, *comparison_lines(comparison)]))
 
 

@@ -269,3 +269,11 @@ def test_rows_are_counted_without_statistics_of_columns(root: str, lake: Lake) -
         s.create_delta("t/bare", data.schema, properties={"delta.dataSkippingNumIndexedCols": "0"}).append(data)
     (table,) = lake.compare("main~1", "main").datasets
     assert table.comparison.rows_added == 1
+
+
+def test_a_session_is_told_by_the_difference_that_show_names(root: str, lake: Lake) -> None:
+    opened = lake.open_session(id="nightly")
+    with lake.join(opened.id) as part:
+        part.delta("t/orders").append(rows([20]))
+    assert "`lake diff nightly~1 nightly`" in run(root, "show", "nightly", code=1)
+    assert "rows +1 -0" in run(root, "diff", "nightly~1", "nightly")
