@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from lake_core.errors import LakeError
 from lake_core.store import ObjectStore
@@ -92,6 +92,37 @@ class Applied:
     """The UNIQUE keys that the dataset reaches now and did not before."""
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """A column that differs between two states of a dataset."""
+
+    name: str
+    kind: Literal["added", "dropped", "changed"]
+    before: str | None
+    """Its type."""
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetComparison:
+    """What differs between two states of a dataset, as a person asks."""
+
+    before: int | None
+    """The versions; None for a state in which the dataset does not exist."""
+    after: int | None
+    rows_added: int | None
+    """An updated row counts as one added and one removed. None where nothing tells."""
+    rows_removed: int | None
+    rows_exact: bool
+    """False where rows that were only copied into new files may be counted too."""
+    files_added: int
+    files_removed: int
+    columns: Sequence[ColumnChange] = ()
+    sample_added: Sequence[Mapping[str, Any]] = ()
+    """Some of the rows."""
+    sample_removed: Sequence[Mapping[str, Any]] = ()
+
+
 class Resolver(Protocol):
     """What a lake must know of a format. Stores are rooted at the dataset's folder; None stands for a dataset that does not exist."""
 
@@ -146,6 +177,10 @@ class Resolver(Protocol):
         """
         ...
 
+    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+        """Tell what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
+        ...
+
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
         """The fixed-name keys that make up one version, in the order in which they are put in place."""
         ...
@@ -187,6 +222,10 @@ class ApplyContext:
     """What it is brought onto, for messages."""
     recreated: bool = False
     """Whether the target was dropped: its log goes on with what is brought in."""
+    replaces: bool = False
+    """Whether the target becomes what `theirs` is, data and definition, whatever it has itself."""
+    dry_run: bool = False
+    """Whether the result is only looked at: no UNIQUE object is written either."""
 
 
 @cache

@@ -11,6 +11,7 @@ from dagster import ConfigurableIOManager, DataVersion, InputContext, MultiParti
 from pydantic import Field
 
 from lake_core.errors import NotFound
+from lake_core.readable import readable_bytes
 from lake_core.store import ObjectStore
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.file_format import EXTENSIONS, decode, encode
@@ -22,7 +23,6 @@ from lake_orch.sessions.attempt import Attempt, run_of
 from lake_orch.sessions.gate import check_step_gate
 from lake_orch.sessions.workspace import PlainWorkspace
 from lake_orch.tables.metadata import receipt_metadata
-from lake_orch.tables.readable import readable_bytes
 from lake_orch.tables.settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH
 

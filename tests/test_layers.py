@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-_FOUNDATION = ("lake_core.errors", "lake_core.runtime", "lake_core.dataset", "lake_core.store")
+_FOUNDATION = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.dataset", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.spark")
@@ -18,6 +18,7 @@ _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core": ("lake_core.lake",),  # when it is asked for: importing the package itself costs nothing
     "lake_core.errors": (),
+    "lake_core.readable": (),
     "lake_core.runtime": (),
     "lake_core.store": ("lake_core.errors",),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a resolver is handed stores

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
@@ -15,6 +16,7 @@ from lake_core.cli.output import Output
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, LakeNotFound
+from lake_core.lake.format import FORMAT_KEY
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -30,16 +32,47 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 class Context:
     """The options that stand before the command."""
 
-    url: str = "."
+    url: str | None = None
+    """Where the lake lies, if the caller says so."""
     storage_options: dict[str, str] = field(default_factory=dict)
     output: Output = field(default_factory=Output)
+    remedy: str = ""
+    """What to do about a conflict, in the words of the command that runs."""
+
+    @property
+    def location(self) -> str:
+        """Where the lake lies: as the caller says, else the nearest folder from the working directory upwards that is one."""
+        return self.url or str(find_upwards(Path.cwd()) or ".")
 
     def open(self) -> Lake:
-        """The lake that the command is about."""
+        """Open the lake that the command is about. Raises LakeNotFound in the words of the command line."""
         try:
-            return Lake.open(self.url, storage_options=self.storage_options)
+            return Lake.open(self.location, storage_options=self.storage_options)
         except LakeNotFound:
-            raise LakeNotFound(f"no lake at {self.url}: make one with `lake init {self.url}`, or name another by --lake") from None
+            if self.url is None:
+                raise LakeNotFound(
+                    f"no lake at {Path.cwd()}, nor in a folder above it: make one with `lake init <root>`, or name one by "
+                    f"--lake or LAKE_URL"
+                ) from None
+            raise LakeNotFound(
+                f"no lake at {self.url}: make one with `lake init {self.url}`, or name another by --lake or LAKE_URL"
+            ) from None
+
+
+def parse_options(options: Iterable[str]) -> dict[str, str]:
+    """Read options of the form NAME=VALUE. Raises BadParameter."""
+    values = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{name!r}: write NAME=VALUE", param_hint="--storage-option")
+        values[name] = value
+    return values
+
+
+def find_upwards(folder: Path) -> Path | None:
+    """Find the nearest lake among a folder and those above it, as git finds a repository."""
+    return next((each for each in (folder, *folder.parents) if (each / FORMAT_KEY).is_file()), None)
 
 
 pass_context = click.make_pass_decorator(Context, ensure=True)
@@ -52,11 +85,22 @@ def command(run: Callable[_P, _R]) -> Callable[_P, _R]:
     def wrapped(context: Context, /, *args: Any, as_json: bool = False, **options: Any) -> Any:
         context.output.as_json |= as_json
         try:
-            return run(context, *args, **options)  # type: ignore[arg-type]
+            with context.output.waiting(click.get_current_context().info_name or ""):
+                return run(context, *args, **options)  # type: ignore[arg-type]
         except Conflict as error:
+            remedy = context.remedy or error.remedy
             if context.output.as_json:
-                context.output.show({"error": str(error), "kinds": error.kinds, "commit": error.commit, "session": error.session})
-            click.echo(f"conflict: {error}", err=True)
+                context.output.show(
+                    {
+                        "error": error.explanation,
+                        "remedy": remedy,
+                        "kinds": error.kinds,
+                        "commit": error.commit,
+                        "session": error.session,
+                        "contradictions": error.contradictions,
+                    }
+                )
+            click.echo(f"conflict: {error.explanation}" + (f"\n{remedy}" if remedy else ""), err=True)
             raise SystemExit(CONFLICT) from None
         except (LakeError, ValueError) as error:
             if context.output.as_json:

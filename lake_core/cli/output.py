@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclasses.dataclass(slots=True)
@@ -20,16 +23,45 @@ class Output:
     """Where and how a command prints."""
 
     as_json: bool = False
+    errors: Console = dataclasses.field(default_factory=lambda: Console(stderr=True))
+    patience: float = 2.0
+    """Seconds after which a command that still works shows so."""
+    _sign_of_life: SignOfLife | None = None
+
+    @contextmanager
+    def waiting(self, command: str) -> Iterator[None]:
+        """Show that a command works, once it has worked for a while without printing anything; on a terminal's standard error only."""
+        if not self.errors.is_terminal:
+            yield
+            return
+        self._sign_of_life = SignOfLife(self.errors, command, self.patience)
+        try:
+            yield
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """Take the sign of life away, before anything is printed."""
+        if self._sign_of_life is not None:
+            self._sign_of_life.end()
+            self._sign_of_life = None
+
+    def write(self, data: bytes) -> None:
+        """Print bytes as they are."""
+        self.settle()
+        sys.stdout.buffer.write(data)
 
     def show(self, value: Any, text: str | None = None) -> None:
-        """A value: as JSON, or as the text that says the same."""
+        """Print a value: as JSON, or as the text that says the same."""
+        self.settle()
         if self.as_json:
             click.echo(json.dumps(plain(value), ensure_ascii=False, indent=1))
         else:
             click.echo(text if text is not None else str(value))
 
     def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Rows of a table; as JSON with all that is known of them."""
+        """Print rows of a table; as JSON with all that is known of them."""
+        self.settle()
         if self.as_json:
             click.echo(json.dumps(plain(list(rows)), ensure_ascii=False, indent=1))
             return
@@ -37,14 +69,15 @@ class Output:
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*(_cell(row.get(column)) for column in columns))
+            table.add_row(*(Text(cell_text(row.get(column))) for column in columns))
         Console(soft_wrap=not _is_terminal(), width=None if _is_terminal() else 200).print(table)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Any]:
         """Long work: yields what to call with (phase, count). Shown on a terminal's standard error only."""
-        console = Console(stderr=True)
-        if self.as_json or not console.is_terminal:
+        self.settle()
+        console = self.errors
+        if not console.is_terminal:
             yield lambda phase, count: None
             return
         with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True) as shown:
@@ -52,16 +85,52 @@ class Output:
             yield lambda phase, count: shown.update(task, description=f"{what}: {phase} {count}")
 
 
+class SignOfLife:
+    """A line on a terminal that says what runs and since when, from some seconds after the start on."""
+
+    def __init__(self, console: Console, text: str, patience: float) -> None:
+        self._progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True)
+        self._progress.add_task(text, total=None)
+        self._lock, self._ended = threading.Lock(), False
+        self._timer = threading.Timer(patience, self._begin)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._ended:
+                self._progress.start()
+
+    def end(self) -> None:
+        """Take the line away, or never show it."""
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            self._progress.stop()
+
+
 def _is_terminal() -> bool:
     return Console().is_terminal
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """Write a value as it stands in a table: nothing for null."""
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     if isinstance(value, dt.datetime):
-        return value.astimezone(dt.UTC).isoformat(sep=" ", timespec="seconds")
+        return date_text(value)
     return str(value)
+
+
+def date_text(instant: dt.datetime) -> str:
+    """Write an instant to the second, in UTC where it has a zone."""
+    if instant.tzinfo is None:
+        return instant.isoformat(sep=" ", timespec="seconds")
+    return instant.astimezone(dt.UTC).isoformat(sep=" ", timespec="seconds")
 
 
 def plain(value: Any) -> Any:

@@ -2,58 +2,109 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
 from lake_core.cli.context import Context, Span, command
+from lake_core.cli.names import Ref, TablePath
+from lake_core.cli.output import cell_text
+from lake_core.delta.row_counts import version_rows
+from lake_core.graveler import Commit
+from lake_core.lake import Lake
+from lake_core.lake.place import touched
+from lake_core.readable import count_of
 
 
 @click.group()
 def table() -> None:
-    """A Delta table of the lake: history, detail, optimize, vacuum, checkpoint."""
+    """Look at a Delta table, and keep it in order."""
 
 
 @table.command()
-@click.argument("path")
-@click.option("--ref", default="main", show_default=True)
+@click.argument("path", type=TablePath())
+@click.option("--ref", default="main", show_default=True, type=Ref())
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
 @command
 def history(context: Context, path: str, ref: str, limit: int) -> None:
-    """A table's versions, newest first."""
-    rows = context.open().delta(path, ref=ref).history(limit)
-    context.output.rows(rows, ["version", "timestamp", "operation", "operationParameters"])
+    """List a table's versions, newest first. When, by whom, in which commit, and how many rows each added and removed."""
+    lake = context.open()
+    table = lake.delta(path, ref=ref)
+    versions = table.history(limit)
+    changes = version_rows(table.snapshot, [each["version"] for each in versions])
+    commits = {} if _is_session(lake, ref) else _commits_by_version(lake.log(ref, dataset=path, first_parent=True), path)
+    rows = []
+    for each in versions:
+        change, commit = changes[each["version"]], commits.get(each["version"])
+        row = each | {"date": datetime.fromtimestamp(each["timestamp"] / 1000, UTC), "rows_added": change.added}
+        row |= {"rows_removed": change.removed, "rows_exact": change.exact}
+        if commit is not None:
+            metadata = {name: value for name, value in commit.metadata.items() if name not in ("datasets", "at")}
+            row |= {"commit": commit.id, "committer": commit.committer, "message": commit.message, "metadata": metadata}
+        rows.append(row)
+    if context.output.as_json:
+        context.output.rows(rows, ())
+        return
+    shown = [
+        row
+        | {"commit": row.get("commit", "")[:12], "rows": _rows_text(row), "parameters": row.get("operationParameters")}
+        | {"by": row.get("committer", row.get("userName"))}
+        for row in rows
+    ]
+    context.output.rows(shown, ["version", "date", "operation", "rows", "parameters", "by", "commit", "message", "metadata"])
+
+
+def _is_session(lake: Lake, ref: str) -> bool:
+    return ref.split("~")[0] in {record.id for record in lake.sessions(all=True)}
+
+
+def _commits_by_version(commits: Iterable[Commit], path: str) -> dict[int, Commit]:
+    versions: dict[int, Commit] = {}
+    for commit in commits:
+        version = touched(commit)[path].get("version")
+        if isinstance(version, int):
+            versions.setdefault(version, commit)
+    return versions
+
+
+def _rows_text(row: Mapping[str, Any]) -> str:
+    about = "" if row["rows_exact"] else "about "
+    added, removed = ("?" if row[name] is None else f"{row[name]:,}" for name in ("rows_added", "rows_removed"))
+    return f"{about}+{added} -{removed}"
 
 
 @table.command()
-@click.argument("path")
-@click.option("--ref", default="main", show_default=True)
+@click.argument("path", type=TablePath())
+@click.option("--ref", default="main", show_default=True, type=Ref())
 @command
 def detail(context: Context, path: str, ref: str) -> None:
-    """What a table is, and how large."""
-    found = context.open().delta(path, ref=ref).detail()
-    lines = [f"{name:20} {getattr(found, name)}" for name in found.__dataclass_fields__]
-    context.output.show(found, "\n".join(lines))
+    """Show what a table is, and how large."""
+    table_detail = context.open().delta(path, ref=ref).detail()
+    values = {name: getattr(table_detail, name) for name in table_detail.__dataclass_fields__ if name != "columns"}
+    lines = [f"{name:20} {cell_text(value)}" for name, value in values.items()]
+    lines += ["columns"] + [f"  {name:18} {kind}" for name, kind in table_detail.columns.items()]
+    context.output.show(table_detail, "\n".join(lines))
 
 
 @table.command()
-@click.argument("path")
-@click.option("--branch", default="main", show_default=True)
+@click.argument("path", type=TablePath())
+@click.option("--branch", default="main", show_default=True, type=Ref())
 @click.option("--where", help="Only these partitions: Spark SQL.")
 @click.option("--zorder-by", multiple=True, help="Sort by this column; several times if need be.")
 @command
 def optimize(context: Context, path: str, branch: str, where: str | None, zorder_by: tuple[str, ...]) -> None:
     """Put a table's small files together."""
     with context.open().session(branch, message=f"Optimize {path}") as session:
-        done = session.delta(path).optimize(where, zorder_by=zorder_by)
-    metrics = done.metrics
-    text = f"{metrics.get('numRemovedFiles', 0)} files became {metrics.get('numAddedFiles', 0)}"
+        metrics = session.delta(path).optimize(where, zorder_by=zorder_by).metrics
+    text = f"{count_of(metrics.get('numRemovedFiles', 0), 'file')} became {metrics.get('numAddedFiles', 0)}"
     context.output.show({"metrics": metrics, "published": session.result}, text)
 
 
 @table.command()
-@click.argument("path")
-@click.option("--branch", default="main", show_default=True)
+@click.argument("path", type=TablePath())
+@click.option("--branch", default="main", show_default=True, type=Ref())
 @click.option("--retention", type=Span(), help="The table's own by default.")
 @command
 def vacuum(context: Context, path: str, branch: str, retention: timedelta | None) -> None:
@@ -64,7 +115,7 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
 
 
 @table.command()
-@click.argument("path")
+@click.argument("path", type=TablePath())
 @command
 def checkpoint(context: Context, path: str) -> None:
     """Write a checkpoint of a table of main, in place."""

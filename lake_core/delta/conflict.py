@@ -31,7 +31,12 @@ from lake_core.delta.replay import file_key
 from lake_core.delta.skipping import skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.expression import Predicate
+from lake_core.readable import count_of
 
+_NAMED = 3
+"""Partitions or files that an error names."""
+_LOOKED_THROUGH = 100
+"""Files whose partitions an error looks through."""
 ISOLATION_PROPERTY = "delta.isolationLevel"
 
 
@@ -95,20 +100,20 @@ def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata
         if run.protocol is not None:
             dropped = supported_features(protocol) - supported_features(run.protocol)
             if footprint.changes_protocol or dropped:
-                raise ProtocolChanged(f"commit {version} changed the table's protocol; {_AGAIN}", version=version)
+                raise ProtocolChanged(f"version {version} changed the table's protocol", version=version)
         if run.metadata is not None:
             if footprint.metadata is not None or not _harmless(before, run.metadata):
-                raise MetadataChanged(f"commit {version} changed the table's schema or properties; {_AGAIN}", version=version)
+                raise MetadataChanged(f"version {version} changed the table's schema or properties", version=version)
             before = run.metadata
         twice = footprint.domains & {domain.domain for domain in run.domains}
         if twice:
             raise ConcurrentTransaction(
-                f"commit {version} changed the metadata domain {min(twice)!r}, as does this operation; {_AGAIN}", version=version
+                f"version {version} changed the metadata domain {min(twice)!r}, as does this operation", version=version
             )
         lowered = footprint.markers & set(run.transactions["appId"].to_pylist()) if footprint.markers else set()
         if lowered:
             raise ConcurrentTransaction(
-                f"commit {version} recorded a version of application {min(lowered)!r}, whose marker this operation sets; {_AGAIN}",
+                f"version {version} recorded a version of application {min(lowered)!r}, whose marker this operation sets",
                 version=version,
             )
     for run in winners:
@@ -143,16 +148,13 @@ def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: in
         if recorded is not None and recorded >= footprint.transaction.version:
             return True
     if newest.metadata != seen.metadata or newest.protocol != seen.protocol or newest.version < seen.version:
-        raise MetadataChanged(f"the table was changed or replaced since version {seen.version}; {_AGAIN}", version=newest.version)
+        raise MetadataChanged(f"the table was changed or replaced since version {seen.version}", version=newest.version)
     if footprint.reads is not Reads.NOTHING or footprint.removed:
         raise ConcurrentAppend(
-            f"the commits since version {seen.version} were cleaned up, so nobody can say what they changed; {_AGAIN}",
+            f"the commits since version {seen.version} were cleaned up, so nobody can say what they changed",
             version=newest.version,
         )
     return False
-
-
-_AGAIN = "nothing was committed here: refresh the table and run the operation again"
 
 
 def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadata: Metadata, now: int) -> bool:
@@ -166,8 +168,8 @@ def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadat
         return True
     version = own["commit"][-1].as_py()
     raise ConcurrentTransaction(
-        f"commit {version} recorded version {latest} of application {transaction.app_id!r} while version {transaction.version} "
-        f"was under way: two writers share this id; {_AGAIN}",
+        f"version {version} recorded version {latest} of application {transaction.app_id!r} while version {transaction.version} "
+        f"was under way: two writers share this id",
         version=version,
     )
 
@@ -183,19 +185,32 @@ def _check_files(footprint: Footprint, run: CommitRun, metadata: Metadata) -> No
             read_added, all_removed = added.filter(mask(skip(added, predicate, metadata))) if len(added) else added, False
     if len(read_added):
         version = read_added["commit"][0].as_py()
-        raise ConcurrentAppend(f"commit {version} added {len(read_added)} files to what this operation read; {_AGAIN}", version=version)
+        raise ConcurrentAppend(
+            f"version {version} added {count_of(len(read_added), 'file')} to what this operation read{_sample(read_added)}", version=version
+        )
     read_removed = removed if all_removed else _shared(removed, footprint.read_files)
     if len(read_removed):
         version = read_removed["commit"][0].as_py()
         raise ConcurrentDeleteRead(
-            f"commit {version} removed {len(read_removed)} files that this operation read; {_AGAIN}", version=version
+            f"version {version} removed {count_of(len(read_removed), 'file')} that this operation read{_sample(read_removed)}",
+            version=version,
         )
     twice = _shared(removed, footprint.removed)
     if len(twice):
         version = twice["commit"][0].as_py()
         raise ConcurrentDeleteDelete(
-            f"commit {version} removed {len(twice)} files that this operation removes too; {_AGAIN}", version=version
+            f"version {version} removed {count_of(len(twice), 'file')} that this operation removes too{_sample(twice)}", version=version
         )
+
+
+def _sample(files: pa.Table) -> str:
+    """Name the partitions of some files, or the files themselves where there are none."""
+    names: dict[str, None] = {}
+    for row in files.select(["path", "partitionValues"]).slice(0, _LOOKED_THROUGH).to_pylist():
+        values = dict(row["partitionValues"] or ())
+        names[", ".join(f"{column}={value}" for column, value in values.items()) or row["path"]] = None
+    more = "" if len(names) <= _NAMED and len(files) <= _LOOKED_THROUGH else ", …"
+    return f" ({'; '.join(list(names)[:_NAMED])}{more})"
 
 
 def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.commit_time import CommitTimes, instant_of
 from lake_core.delta.features import supported_features
+from lake_core.delta.row_counts import row_count
 from lake_core.delta.snapshot import Snapshot
 
 
@@ -29,6 +30,10 @@ class TableDetail:
     num_files: int
     size_in_bytes: int
     """Of the data files."""
+    num_rows: int | None
+    """None where a file has no statistics."""
+    columns: Mapping[str, str]
+    """Their types, by name."""
     properties: Mapping[str, str]
     min_reader_version: int
     min_writer_version: int
@@ -39,7 +44,7 @@ class TableDetail:
 def table_detail(snapshot: Snapshot) -> TableDetail:
     """The detail of a table at a snapshot's version."""
     metadata, protocol = snapshot.metadata, snapshot.protocol
-    files = snapshot.files(["path", "size"])
+    files = snapshot.files(["path", "size", "stats", "deletionVector"])
     times = CommitTimes(snapshot)
     return TableDetail(
         id=metadata.id,
@@ -52,6 +57,8 @@ def table_detail(snapshot: Snapshot) -> TableDetail:
         partition_columns=metadata.partition_columns,
         num_files=len(files),
         size_in_bytes=int(pc.sum(files["size"]).as_py() or 0),
+        num_rows=row_count(files),
+        columns={child.name: str(child.type) + ("" if child.nullable else " not null") for child in metadata.arrow_schema},
         properties=dict(metadata.configuration),
         min_reader_version=protocol.min_reader_version,
         min_writer_version=protocol.min_writer_version,

@@ -187,8 +187,10 @@ class ConcurrentModification(DeltaError):
     `version` is the commit that won. Nothing of this operation is visible: refresh the table and run it again.
     """
 
-    def __init__(self, message: str, *, version: int) -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, *, version: int) -> None:
+        super().__init__(f"{reason}; nothing was committed here: refresh the table and run the operation again")
+        self.reason = reason
+        """What is in the way, for callers that have a remedy of their own."""
         self.version = version
 
 

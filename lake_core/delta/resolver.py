@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core import runtime
-from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetStore, KeyClass
+from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetStore, KeyClass
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
@@ -28,6 +28,7 @@ from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import now_ms
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_time import CommitTimes
+from lake_core.delta.comparison import compare
 from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
@@ -153,11 +154,17 @@ class DeltaResolver:
                 return _created(after, line_between(None, after), context, now)
             if context.recreated:
                 return _recreated(after, line_between(None, after), head, context, now)
+            if context.replaces:
+                return _replaced(after, head, context, now)
             if before is None:
                 return _appended(after, line_between(None, after), head, context, now)
             return _changed(before, after, line_between(before, after), head, context, now)
         except ConcurrentModification as error:
-            raise DatasetConflict(str(error), kind=type(error).__name__) from error
+            raise DatasetConflict(error.reason, kind=type(error).__name__) from error
+
+    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+        old, new = (None if store is None else self.snapshot(store) for store in (before, after))
+        return compare(old, new, sample=sample, most_rows=most_rows)
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
         return [commit_key(version)]
@@ -325,6 +332,27 @@ def _recreated(after: Snapshot, line: Line, head: Snapshot, context: ApplyContex
     return _committed(operation.defining(after.metadata, protocol), head, [Reads.WHOLE_TABLE], (), context, now)
 
 
+def _replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+    """Make the table what another state of it is, markers too: an append that is gone may be made again."""
+    ours = difference(head, after)
+    if not ours:
+        return Applied({}, head.version, "NONE")
+    _check_not_append_only(ours, head)
+    metrics = {"numRestoredFiles": len(ours.adds), "numRemovedFiles": len(ours.removes)}
+    operation = Operation(
+        "RESTORE", {}, head, metrics, restored=ours.adds, removes=ours.removes or None, markers=ours.markers, domains=ours.domains
+    )
+    if ours.metadata is not None or ours.protocol is not None:
+        protocol = upgraded(head.protocol, supported_features(after.protocol) - supported_features(head.protocol))
+        operation = operation.defining(after.metadata, protocol)
+    return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
+
+
+def _check_not_append_only(ours: Difference, head: Snapshot) -> None:
+    if len(ours.removes) and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
+        raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
+
+
 def _changed(before: Snapshot, after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     ours = difference(before, after)
     if not ours:
@@ -337,8 +365,8 @@ def _changed(before: Snapshot, after: Snapshot, line: Line, head: Snapshot, cont
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(head.store, head.version)
     if moved:
         check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
-    if len(ours.removes) and not rearranged and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
-        raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
+    if not rearranged:
+        _check_not_append_only(ours, head)
     adds = _lacking(ours.adds, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
     if not ours:
@@ -384,7 +412,7 @@ def _change_actions(after: Snapshot, line: Line, context: ApplyContext, now: int
     """The change files of several commits that become one. A version that has any is read by them alone, so they tell all of it:
     what the commits left to their adds and removes is written down.
     """
-    if not _feeds(after):
+    if not _feeds(after) or context.dry_run:
         return ()
     own = {version: list(single_actions(version, data, "cdc")) for version, data in line.commits}
     if len(line.commits) == 1 or not any(rearranges(version, data) is False for version, data in line.commits):

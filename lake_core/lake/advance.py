@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State, Update
-from lake_core.lake.apply import Applied, Touched, apply, sorted_changes
+from lake_core.lake.apply import Applied, Strategy, Touched, apply, sorted_changes
 from lake_core.lake.condemned import Condemned, collections
+from lake_core.lake.conflict_report import with_commits
 from lake_core.lake.content import Item
 from lake_core.lake.errors import Collected, Conflict, Diverged, ProtectedBranch, PublishTimeout
 from lake_core.lake.lease import turn
@@ -23,6 +25,10 @@ from lake_core.lake.session import Published
 from lake_core.lake.state_store import StateStore
 
 _MOST_TRIES = 50
+RESOLVED_FIELD = "resolved"
+"""The field of a merge's metadata that tells of which datasets and keys its strategy took one side: JSON, path → kind of the conflict."""
+_RESOLVED = 100
+"""Of them, how many a commit names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,10 @@ class Change:
     """What to do to the target instead of applying a difference."""
     adopts: str | None = None
     """The dataset whose log in place it brings in: for that one it need not be main's yet."""
+    strategy: Strategy | None = None
+    """Whose side is taken of what conflicts."""
+    remedy: str = ""
+    """What a conflict says to do."""
     makes_commit: bool = False
     """Whether a commit is made even if nothing differs: a merge records what it has seen."""
 
@@ -110,14 +120,13 @@ def _advance(
 ) -> Published:
     branch, in_place = change.branch, change.branch == repository.format.branch
     head = refs.commit(refs.branch(branch))
-    _check_protected(refs, change)
+    check_protected(refs, change)
     behind = not_in_place(refs, branch) if in_place else []
     target = repository.commit_state(head, branch)
-    now = repository.clock()
     if change.make is not None:
         applied = change.make(target)
     else:
-        applied = apply(change.base, change.theirs, target, now=now, session=change.session, commit=head.id, reads=change.reads)
+        applied = apply_change(repository, refs, change, target, head)
     whole = in_place
     if in_place:
         # Whoever died in between is made up for: a log stands in place without gaps.
@@ -131,14 +140,14 @@ def _advance(
         return _nothing(repository, refs, change, head, applied, record)
     commit = write_commit(repository, refs, change, head, applied)
     versions = {path: touched.version for path, touched in applied.datasets.items() if touched.version is not None}
-    published = Published(commit.id, versions, change.session or "", applied.skipped)
+    published = Published(commit.id, versions, change.session or "", applied.skipped, applied.resolved)
     checked = collections(refs)
 
     def plan(state: State) -> Sequence[Action]:
         newest = RefsState(state)
         if newest.branch(branch) != head.id or collections(newest) != checked:
             raise HeadMoved
-        _check_protected(newest, change)
+        check_protected(newest, change)
         actions: list[Action] = [Update(f"branch/{branch}", {"commit": commit.id})]
         if f"commit/{commit.id}" not in newest.state:
             actions.append(Add(f"commit/{commit.id}", commit_value(commit)))
@@ -154,6 +163,26 @@ def _advance(
     return published
 
 
+def apply_change(
+    repository: Repository, refs: RefsState, change: Change, target: StateStore, head: Commit, *, dry_run: bool = False
+) -> Applied:
+    """Bring a change onto a branch's head. Raises Conflict, which names the commits that are in the way."""
+    try:
+        return apply(
+            change.base,
+            change.theirs,
+            target,
+            now=repository.clock(),
+            session=change.session,
+            commit=head.id,
+            reads=change.reads,
+            strategy=change.strategy,
+            dry_run=dry_run,
+        )
+    except Conflict as error:
+        raise with_commits(repository, refs, head, change.base, target, error, change.remedy) from None
+
+
 def _nothing(
     repository: Repository,
     refs: RefsState,
@@ -163,7 +192,7 @@ def _nothing(
     record: Callable[[RefsState, Published], Sequence[Action]],
 ) -> Published:
     """Nothing differs: no commit, but what is to be recorded is."""
-    published = Published(head.id, {}, change.session or "", applied.skipped)
+    published = Published(head.id, {}, change.session or "", applied.skipped, applied.resolved)
 
     def plan(state: State) -> Sequence[Action]:
         return list(record(RefsState(state), published))
@@ -190,6 +219,8 @@ def write_commit(repository: Repository, refs: RefsState, change: Change, head: 
     metadata = dict(change.metadata)
     if datasets:
         metadata[DATASETS_FIELD] = json.dumps(datasets, separators=(",", ":"), ensure_ascii=False)
+    if applied.resolved:
+        metadata[RESOLVED_FIELD] = json.dumps(dict(islice(applied.resolved.items(), _RESOLVED)), ensure_ascii=False)
     if change.session is not None:
         metadata["session"] = change.session
     parents = [head, *(refs.commit(parent) for parent in change.parents)]
@@ -210,7 +241,8 @@ def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | Non
     return repository.graveler.build(tree, sorted_changes(stored), avoid=condemned.range).tree
 
 
-def _check_protected(refs: RefsState, change: Change) -> None:
+def check_protected(refs: RefsState, change: Change) -> None:
+    """Raise ProtectedBranch where the branch takes merges only, and the change is no merge."""
     pattern = refs.protected(change.branch)
     if pattern is not None and not change.is_merge:
         raise ProtectedBranch(f"branch {change.branch!r} is protected (by {pattern!r}): publish on another branch, and merge that")

@@ -10,17 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal, TypeAlias
 
 from lake_core.dataset import ApplyContext, DatasetConflict, KeyClass
 from lake_core.graveler import Record
 from lake_core.lake.content import Item, item_of, new_item
-from lake_core.lake.errors import Conflict
+from lake_core.lake.errors import Conflict, Contradiction
 from lake_core.lake.state_store import StateStore
 from lake_core.lake.view import DATASETS, DatasetRecord, View, dataset_above
-from lake_core.lake.zarr_arrays import reshaped_arrays
+from lake_core.lake.zarr_arrays import grid_differs, reshaped_arrays
+from lake_core.readable import count_of
 
-_NAMED = 20
-"""Keys that an error spells out."""
+NAMED = 20
+"""Datasets and keys that an error spells out."""
+
+Strategy: TypeAlias = Literal["ours", "theirs"]
+"""Whose side is taken of each dataset and key that conflicts: the target's, or that of what is brought onto it."""
+
+_EXPLANATIONS = {
+    "BothCreated": "it was created on both sides",
+    "BothChanged": "it was changed on both sides",
+    "DeletedHereChangedThere": "it is deleted here, and was changed there",
+    "ChangedHereDeletedThere": "it is changed here, and was deleted there",
+    "InsideDataset": "it lies in a folder that is a dataset there",
+    "ArrayReshaped": "the array was reshaped or taken away on one side, and written on the other",
+    "ReadChanged": "it was read here, and changed there",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,9 @@ class Applied:
     skipped: Sequence[str] = ()
     """Datasets of which the target had everything already, by their markers."""
 
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    """The datasets and keys that conflicted, and of which a strategy took one side; with the kinds of the conflicts."""
+
     taken: bool = False
     """Whether it is the other side's own tree, which differs from the target's already."""
 
@@ -56,11 +74,21 @@ class Applied:
 
 
 def apply(
-    base: StateStore, theirs: StateStore, target: StateStore, *, now: datetime, session: str | None, commit: str, reads: Sequence[str] = ()
+    base: StateStore,
+    theirs: StateStore,
+    target: StateStore,
+    *,
+    now: datetime,
+    session: str | None,
+    commit: str,
+    reads: Sequence[str] = (),
+    strategy: Strategy | None = None,
+    dry_run: bool = False,
 ) -> Applied:
     """Bring what differs between `base` and `theirs` onto `target`, all of one lake. `commit`: the target's, for messages.
 
     `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable session read.
+    `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not to be written.
     Raises Conflict naming all datasets and keys that contradict what the target has, and what resolvers raise.
     """
     taken = base.view.tree == target.view.tree != theirs.view.tree and not _datasets_differ(base, theirs)
@@ -69,19 +97,33 @@ def apply(
     paths = sorted({path for key in changed if (path := _path_of(key, registered)) is not None})
     plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
     found = _Findings(commit, target.name)
+    resolved: dict[str, str] = {}
+    effort = _Effort(now, session, dry_run)
     items: dict[str, Item | None] = {}
     datasets: dict[str, Touched] = {}
     references: list[str] = []
     skipped: list[str] = []
-    _apply_plain(plain, target, items, found)
+    _apply_plain(plain, target, items, found, strategy, resolved)
     for key in reshaped_arrays(plain.keys(), base, theirs, target):
         found.add_key(key, "ArrayReshaped")
+    for key in resolved:
+        if grid_differs(key, base, theirs, target):
+            found.add_key(key, "ArrayReshaped")  # one side's shape and the other side's chunks make no array
     for path in paths:
         try:
-            done = _apply_dataset(path, registered[path], base, theirs, target, now, session, items, references)
+            done = _apply_dataset(path, registered[path], base, theirs, target, effort, items, references)
         except DatasetConflict as error:
-            found.add_dataset(path, error)
-            continue
+            if strategy is None:
+                found.add_dataset(path, error)
+                continue
+            resolved[path] = error.kind
+            if strategy == "ours":
+                continue
+            try:
+                done = _take_dataset(path, registered[path], base, theirs, target, effort, items, references, error)
+            except DatasetConflict as remaining:
+                found.add_dataset(path, remaining)
+                continue
         if done is not None and done.operation == "SKIPPED":
             skipped.append(path)
         elif done is not None:
@@ -90,7 +132,7 @@ def apply(
         for key in _overlap(reads, base, target):
             found.add_key(key, "ReadChanged")
     found.check()
-    return Applied(items, theirs.view.tree if taken else target.view.tree, datasets, references, tuple(skipped), taken)
+    return Applied(items, theirs.view.tree if taken else target.view.tree, datasets, references, tuple(skipped), resolved, taken)
 
 
 def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:
@@ -137,7 +179,12 @@ def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
 
 
 def _apply_plain(
-    changed: Mapping[str, tuple[Item | None, Item | None]], target: StateStore, items: dict[str, Item | None], found: _Findings
+    changed: Mapping[str, tuple[Item | None, Item | None]],
+    target: StateStore,
+    items: dict[str, Item | None],
+    found: _Findings,
+    strategy: Strategy | None,
+    resolved: dict[str, str],
 ) -> None:
     keys = list(changed)
     datasets = target.datasets()
@@ -146,11 +193,16 @@ def _apply_plain(
         if same(there, after):
             continue
         inside = dataset_above(key, datasets)
-        if not same(there, before):
-            found.add_key(key, _kind(before, after, there))
-        elif after is not None and inside is not None:
-            found.add_key(key, "InsideDataset")
-        else:
+        lies_inside = after is not None and inside is not None
+        if same(there, before) and not lies_inside:
+            items[key] = after
+            continue
+        kind = "InsideDataset" if same(there, before) else _kind(before, after, there)
+        if strategy is None or (strategy == "theirs" and lies_inside):
+            found.add_key(key, kind)
+            continue
+        resolved[key] = kind
+        if strategy == "theirs":
             items[key] = after
 
 
@@ -162,17 +214,48 @@ def _kind(before: Item | None, after: Item | None, there: Item | None) -> str:
     return "ChangedHereDeletedThere" if there is None else "BothChanged"
 
 
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """What one application is made for, the same for all datasets."""
+
+    now: datetime
+    session: str | None
+    dry_run: bool
+
+
+def _take_dataset(
+    path: str,
+    record: DatasetRecord,
+    base: StateStore,
+    theirs: StateStore,
+    target: StateStore,
+    effort: _Effort,
+    items: dict[str, Item | None],
+    references: list[str],
+    conflict: DatasetConflict,
+) -> Touched | None:
+    """Bring what differs between the target and `theirs` onto the target, so that the dataset becomes theirs.
+
+    Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
+    """
+    if base.datasets().get(path) is not None and target.registered().get(path) is None:
+        raise conflict
+    return _apply_dataset(path, record, target, theirs, target, effort, items, references, replaces=True)
+
+
 def _apply_dataset(
     path: str,
     record: DatasetRecord,
     base: StateStore,
     theirs: StateStore,
     target: StateStore,
-    now: datetime,
-    session: str | None,
+    effort: _Effort,
     items: dict[str, Item | None],
     references: list[str],
+    *,
+    replaces: bool = False,
 ) -> Touched | None:
+    now = effort.now
     before, after, head = (state.datasets().get(path) for state in (base, theirs, target))
     standing = target.registered().get(path)
     dropped = standing is not None and standing.dropped
@@ -196,7 +279,9 @@ def _apply_dataset(
     if before is None and onto is None and side.imported:
         items |= dict(theirs.view.list(f"{path}/")) | {side.key: side.item(now)}
         return Touched(record.format, view.resolver.version(view), "IMPORT")
-    context = ApplyContext(now, view.place, session=session, onto=target.name, recreated=again)
+    context = ApplyContext(
+        now, view.place, session=effort.session, onto=target.name, recreated=again, replaces=replaces, dry_run=effort.dry_run
+    )
     done = view.resolver.apply(
         None if before is None else base.folder_of(before),
         None if after is None else theirs.folder_of(after),
@@ -258,17 +343,26 @@ class _Findings:
     def check(self) -> None:
         if not self._kinds:
             return
-        told = [f"{path}: {text}" for path, text in self._datasets.items()]
-        told += [f"{key}: {self._kinds[key]}" for key in self._keys[:_NAMED]]
-        if len(self._keys) > _NAMED:
-            told.append(f"and {len(self._keys) - _NAMED} more keys")
+        named = [*self._datasets, *self._keys][:NAMED]
+        contradictions = [
+            Contradiction(path, self._kinds[path], self._datasets.get(path) or _EXPLANATIONS.get(self._kinds[path], self._kinds[path]))
+            for path in named
+        ]
         raise Conflict(
-            f"{self._onto} (commit {self._commit[:12]}) contradicts this in {len(self._kinds)} places. " + "; ".join(told),
+            explained(self._onto, self._commit, contradictions, len(self._kinds)),
+            contradictions=contradictions,
             datasets=list(self._datasets),
             keys=self._keys,
             kinds=self._kinds,
             commit=self._commit,
         )
+
+
+def explained(onto: str, commit: str, contradictions: Sequence[Contradiction], count: int) -> str:
+    """Say what of the target contradicts a change. `count`: of all places, of which `contradictions` are the first."""
+    rest = count - len(contradictions)
+    reasons = "; ".join(str(each) for each in contradictions) + (f"; and {count_of(rest, 'more place')}" if rest else "")
+    return f"{onto} (commit {commit[:12]}) contradicts this in {count_of(count, 'place')}. {reasons}"
 
 
 def sorted_changes(items: Mapping[str, Item | None]) -> Iterator[tuple[bytes, Record | None]]:

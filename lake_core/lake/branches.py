@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, Delete, State, Update
 from lake_core.lake import merging
+from lake_core.lake.apply import Strategy
 from lake_core.lake.errors import InvalidRef, RefExists, RefNotFound
+from lake_core.lake.merging import MergePreview
 from lake_core.lake.refs import DELETED, RefsState, check_name, text_of
 from lake_core.lake.repository import Repository
 from lake_core.lake.revision import commit_of
@@ -100,13 +102,23 @@ class BranchesAndTags:
 
         self._repository.journal.append(plan)
 
-    def merge(self, ref: str, *, into: str = "main", message: str | None = None) -> Published:
+    def merge(self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None) -> Published:
         """Bring what a ref has and a branch lacks onto the branch. Datasets that both changed are merged by their formats' rules.
+
+        `strategy` decides what conflicts, and nothing else: `"theirs"` takes each such dataset or plain file as the ref has it, `"ours"`
+        leaves it as the branch has it. A dataset is taken whole, its markers too; what does not conflict is merged from both sides.
+        Under `"theirs"` these stay conflicts: rows taken from an append-only table, a dataset and plain files at one path, a dataset that
+        was released. Zarr arrays that one side reshaped or deleted stay conflicts under both.
 
         Raises Conflict, NothingToApply, RefNotFound.
         """
         refs = self._repository.refs()
-        return merging.merge(self._repository, self._commit(ref, refs), ref, into, message)
+        return merging.merge(self._repository, self._commit(ref, refs), ref, into, message, _checked(strategy))
+
+    def preview_merge(self, ref: str, *, into: str = "main", strategy: Strategy | None = None) -> MergePreview:
+        """Tell what `merge` would do now, and write nothing. Raises as `merge`."""
+        refs = self._repository.refs()
+        return merging.preview_merge(self._repository, self._commit(ref, refs), ref, into, _checked(strategy))
 
     def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
         """Take back on a branch what a commit did, as a new commit; what was done since stays. Raises Conflict, NothingToApply."""
@@ -120,3 +132,9 @@ class BranchesAndTags:
 
     def _commit(self, ref: str, refs: RefsState) -> Commit:
         return commit_of(refs, self._repository.journal, ref)
+
+
+def _checked(strategy: Strategy | None) -> Strategy | None:
+    if strategy not in (None, "ours", "theirs"):
+        raise ValueError(f"a merge's strategy is 'ours' or 'theirs', not {strategy!r}")
+    return strategy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from lake_core.errors import LakeError
 
@@ -79,11 +81,42 @@ class NothingToApply(LakeError):
     """A merge, revert or cherry-pick would change nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class OtherCommit:
+    """A commit that stands in the way of what was to be applied."""
+
+    id: str
+    message: str
+    committer: str
+    date: datetime
+    metadata: Mapping[str, str]
+    """Its session among it, and what the session's opener noted, such as a run's id."""
+
+    def __str__(self) -> str:
+        about = [f"by {self.committer}", f"{self.date.astimezone(UTC):%Y-%m-%d %H:%M} UTC"]
+        about += [f"{name} {value}" for name, value in self.metadata.items()]
+        return f"commit {self.id[:12]} {self.message!r} ({', '.join(about)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A dataset or a key that two sides changed in ways that do not go together."""
+
+    path: str
+    kind: str
+    explanation: str
+    commits: Sequence[OtherCommit] = ()
+    """The newest commits of the other side that changed it."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.explanation}" + (f", last changed by {self.commits[0]}" if self.commits else "")
+
+
 class Conflict(LakeError):
     """What was to be applied contradicts what another commit did meanwhile. Nothing was published; the session stays readable.
 
-    `datasets` and `keys` name what is contradicted, `kinds` say how (by name), `commit` is the other side's, `session` the session that
-    holds the work, where there is one.
+    `datasets` and `keys` name what is contradicted, `kinds` say how (by name), `contradictions` tell more of the first of them, `commit`
+    is the other side's, `session` the session that holds the work, where there is one. `explanation` is the message without the `remedy`.
     """
 
     def __init__(
@@ -94,8 +127,12 @@ class Conflict(LakeError):
         keys: Sequence[str] = (),
         kinds: Mapping[str, str] | None = None,
         commit: str = "",
+        contradictions: Sequence[Contradiction] = (),
+        remedy: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}. {remedy}" if remedy else message)
+        self.explanation, self.remedy = message, remedy
+        self.contradictions = tuple(contradictions)
         self.datasets = tuple(datasets)
         self.keys = tuple(keys)
         self.kinds = dict(kinds or {})

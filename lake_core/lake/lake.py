@@ -19,6 +19,7 @@ from lake_core.lake import adopting, shared
 from lake_core.lake.advance import Change, advance
 from lake_core.lake.branches import BranchesAndTags
 from lake_core.lake.collect import Collected, collect
+from lake_core.lake.comparison import MOST_ROWS, Comparison, compare_states
 from lake_core.lake.content import item_of
 from lake_core.lake.errors import Conflict, LakeAlreadyExists
 from lake_core.lake.exporting import export
@@ -215,6 +216,7 @@ class Lake(BranchesAndTags):
             session=session.id,
             reads=session.reads,
             retention=retention,
+            remedy=shared.remedy(session.id),
         )
 
         def made(refs: RefsState) -> Published | None:
@@ -354,6 +356,14 @@ class Lake(BranchesAndTags):
             assert record is not None
             dataset = next((path for path in paths if key.startswith(f"{path}/")), None)
             yield Difference(key, kind, dataset, item_of(record).entry.size)
+
+    def compare(self, before: str, after: str, *, prefix: str = "", sample: int = 0, most_rows: int = MOST_ROWS) -> Comparison:
+        """Compare two refs: tables by their versions, rows and columns, plain files by key. Raises RefNotFound.
+
+        Rows are counted exactly where a table's changed files hold at most `most_rows`. `sample`: how many of the rows that each table
+        gained and lost are shown.
+        """
+        return compare_states(self.at(before), self.at(after), self.diff(before, after, prefix=prefix), sample=sample, most_rows=most_rows)
 
     def status(self) -> Status:
         """The lake at a glance."""

@@ -42,6 +42,8 @@ class Published:
     session: str = ""
     skipped: Sequence[str] = ()
     """Datasets whose changes were there already, by their markers."""
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    """The datasets and keys of which a merge's strategy took one side, with the kinds of the conflicts."""
     in_place: bool = True
     """Whether main's objects stand at their natural places. False: `Lake.materialise` completes it, as does the next publish."""
 

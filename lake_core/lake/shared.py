@@ -256,7 +256,7 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
     except Conflict as error:
         raise Conflict(
             f"attempt {batch.attempt} at {batch.output!r} is to be replaced, but others have built on it in session {record.id!r}: start a "
-            f"new run. {error}",
+            f"new run. {error.explanation}",
             datasets=error.datasets,
             keys=error.keys,
             kinds=error.kinds,
@@ -304,7 +304,7 @@ def publish(repository: Repository, id: str, epoch: int | None = None) -> Publis
     try:
         return advance(repository, begun, record, recheck)
     except Conflict as error:
-        fail(repository, id, str(error))
+        fail(repository, id, error.explanation)
         error.session = id
         raise
 
@@ -323,6 +323,7 @@ def _change(repository: Repository, refs: RefsState, record: SessionRecord) -> C
         session=record.id,
         reads=record.reads,
         retention=retention,
+        remedy=remedy(record.id),
     )
 
 
@@ -402,6 +403,14 @@ def fork(repository: Repository, id: str, without: Sequence[str], expires_in: ti
     )
 
 
+def remedy(session: str) -> str:
+    """Say what to do about a session that conflicts with what was published meanwhile."""
+    return (
+        f"Nothing was published: do the work again in a new session. This one stays readable, and lake.fork({session!r}, without=[…]) "
+        f"carries on what does not conflict"
+    )
+
+
 def keep_failed(repository: Repository, session: Session, error: Conflict) -> None:
     """Keep a private session that could not be published, so that it can be read and forked."""
     refs = repository.refs()
@@ -412,7 +421,7 @@ def keep_failed(repository: Repository, session: Session, error: Conflict) -> No
         now = repository.clock()
         record = SessionRecord(
             session.id, session.branch, session.commit, tree, 1, FAILED, now, now + KEEP_FAILED, session.opened_at, session.id,
-            session.message, session.isolation, session.reads, session.metadata, (), None, str(error)[:1000],
+            session.message, session.isolation, session.reads, session.metadata, (), None, error.explanation[:1000],
         )  # fmt: skip
         return [] if record.key in state else [Add(record.key, record.to_json())]
 

@@ -37,6 +37,14 @@ def reshaped_arrays(changed: Collection[str], base: StateStore, theirs: StateSto
             yield node
 
 
+def grid_differs(key: str, *states: StateStore) -> bool:
+    """Whether a key is the `zarr.json` of an array whose chunks do not mean the same in all of these states."""
+    if not _is_metadata(key):
+        return False
+    first, *others = (_grid(state, key) for state in states)
+    return any(other != first for other in others)
+
+
 def _is_metadata(key: str) -> bool:
     return key == METADATA or key.endswith(f"/{METADATA}")
 

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from lake_core.expression import InvalidExpression, parse_predicate, truth
+from lake_core.readable import count_of
 from lake_orch.components.references import described
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.markdown import ROWS, markdown_table
-from lake_orch.tables.readable import count_of
 
 
 class RowCheck(dg.Model, dg.Resolvable):

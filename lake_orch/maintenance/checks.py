@@ -6,10 +6,10 @@ from typing import Any
 
 import dagster as dg
 
+from lake_core.readable import readable_bytes
 from lake_orch.maintenance.health import SMALL_FILE, TableHealth, table_health
 from lake_orch.maintenance.target import MaintenanceTarget
 from lake_orch.resources import LakeResource
-from lake_orch.tables.readable import readable_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
         done = lake.publish(session.id, epoch=session.epoch)
     except Conflict as error:
         # Trying again would end the same way, and no step is left that a re-execution from failure could run.
-        error.args = (f"{error}. Nothing was published: re-execute all steps, which then start from what the branch has now",)
+        error.args = (f"{error.explanation}. Nothing was published: re-execute all steps, which then start from what the branch has now",)
         raise
     except Exception as error:
         lake.fail(session.id, str(error), keep=keep_failed_for, epoch=session.epoch)

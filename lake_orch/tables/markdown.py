@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lake_orch.tables.readable import count_of
+from lake_core.readable import count_of
 
 ROWS, COLUMNS, WIDTH = 5, 12, 40
 _ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "_": "\\_", "<": "&lt;", ">": "&gt;", "[": "\\[", "]": "\\]"})

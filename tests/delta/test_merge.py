@@ -271,7 +271,7 @@ def test_several_source_rows(table: DeltaTable) -> None:
         lambda merge: merge.when_matched_update({"v": "0"}, "s.v < 2").when_matched_delete(),
     )
     for clauses in refused:
-        with pytest.raises(MultipleSourceRows, match="1 rows of the table"):
+        with pytest.raises(MultipleSourceRows, match="1 row of the table matches"):
             clauses(table.merge(twice, "t.id = s.id")).execute()
     assert table.refresh().version == 3
     done = table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()

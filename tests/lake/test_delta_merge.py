@@ -123,7 +123,7 @@ def test_a_stale_full_overwrite_against_an_append_conflicts(lake: Lake) -> None:
     session.delta("t/new").overwrite(rows([1]))
     with lake.session() as s:
         s.delta("t/new").append(rows([2]))
-    with pytest.raises(Conflict, match="added 1 files"):
+    with pytest.raises(Conflict, match="added 1 file to"):
         session.publish()
     lake.branch("dev", at="main~1")
     with lake.session("dev") as s:

@@ -358,7 +358,7 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
         part.put("bar", b"2")
     with lake.session(isolation="snapshot") as s:
         s.delta("t/orders").append(rows([50]))
-    with pytest.raises(Conflict, match="ReadChanged"):
+    with pytest.raises(Conflict, match="it was read here, and changed there"):
         lake.publish(shared.id)
 
 

@@ -248,6 +248,31 @@ def test_attributes_beside_a_write_are_none(arrays: Lake) -> None:
     assert found[0] == 100 and found.attrs["units"] == "m"
 
 
+@pytest.mark.parametrize("strategy", ["ours", "theirs"])
+def test_no_strategy_mixes_one_sides_shape_with_the_others_chunks(arrays: Lake, strategy: Any) -> None:
+    arrays.branch("dev")
+    with arrays.session("dev") as s:
+        array(s).attrs["units"] = "m"
+        array(s)[10:20] = 200
+    with arrays.session() as s:
+        array(s).resize(20)
+    with pytest.raises(Conflict) as caught:
+        arrays.merge("dev", strategy=strategy)
+    assert caught.value.kinds == {"g/foo/zarr.json": "ArrayReshaped"}
+
+
+@pytest.mark.parametrize(("strategy", "units"), [("ours", "km"), ("theirs", "m")])
+def test_a_strategy_decides_attributes_and_chunks_that_both_wrote(arrays: Lake, strategy: Any, units: str) -> None:
+    arrays.branch("dev")
+    for branch, text, value in (("dev", "m", 100), ("main", "km", 200)):
+        with arrays.session(branch) as s:
+            array(s).attrs["units"] = text
+            array(s)[0:10] = value
+    arrays.merge("dev", strategy=strategy)
+    merged = array(arrays.at(), mode="r")
+    assert (merged.attrs["units"], int(merged[0])) == (units, 100 if units == "m" else 200)
+
+
 def test_a_chunk_of_an_array_that_is_gone_is_a_conflict(arrays: Lake) -> None:
     with arrays.session() as s:
         array(s)[0:10] = 0

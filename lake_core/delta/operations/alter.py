@@ -24,6 +24,7 @@ from lake_core.delta.schema import schema_from_arrow, schema_to_json, walk
 from lake_core.delta.schema_evolution import added, commented, dropped, made_nullable, renamed, reordered, with_schema
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
+from lake_core.readable import count_of
 
 
 def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operation | None:
@@ -83,7 +84,10 @@ def add_constraint(snapshot: Snapshot, name: str, sql: str) -> Operation:
     for batch in stream_rows(plan_scan(snapshot, None, None)):
         broken += check.violations(pa.Table.from_batches([batch])).num_rows
     if broken:
-        raise ConstraintViolation(f"{broken} rows of the table break the constraint {name!r}, {sql}: update or delete them first")
+        verb = "breaks" if broken == 1 else "break"
+        raise ConstraintViolation(
+            f"{count_of(broken, 'row')} of the table {verb} the constraint {name!r}, {sql}: update or delete such rows first"
+        )
     key = f"{CONSTRAINT_PREFIX}{name.lower()}"
     changed = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, key: sql})
     protocol = upgraded(snapshot.protocol, {"checkConstraints"})

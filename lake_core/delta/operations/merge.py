@@ -44,6 +44,7 @@ from lake_core.delta.skipping import partition_filter, skip
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import And, Predicate, columns, parse_predicate
+from lake_core.readable import count_of
 
 _BATCH_ROWS = 1 << 16
 _JOIN_ROWS = 1 << 21
@@ -401,8 +402,9 @@ def settled(
     kept = np.flatnonzero(np.diff(rows, prepend=-1))
     again = np.setdiff1d(np.arange(len(rows)), kept, assume_unique=True)
     if (clause[again] >= 0).any() and not clauses.deletes_whatever_matches:
+        several = int((clause[again] >= 0).sum())
         raise MultipleSourceRows(
-            f"{int((clause[again] >= 0).sum())} rows of the table match more than one source row, so what becomes of them depends on "
-            f"their order. Make the source unique by the columns of ON, or narrow the clauses' conditions; nothing was changed"
+            f"{count_of(several, 'row')} of the table {'matches' if several == 1 else 'match'} more than one source row, so the outcome "
+            f"depends on their order. Make the source unique by the columns of ON, or narrow the clauses' conditions; nothing was changed"
         )
     return Matches(rows[kept], clause[kept], source.take(pa.array(number[kept])))

@@ -1,0 +1,63 @@
+"""Differences as lines that a person reads, and as rows for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lake_core.cli.output import cell_text
+from lake_core.dataset import DatasetComparison
+from lake_core.lake.comparison import Comparison, DatasetDifference
+from lake_core.readable import count_of, readable_bytes
+
+_SIGNS = {"added": "+", "removed": "-", "dropped": "-", "changed": "~"}
+
+
+def comparison_rows(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
+    """Name all that is known of a comparison, each thing with its sign."""
+    datasets = [
+        {"sign": _SIGNS[each.kind], "path": each.path, "format": each.format, "kind": each.kind} | _fields(each.comparison)
+        for each in comparison.datasets
+    ]
+    files = [{"sign": _SIGNS[each.kind], "key": each.key, "kind": each.kind, "size": each.size} for each in comparison.files]
+    return {"datasets": datasets, "files": files}
+
+
+def _fields(comparison: DatasetComparison) -> dict[str, Any]:
+    return {name: getattr(comparison, name) for name in comparison.__dataclass_fields__}
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Say what differs: a line for each table with its columns and sample rows below it, and one for each plain file."""
+    for each in comparison.datasets:
+        yield dataset_line(each)
+        for column in each.comparison.columns:
+            kinds = " -> ".join(kind for kind in (column.before, column.after) if kind is not None)
+            yield f"    {_SIGNS[column.kind]} column {column.name} {kinds}"
+        yield from _sample_lines("-", each.comparison.sample_removed, each.comparison.rows_removed)
+        yield from _sample_lines("+", each.comparison.sample_added, each.comparison.rows_added)
+    for file in comparison.files:
+        yield f"{_SIGNS[file.kind]} {file.key}  {readable_bytes(file.size)}"
+
+
+def dataset_line(difference: DatasetDifference) -> str:
+    """Say in one line what differs in a dataset: its versions, rows and files."""
+    compared = difference.comparison
+    versions = f"version {compared.before} -> {compared.after}"
+    if compared.before is None or compared.after is None:
+        versions = f"version {compared.after if compared.before is None else compared.before}"
+    about = "" if compared.rows_exact else "about "
+    rows = f"rows {about}{_count('+', compared.rows_added)} {_count('-', compared.rows_removed)}"
+    files = f"files +{compared.files_added} -{compared.files_removed}"
+    return f"{_SIGNS[difference.kind]} {difference.path}  {versions}  {rows}  {files}"
+
+
+def _count(sign: str, number: int | None) -> str:
+    return f"{sign}?" if number is None else f"{sign}{number:,}"
+
+
+def _sample_lines(sign: str, rows: Sequence[Mapping[str, Any]], count: int | None) -> Iterator[str]:
+    for row in rows:
+        yield f"    {sign} " + ", ".join(f"{name}={cell_text(value)}" for name, value in row.items())
+    if count is not None and len(rows) and count > len(rows):
+        yield f"    {sign} … and {count_of(count - len(rows), 'more row')}"

@@ -1,0 +1,89 @@
+"""How arguments name what stands in a lake: `[ref:]path`. And what a shell completes them with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import click
+from click.shell_completion import CompletionItem
+
+from lake_core.cli.context import Context, parse_options
+from lake_core.errors import LakeError
+from lake_core.lake import Lake
+
+_REF_AND_PATH = re.compile(r"((?:[^:{}]|\{[^{}]*\})+):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path at a ref."""
+
+    ref: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.ref}:{self.path}"
+
+
+class PlaceParam(click.ParamType[Place]):
+    """`path` of main, or `ref:path`: git's way. Paths begin at the lake's root."""
+
+    name = "[ref:]path"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        if isinstance(value, Place):
+            return value
+        match = _REF_AND_PATH.fullmatch(str(value))
+        ref, path = (match[1], match[2]) if match else ("main", str(value))
+        return Place(ref, path.removeprefix("./").strip("/"))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        match = _REF_AND_PATH.fullmatch(incomplete)
+        ref, path = (match[1], match[2]) if match else ("main", incomplete)
+        # Bash breaks words at colons, and hands over what stands behind one; other shells the whole word.
+        before = f"{ref}:" if match else ""
+        return [CompletionItem(before + name) for name in _tables(ctx, ref) if name.startswith(path)]
+
+
+class Ref(click.ParamType[str]):
+    """A ref expression: a branch, tag, commit or session, and from there backwards."""
+
+    name = "ref"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        lake = _lake(ctx)
+        names = [] if lake is None else [*lake.branches(), *lake.tags(), *(record.id for record in lake.sessions())]
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+class TablePath(click.ParamType[str]):
+    """The path of a dataset of main."""
+
+    name = "table"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value).removeprefix("./").strip("/")
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in _tables(ctx, "main") if name.startswith(incomplete)]
+
+
+def _tables(ctx: click.Context, ref: str) -> list[str]:
+    lake = _lake(ctx)
+    try:
+        return [] if lake is None else [record.path for record in lake.datasets(ref)]
+    except LakeError:
+        return []
+
+
+def _lake(ctx: click.Context) -> Lake | None:
+    """The lake that a half-typed command line is about, None where there is none."""
+    options = ctx.find_root().params
+    try:
+        return Context(options.get("url"), parse_options(options.get("options") or ())).open()
+    except (LakeError, click.UsageError):
+        return None

@@ -1,0 +1,214 @@
+"""`lake log, show, diff, branch, tag`: commits, what they changed, and the names for them."""
+
+from __future__ import annotations
+
+import click
+
+from lake_core.cli.context import Context, command
+from lake_core.cli.differences import comparison_lines, comparison_rows
+from lake_core.cli.names import Ref, TablePath
+from lake_core.cli.output import date_text
+from lake_core.graveler import Commit
+from lake_core.lake import Lake
+from lake_core.lake.comparison import MOST_ROWS, Comparison
+from lake_core.lake.errors import InvalidRef
+from lake_core.lake.place import touched
+
+_FIELDS = ("datasets", "at")
+"""What a commit's metadata holds for the lake's own use, and is shown otherwise."""
+
+
+_sample_option = click.option(
+    "--rows", "sample", is_flag=False, flag_value=10, default=0, type=click.IntRange(0), help="Show some of the rows, 10 by default."
+)
+
+
+class CreatesByDefault(click.Group):
+    """A group that lists when it is called bare, and whose first word, if it names no command, is the name to create."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None:
+            return "create", self.get_command(ctx, "create"), args
+        return super().resolve_command(ctx, args)
+
+
+@click.command()
+@click.argument("ref", default="main", type=Ref())
+@click.option("--dataset", type=TablePath(), help="Only commits that touched it.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--first-parent", is_flag=True, help="Leave out what came in by merges.")
+@click.option("--oneline", is_flag=True, help="A line for each: its id and its message.")
+@click.option("--stat", is_flag=True, help="With the rows and files that each changed, against its first parent.")
+@command
+def log(context: Context, ref: str, dataset: str | None, limit: int, first_parent: bool, oneline: bool, stat: bool) -> None:
+    """List a ref's commits, newest first."""
+    lake = context.open()
+    commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
+    rows = [_row(commit, context.output.as_json) for commit in commits]
+    if not (oneline or stat):
+        context.output.rows(rows, ["commit", "date", "committer", "message", "datasets"])
+        return
+    lines = []
+    for row, commit in zip(rows, commits, strict=True):
+        lines.append(_one_line(commit) if oneline else f"{_one_line(commit)}  ({commit.committer}, {date_text(commit.creation_date)})")
+        if stat:
+            comparison = _against_parent(lake, commit, most_rows=0)
+            row["changes"] = comparison
+            lines += [f"  {line}" for line in comparison_lines(comparison)]
+    context.output.show(rows, "\n".join(lines))
+
+
+def _row(commit: Commit, as_json: bool) -> dict[str, object]:
+    return {
+        "commit": commit.id if as_json else commit.id[:12],
+        "date": commit.creation_date,
+        "committer": commit.committer,
+        "message": commit.message,
+        "datasets": touched(commit) if as_json else ", ".join(f"{path}@{each['version']}" for path, each in touched(commit).items()),
+        "parents": commit.parents,
+        "metadata": commit.metadata,
+    }
+
+
+def _one_line(commit: Commit) -> str:
+    return f"{commit.id[:12]} {commit.message.splitlines()[0] if commit.message else '(no message)'}"
+
+
+def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, sample: int = 0) -> Comparison:
+    if not commit.parents:
+        return Comparison((), ())
+    return lake.compare(commit.parents[0], commit.id, sample=sample, most_rows=most_rows)
+
+
+@click.command()
+@click.argument("commit", default="main", type=Ref())
+@_sample_option
+@command
+def show(context: Context, commit: str, sample: int) -> None:
+    """Show a commit. Its message and metadata, and what it changed against its first parent."""
+    lake = context.open()
+    if commit in {session.id for session in lake.sessions(all=True)}:
+        raise InvalidRef(f"{commit!r} is a session: `lake diff {commit}~1 {commit}` tells what it has changed so far")
+    (record,) = lake.log(commit, limit=1)
+    comparison = _against_parent(lake, record, sample=sample)
+    if context.output.as_json:
+        context.output.show(_row(record, True) | {"changes": comparison})
+        return
+    lines = [f"commit {record.id}", f"date   {date_text(record.creation_date)}", f"by     {record.committer}"]
+    lines += [f"parent {parent[:12]}" for parent in record.parents]
+    lines += [f"{name:6} {value}" for name, value in record.metadata.items() if name not in _FIELDS]
+    lines += ["", f"    {record.message or '(no message)'}", ""]
+    context.output.show(None, "\n".join([*lines, *comparison_lines(comparison)]))
+
+
+@click.command()
+@click.argument("before", type=Ref())
+@click.argument("after", default="main", type=Ref())
+@click.option("--prefix", default="", help="Only what lies under it.")
+@_sample_option
+@click.option("--keys", is_flag=True, help="Every key that differs, those of the tables' logs too.")
+@command
+def diff(context: Context, before: str, after: str, prefix: str, sample: int, keys: bool) -> None:
+    """Tell what differs between two refs. Tables by versions, rows and columns, plain files by key."""
+    lake = context.open()
+    if not keys:
+        comparison = lake.compare(before, after, prefix=prefix, sample=sample)
+        context.output.show(comparison_rows(comparison), "\n".join(comparison_lines(comparison)) or "nothing differs")
+        return
+    signs = {"added": "+", "removed": "-", "changed": "~"}
+    rows = [
+        {"sign": signs[each.kind], "key": each.key, "kind": each.kind, "dataset": each.dataset, "size": each.size}
+        for each in lake.diff(before, after, prefix=prefix)
+    ]
+    context.output.rows(rows, ["sign", "key", "size"])
+
+
+@click.group(cls=CreatesByDefault, invoke_without_command=True)
+@click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this branch away.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def branch(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
+    """List, make and delete branches. `lake branch` lists them, `lake branch NAME` makes one, `lake branch -d NAME` takes one away."""
+    ctx.ensure_object(Context).output.as_json |= as_json
+    if deleted is not None:
+        ctx.invoke(branch_delete, name=deleted)
+    elif ctx.invoked_subcommand is None:
+        ctx.invoke(branch_list)
+
+
+@branch.command("list")
+@command
+def branch_list(context: Context) -> None:
+    """List the branches and their commits."""
+    _list_names(context, "branch", context.open().branches())
+
+
+@branch.command("create")
+@click.argument("name")
+@click.option("--at", default="main", show_default=True, type=Ref())
+@command
+def branch_create(context: Context, name: str, at: str) -> None:
+    """Make a branch at a ref."""
+    context.output.show({"branch": name, "commit": context.open().branch(name, at=at)}, f"branch {name} at {at}")
+
+
+@branch.command("delete")
+@click.argument("name", type=Ref())
+@command
+def branch_delete(context: Context, name: str) -> None:
+    """Take a branch away."""
+    context.open().delete_branch(name)
+    context.output.show({"deleted": name}, f"branch {name} is deleted")
+
+
+@branch.command("protect")
+@click.argument("pattern")
+@click.option("--off", is_flag=True, help="Take the protection back.")
+@command
+def branch_protect(context: Context, pattern: str, off: bool) -> None:
+    """Let branches that match a pattern take merges only."""
+    lake = context.open()
+    (lake.unprotect if off else lake.protect)(pattern)
+    context.output.show({"pattern": pattern, "protected": not off}, f"{pattern}: {'open' if off else 'merges only'}")
+
+
+@click.group(cls=CreatesByDefault, invoke_without_command=True)
+@click.option("-d", "--delete", "deleted", type=Ref(), metavar="NAME", help="Take this tag away; its name is not used again.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def tag(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
+    """List, make and delete tags. `lake tag` lists them, `lake tag NAME` makes one, `lake tag -d NAME` takes one away."""
+    ctx.ensure_object(Context).output.as_json |= as_json
+    if deleted is not None:
+        ctx.invoke(tag_delete, name=deleted)
+    elif ctx.invoked_subcommand is None:
+        ctx.invoke(tag_list)
+
+
+@tag.command("list")
+@command
+def tag_list(context: Context) -> None:
+    """List the tags and their commits."""
+    _list_names(context, "tag", context.open().tags())
+
+
+def _list_names(context: Context, kind: str, commits: dict[str, str]) -> None:
+    context.output.rows([{kind: name, "commit": commit} for name, commit in sorted(commits.items())], [kind, "commit"])
+
+
+@tag.command("create")
+@click.argument("name")
+@click.option("--at", default="main", show_default=True, type=Ref())
+@command
+def tag_create(context: Context, name: str, at: str) -> None:
+    """Give a commit a name for good."""
+    context.output.show({"tag": name, "commit": context.open().tag(name, at=at)}, f"tag {name} at {at}")
+
+
+@tag.command("delete")
+@click.argument("name", type=Ref())
+@command
+def tag_delete(context: Context, name: str) -> None:
+    """Take a tag away; its name is not used again."""
+    context.open().delete_tag(name)
+    context.output.show({"deleted": name}, f"tag {name} is deleted")

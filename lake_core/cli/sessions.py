@@ -1,0 +1,135 @@
+"""`lake session, publish, merge, revert, cherry-pick`: work that becomes commits."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from lake_core.cli.context import Context, Span, command
+from lake_core.cli.names import Ref
+from lake_core.cli.output import plain
+from lake_core.lake.apply import Strategy
+from lake_core.lake.merging import MergePreview
+from lake_core.readable import count_of
+
+
+@click.group()
+def session() -> None:
+    """List, open, abandon and fork shared sessions."""
+
+
+@session.command("list")
+@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
+@command
+def session_list(context: Context, everything: bool) -> None:
+    """List the sessions on record."""
+    rows = [
+        plain(record) | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
+        for record in context.open().sessions(all=everything)
+    ]
+    context.output.rows(rows, ["session", "branch", "state", "epoch", "opened", "expires", "batches", "reason"])
+
+
+@session.command("open")
+@click.argument("branch_name", metavar="BRANCH", default="main", type=Ref())
+@click.option("--id", "id_", help="Resume the session of this id, or give a new one this id.")
+@click.option("--expires-in", type=Span(), default=timedelta(hours=24), show_default="24h")
+@click.option("-m", "--message", default="")
+@command
+def session_open(context: Context, branch_name: str, id_: str | None, expires_in: timedelta, message: str) -> None:
+    """Open a shared session, or resume one: prints its id."""
+    opened = context.open().open_session(branch_name, id=id_, expires_in=expires_in, message=message)
+    context.output.show({"session": opened.id, "epoch": opened.epoch, "branch": opened.branch, "base": opened.commit}, opened.id)
+
+
+@session.command("abandon")
+@click.argument("id_", metavar="ID", type=Ref())
+@command
+def session_abandon(context: Context, id_: str) -> None:
+    """End a session without publishing."""
+    context.open().abandon(id_)
+    context.output.show({"abandoned": id_}, f"session {id_} is abandoned")
+
+
+@session.command("fork")
+@click.argument("id_", metavar="ID", type=Ref())
+@click.option("--without", multiple=True, help="A dataset or key to leave out; several times if need be.")
+@command
+def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
+    """Carry a session's work on in a new one: prints its id."""
+    forked = context.open().fork(id_, without=without)
+    context.output.show({"session": forked.id, "lineage": forked.lineage}, forked.id)
+
+
+@click.command()
+@click.argument("session_id", metavar="SESSION", type=Ref())
+@command
+def publish(context: Context, session_id: str) -> None:
+    """Publish a shared session; again if need be."""
+    context.remedy = (
+        f"Nothing was published, and the session is kept: `lake session fork {session_id} --without PATH` carries on what does not "
+        f"conflict; do the rest again in a new session"
+    )
+    published = context.open().publish(session_id)
+    versions = ", ".join(f"{path}@{version}" for path, version in published.versions.items())
+    late = "" if published.in_place else " (not yet in place: run `lake materialise`)"
+    context.output.show(published, f"commit {published.commit[:12]} {versions}{late}")
+
+
+@click.command()
+@click.argument("ref", type=Ref())
+@click.option("--into", default="main", show_default=True, type=Ref())
+@click.option("-m", "--message")
+@click.option("--strategy", type=click.Choice(["ours", "theirs"]), help="Of what conflicts keep the branch's side, or take the ref's.")
+@click.option("--dry-run", is_flag=True, help="Only tell what it would do, or what conflicts.")
+@command
+def merge(context: Context, ref: str, into: str, message: str | None, strategy: Strategy | None, dry_run: bool) -> None:
+    """Bring what a ref has and a branch lacks onto the branch."""
+    again = f"lake merge {ref}" + ("" if into == "main" else f" --into {into}")
+    context.remedy = (
+        f"Nothing was merged. `{again} --strategy theirs` takes what {ref} has of these, `{again} --strategy ours` keeps what {into} has "
+        f"of them; or do the work again on a new branch: `lake branch NAME --at {into}`"
+    )
+    lake = context.open()
+    if dry_run:
+        preview = lake.preview_merge(ref, into=into, strategy=strategy)
+        context.output.show(preview, "\n".join(_preview_lines(preview, ref, into, strategy)))
+        return
+    published = lake.merge(ref, into=into, message=message, strategy=strategy)
+    decided = f", {strategy} of {count_of(len(published.resolved), 'place')} in conflict" if published.resolved else ""
+    context.output.show(published, f"commit {published.commit[:12]} on {into}{decided}")
+
+
+def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | None) -> list[str]:
+    lines = [f"would merge {ref} (commit {preview.theirs[:12]}) into {into} (commit {preview.commit[:12]}); nothing is written"]
+    lines += [f"~ {path}  version {each.version}  {each.operation}" for path, each in sorted(preview.datasets.items())]
+    lines += [f"{'-' if change == 'deleted' else '+'} {key}" for key, change in preview.keys.items()]
+    lines += [f"! {path}  conflicts, {strategy} is taken" for path in sorted(preview.resolved)]
+    return lines
+
+
+@click.command()
+@click.argument("commit", type=Ref())
+@click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
+@click.option("--parent", type=click.IntRange(1), default=1, show_default=True, help="Which parent of a merge to go back to.")
+@click.option("-m", "--message")
+@command
+def revert(context: Context, commit: str, branch_name: str, parent: int, message: str | None) -> None:
+    """Take back what a commit did; what was done since stays."""
+    context.remedy = "Nothing was taken back: revert the commits in the way first, newest first, or change the rows by hand"
+    published = context.open().revert(commit, branch=branch_name, parent=parent, message=message)
+    context.output.show(published, f"commit {published.commit[:12]} on {branch_name}")
+
+
+@click.command("cherry-pick")
+@click.argument("commit", type=Ref())
+@click.option("--onto", required=True, type=Ref())
+@click.option("--parent", type=click.IntRange(1), default=1, show_default=True)
+@click.option("-m", "--message")
+@command
+def cherry_pick(context: Context, commit: str, onto: str, parent: int, message: str | None) -> None:
+    """Do on a branch what a commit did elsewhere."""
+    context.remedy = f"Nothing was picked: bring the branches together by `lake merge` first, or do the work again on {onto}"
+    published = context.open().cherry_pick(commit, onto=onto, parent=parent, message=message)
+    context.output.show(published, f"commit {published.commit[:12]} on {onto}")

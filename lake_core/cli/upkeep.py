@@ -1,0 +1,76 @@
+"""`lake gc, materialise, adopt, release, verify, doctor`: a lake's upkeep."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from lake_core.cli.context import FOUND, Context, Span, command
+from lake_core.cli.doctor import examine
+from lake_core.cli.names import TablePath
+from lake_core.readable import count_of, readable_bytes
+from lake_core.store import open_store
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only tell.")
+@click.option("--history", type=Span(), help="How long commits are kept that no ref names, such as 30d.")
+@command
+def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
+    """Delete what no branch, tag, session or retained commit reaches."""
+    with context.output.progress("collecting") as progress:
+        collected = context.open().gc(dry_run=dry_run, history=history, progress=progress)
+    verb = "would go" if dry_run else "deleted"
+    objects, commits = count_of(len(collected.keys), "object"), count_of(collected.commits, "commit")
+    context.output.show(collected, f"{objects} ({readable_bytes(collected.bytes)}) and {commits} {verb}")
+
+
+@click.command()
+@command
+def materialise(context: Context) -> None:
+    """Put main's datasets in place, as far as they are not."""
+    with context.output.progress("putting in place") as progress:
+        placed = context.open().materialise(progress=lambda number, count: progress("commit", number))
+    context.output.show(placed, f"{count_of(placed.objects, 'object')} put in place")
+
+
+@click.command()
+@click.argument("dataset", type=TablePath())
+@command
+def adopt(context: Context, dataset: str) -> None:
+    """Bring what another client committed to a dataset, past the lake, into main."""
+    published = context.open().adopt(dataset)
+    context.output.show(published, f"commit {published.commit[:12]} {dataset}@{published.versions.get(dataset)}")
+
+
+@click.command()
+@click.argument("dataset", type=TablePath())
+@command
+def release(context: Context, dataset: str) -> None:
+    """Make a dataset a plain one, of which the lake knows no more."""
+    published = context.open().release(dataset)
+    context.output.show(published, f"commit {published.commit[:12]}: {dataset} is a plain dataset")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Only look whether objects are there, without reading them.")
+@command
+def verify(context: Context, quick: bool) -> None:
+    """Look whether every reachable object exists and is what its name says."""
+    with context.output.progress("verifying") as progress:
+        problems = context.open().verify(hashes=not quick, progress=progress)
+    context.output.show(problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "all is there")
+    if problems:
+        raise SystemExit(FOUND)
+
+
+@click.command()
+@command
+def doctor(context: Context) -> None:
+    """Try whether this store's conditional puts really hold, and what else a lake asks of it."""
+    findings = examine(open_store(context.location, storage_options=context.storage_options))
+    rows = [{"check": each.check, "result": "ok" if each.ok else "FAILED", "detail": each.detail, "ok": each.ok} for each in findings]
+    context.output.rows(rows, ["result", "check", "detail"])
+    if not all(each.ok for each in findings):
+        raise SystemExit(FOUND)

@@ -1,0 +1,134 @@
+"""What differs between two states of a table, as a person asks: rows, columns, files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.dataset import ColumnChange, DatasetComparison
+from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.difference import difference
+from lake_core.delta.line import line_between, line_metrics, only_rearranges
+from lake_core.delta.row_counts import RowChange, row_change, row_count
+from lake_core.delta.scan import Scan, open_data_files
+from lake_core.delta.snapshot import Snapshot
+
+_ADD = [name for name, _ in ADD_FIELDS]
+_SIGN = "\x00sign"
+
+
+def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, most_rows: int) -> DatasetComparison:
+    """Tell what leads from one state to another; None is a table that does not exist.
+
+    Where files were rewritten, their rows are compared if they are at most `most_rows`; else the commits' own numbers count. Up to
+    `sample` of the rows that were added and removed are shown.
+    """
+    nothing = pa.schema(list(ADD_FIELDS)).empty_table()
+    if before is not None and after is not None:
+        changed = difference(before, after)
+        adds, removes = changed.adds, changed.removes
+    else:
+        adds = nothing if after is None else after.files(_ADD)
+        removes = nothing if before is None else before.files(_ADD)
+    added, removed = row_count(adds), row_count(removes)
+    rows: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = ((), ())
+    change = RowChange(added, removed)
+    if before is not None and after is not None and len(adds) and len(removes):
+        if added is not None and removed is not None and added + removed <= most_rows:
+            change, rows = _compared_rows(before, after, adds, removes, sample)
+        else:
+            change = _estimated(before, after, added, removed)
+    elif sample:
+        rows = (_first_rows(after, adds, sample), _first_rows(before, removes, sample))
+    return DatasetComparison(
+        None if before is None else before.version,
+        None if after is None else after.version,
+        change.added,
+        change.removed,
+        change.exact,
+        len(adds),
+        len(removes),
+        list(_columns(before, after)),
+        *rows,
+    )
+
+
+def _estimated(before: Snapshot, after: Snapshot, added: int | None, removed: int | None) -> RowChange:
+    line = line_between(before, after)
+    if len(line.commits) == 1 and only_rearranges(line.commits):
+        return RowChange(0, 0)
+    change = row_change(added, removed, line_metrics(line))
+    return change if line.continues and len(line.commits) == 1 else RowChange(change.added, change.removed, exact=False)
+
+
+def _columns(before: Snapshot | None, after: Snapshot | None) -> Iterator[ColumnChange]:
+    old, new = ({} if s is None else {c.name: c.type for c in s.metadata.arrow_schema} for s in (before, after))
+    for name, kind in new.items():
+        if name not in old:
+            yield ColumnChange(name, "added", None, str(kind))
+        elif old[name] != kind:
+            yield ColumnChange(name, "changed", str(old[name]), str(kind))
+    yield from (ColumnChange(name, "dropped", str(kind), None) for name, kind in old.items() if name not in new)
+
+
+def _tables(snapshot: Snapshot, files: pa.Table) -> Iterator[pa.Table]:
+    schema = snapshot.metadata.arrow_schema
+    opened = open_data_files(Scan(snapshot, schema, None, files, schema))
+    for index in range(len(opened.keys)):
+        yield from opened.batches(index)
+
+
+def _first_rows(snapshot: Snapshot | None, files: pa.Table, count: int) -> Sequence[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = []
+    for table in () if snapshot is None else _tables(snapshot, files):
+        rows += table.slice(0, count - len(rows)).to_pylist()
+        if len(rows) >= count:
+            break
+    return rows
+
+
+def _compared_rows(
+    before: Snapshot, after: Snapshot, adds: pa.Table, removes: pa.Table, sample: int
+) -> tuple[RowChange, tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]]:
+    """Compare the rows of the files that differ, as bags: a row counts as often as it is there more often than before."""
+    new = _signed(after, after.metadata.arrow_schema, adds, 1)
+    old = _signed(before, after.metadata.arrow_schema, removes, -1)
+    names = [name for name in new.column_names if name in old.column_names and name != _SIGN]
+    together = pa.concat_tables([new.select([*names, _SIGN]), old.select([*names, _SIGN])])
+    sums = together.group_by(names).aggregate([(_SIGN, "sum")])
+    count = sums[f"{_SIGN}_sum"]
+    sides = [sums.filter(pc.greater(count, 0)), sums.filter(pc.less(count, 0))]
+    added, removed = (abs(int(pc.sum(side[f"{_SIGN}_sum"]).as_py() or 0)) for side in sides)
+    shown = [side.select(names).slice(0, sample).to_pylist() for side in sides]
+    return RowChange(added, removed), (shown[0], shown[1])
+
+
+def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -> pa.Table:
+    """The rows of some files in the columns of `schema`, null where they have none; nested values as JSON, which can be grouped by."""
+    own = snapshot.metadata.arrow_schema
+    table = pa.concat_tables([own.empty_table(), *_tables(snapshot, files)])
+    columns: dict[str, Any] = {}
+    for child in schema:
+        if child.name not in own.names:
+            columns[child.name] = pa.nulls(len(table), _groupable(child.type))
+            continue
+        column = table[child.name]
+        if pa.types.is_nested(child.type) or pa.types.is_nested(column.type):
+            values = (None if value is None else json.dumps(value, default=str, sort_keys=True) for value in column.to_pylist())
+            columns[child.name] = pa.chunked_array([pa.array(values, pa.string())])
+        elif column.type == child.type:
+            columns[child.name] = column
+        else:
+            try:
+                columns[child.name] = column.cast(child.type)
+            except pa.ArrowException:
+                continue  # a value that the newer type cannot hold: rows are compared by the other columns
+    return pa.table({**columns, _SIGN: pa.repeat(pa.scalar(sign, pa.int64()), len(table))})
+
+
+def _groupable(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_nested(kind) else kind
