@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import urllib.request
 from collections.abc import Callable, Sequence
 from multiprocessing.context import SpawnContext
 from typing import Any
@@ -30,3 +31,12 @@ def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
             return found
         time.sleep(0.1)
     raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def answers(url: str) -> bool:
+    """Return whether Dagster's web server answers at a URL."""
+    try:
+        with urllib.request.urlopen(f"{url}/server_info", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

@@ -70,7 +70,7 @@ def print_further() -> None:
     print("\nLook at it:")
     print("  make ui                                       the runs, tables, checks and lineage at http://localhost:3000/assets")
     print(f"  .venv/bin/lake --lake {LAKE_ROOT} log")
-    print(f"  .venv/bin/lake --lake {LAKE_ROOT} table show tables/carrier_airport_summary")
+    print(f"  .venv/bin/lake --lake {LAKE_ROOT} head tables/carrier_airport_summary")
 
 
 def url_of(name: str) -> str:

@@ -14,14 +14,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from lake_core.delta import DeltaTable
-from tests.browser.browsers import NO_BROWSER, find_browser
 from tests.conftest import DEMO_SECONDS, ROOT, Demo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(DEMO_SECONDS + 300)]  # the first test may run the demo
-expect.set_options(timeout=60_000)  # a busy machine answers late
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +49,6 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
         except OSError:
             time.sleep(0.25)
     pytest.fail(f"the web server did not answer:\n{log.read_text()}")
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        path = find_browser(playwright)
-        if path is None:
-            pytest.skip(NO_BROWSER)
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.set_default_timeout(30_000)
-        yield page
-        browser.close()
 
 
 NODE = """

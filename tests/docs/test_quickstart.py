@@ -1,13 +1,11 @@
-"""The quickstart and the page of components: their files are written and loaded, their commands typed."""
+"""The quickstart and the page of components: their files are written and loaded. `tests/browser` follows the quickstart by hand."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import dagster as dg
@@ -19,30 +17,7 @@ from lake_core import Lake
 from lake_orch import components
 from lake_orch.testing import execute_in_process
 from tests.conftest import ROOT
-from tests.docs.blocks import DOCS
-
-_BLOCK = re.compile(r"^```(python|yaml|sql|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"(?:#|--) (\S+\.(?:py|yaml|sql))\n")
-_NOT_TYPED = ("pip install", "dagster dev")
-
-
-def blocks(page: str, kind: str) -> list[str]:
-    return [code for found, code in _BLOCK.findall((DOCS / page).read_text()) if found == kind]
-
-
-def write_files(page: str, folder: Path) -> list[str]:
-    """Write every block that names its file."""
-    names = []
-    for kind in ("python", "yaml", "sql"):
-        for code in blocks(page, kind):
-            match = _NAMED.match(code)
-            assert match, f"a block of {page} names no file: {code[:80]}"
-            file = folder / match[1]
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(code)
-            names.append(match[1])
-    assert len(names) == len(set(names))
-    return names
+from tests.docs.typed import blocks, write_files
 
 
 @pytest.fixture
@@ -54,50 +29,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def load(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> dg.Definitions:
-    """The files below `defs` as a project of `dg` has them."""
+    """Load the files below `defs` as a project of `dg` has them."""
     (folder / package).mkdir()
     (folder / "defs").rename(folder / package / "defs")
+    return load_project(folder, monkeypatch, package, folder)
+
+
+def load_project(folder: Path, monkeypatch: pytest.MonkeyPatch, package: str, source: Path) -> dg.Definitions:
+    """Load a project of `dg` whose package lies in the folder `source`."""
     for part in ("", "defs"):
-        (folder / package / part / "__init__.py").touch()
+        (source / package / part / "__init__.py").touch()
     (folder / "pyproject.toml").write_text(f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\n')
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(source))
     importlib.invalidate_caches()
-    return dg.load_from_defs_folder(path_within_project=folder / package)
-
-
-@pytest.mark.timeout(200)
-def test_the_quickstart_as_typed(folder: Path) -> None:
-    """In Python, by the commands of the page, in a shell and an instance of their own."""
-    write_files("quickstart.md", folder)
-    code = (folder / "definitions.py").read_text()
-    in_one_process = 'lake_executor.configured({"in_process": {}}, name="lake_executor")'  # steps in processes of their own take a minute
-    (folder / "definitions.py").write_text(code.replace("executor=lake_executor,", f"executor={in_one_process},"))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER")}
-    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DAGSTER_DISABLE_TELEMETRY": "1"}
-    shown = []
-    state = "cd .; "
-    for line in "".join(blocks("quickstart.md", "console")).splitlines():
-        if line.startswith(_NOT_TYPED):
-            continue
-        if line.startswith("mkdir quickstart"):
-            continue  # this folder is it
-        if line.startswith("export "):
-            state += f"{line} -p; "
-            continue
-        done = subprocess.run(["bash", "-c", state + line], cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
-        assert (done.returncode == 0) is ("# fails" not in line), f"{line}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        shown.append((line, done.stdout))
-    lake = Lake.open(folder / "lake")
-    assert lake.delta("tables/orders").to_arrow().num_rows == 4
-    found = lake.delta("tables/revenue").to_arrow().sort_by("day")["amount"].to_pylist()
-    assert found == [14.5, 105.0], "the broken day was never published"
-    before, after = (out for line, out in shown if line.endswith("lake log"))
-    assert before == after and len(before.splitlines()) == 3
-    (sessions,) = (out for line, out in shown if line.startswith("lake-orch"))
-    (table,) = (out for line, out in shown if line.startswith("python -c"))
-    assert "failed" in sessions and "orders_amounts_are_positive" in sessions and "105.0" in table
-    with dg.DagsterInstance.from_config(str(folder / ".dagster")) as instance:
-        assert instance.get_latest_materialization_event(dg.AssetKey(["maintenance", "compaction"])) is not None
+    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)  # of another test's folder
+    return dg.load_from_defs_folder(path_within_project=source / package)
 
 
 def test_what_the_quickstart_schedules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +55,7 @@ def test_what_the_quickstart_schedules(folder: Path, monkeypatch: pytest.MonkeyP
     exec(compile((folder / "definitions.py").read_text(), "definitions.py", "exec", dont_inherit=True), names)
     plain = names["defs"]
     assert isinstance(plain, dg.Definitions)
-    composed = load(folder, monkeypatch, "quickstart_as_components")
+    composed = load_project(folder, monkeypatch, "shop", folder / "src")
     for defs in (plain, composed):
         dg.Definitions.validate_loadable(defs)
         graph = defs.resolve_asset_graph()
@@ -123,14 +70,14 @@ def test_the_components_of_the_quickstart_run(folder: Path, monkeypatch: pytest.
     write_files("quickstart.md", folder)
     (folder / "landing").mkdir()
     lake = Lake.create(folder / "lake")
-    defs = load(folder, monkeypatch, "quickstart_that_runs")
+    defs = load_project(folder, monkeypatch, "shop", folder / "src")
     job = defs.resolve_job_def("daily")
     with dg.DagsterInstance.ephemeral() as instance:
         for amount, good in ((-99.0, False), (99.0, True)):
             (folder / "landing/2025-01-02.csv").write_text(f"day,customer,amount\n2025-01-02,ann,{amount}\n2025-01-02,bob,6.0\n")
             done = execute_in_process(job, instance=instance, partition_key="2025-01-02", raise_on_error=False)
             assert done.success is good and bool(lake.datasets()) is good
-    assert lake.delta("tables/revenue").to_arrow().to_pylist() == [{"day": "2025-01-02", "amount": 105.0}]
+    assert lake.delta("tables/revenue").to_arrow().to_pylist() == [{"day": date(2025, 1, 2), "amount": 105.0}]
     assert csv.read_csv(folder / "landing/2025-01-02.csv").num_rows == lake.delta("tables/orders").to_arrow().num_rows
 
 

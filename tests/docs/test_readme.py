@@ -1,23 +1,22 @@
-"""The examples of the README and of docs/lake.md, against a store that speaks S3's protocol."""
+"""The README's first pipeline, and the examples of the pages on lakes without Dagster, against a store that speaks S3's protocol."""
 
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_orch import LakeResource
-from tests.conftest import ROOT
+from lake_core.lake.errors import StaleEpoch
+from tests.docs.blocks import blocks as page_blocks
 from tests.docs.blocks import run_blocks
+from tests.docs.typed import Terminal, blocks, write_files
 from tests.store.s3_server import S3Server
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])
@@ -44,7 +43,6 @@ def test_the_page_of_lakes(options: dict[str, object]) -> None:
     assert tagged.exists("reports/today.json") and not tagged.exists("reports/tried.json"), "the merge was reverted"
 
 
-README = (ROOT / "README.md").read_text()
 COLUMNS = ["id", "day", "name", "amount", "country", "customer"]
 
 
@@ -53,38 +51,74 @@ def orders(first: int = 1) -> pa.Table:
     return pa.table(dict(zip(COLUMNS, values, strict=True)))
 
 
-def test_the_readme(options: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dots stand for what is the reader's own, and so do the names that it does not define."""
-    monkeypatch.setenv("KEY", str(options["key"]))
-    monkeypatch.setenv("SECRET", str(options["secret"]))
+def test_the_first_pipeline_runs_as_it_stands(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    terminal = Terminal(folder)
+    assert write_files("../README.md", folder) == ["pipeline.py"]
+    *_, logged = [terminal.run(command) for command in blocks("../README.md", "console", "A first pipeline")[0].splitlines()]
+    assert "tables/orders@0, tables/revenue@0" in logged
+    revenue = Lake.open(folder / "lake").delta("tables/revenue").to_arrow()
+    assert dict(zip(*revenue.to_pydict().values(), strict=True)) == {"ann": 16.5, "bob": 4.0}
+
+
+def test_the_first_screen_is_short() -> None:
+    (pipeline,) = blocks("../README.md", "python")
+    assert len([line for line in pipeline.splitlines() if line.strip()]) <= 15
+    assert "..." not in pipeline
+
+
+def test_without_dagster(options: dict[str, object], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader's own are the names that the page does not define."""
+    monkeypatch.chdir(tmp_path)
     bucket = f"s3://bucket/{tmp_path.name}"
-    names: dict[str, Any] = {"schema": orders().schema, "rows": orders(), "report": b"{}", "pages": lambda: [orders(), orders(3)]}
+    with Lake.create(bucket, storage_options=options).session() as session:
+        session.create_delta("tables/orders", orders().schema)
+        session.create_delta("tables/totals", orders().schema)
+    names: dict[str, Any] = {"schema": orders().schema, "rows": orders(), "report": b"{}"}
     names["changes"] = orders(2).set_column(3, "amount", pa.array([5.0, 6.0])).append_column("gone", pa.array([True, False]))
-    found = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    assert len(found) == 6
-    for number, block in enumerate(found):
-        if number == 1:
-            names["own"] = {"lake": names["lake"], "spark": names["spark"], "io_manager": names["DeltaIOManager"](lake=names["lake"])}
-        if number == 3:
-            day = orders().replace_schema_metadata().set_column(1, "day", pa.array([date(2024, 1, 2)] * 2))
-            names["frame"] = spark.createDataFrame(day.to_pandas())
-        if number == 4:
+    day = orders().replace_schema_metadata().set_column(1, "day", pa.array([date(2024, 1, 2)] * 2))
+    names["frame"] = spark.createDataFrame(day.to_pandas())
+    for block in page_blocks("how-to/without-dagster.md"):
+        if "table.delete(" in block.code:
             names["table"] = _older(tmp_path / "older")
-        if number == 5:
-            with Lake.create(bucket, storage_options=options).session() as session:
-                session.create_delta("tables/orders", orders().schema)
-                session.create_delta("tables/totals", orders().schema)
-        code = block.replace("/data/", f"{tmp_path}/").replace("s3://bucket/lake", bucket).replace("resources={...}", "resources=own")
+        code = block.code.replace("/data/", f"{tmp_path}/").replace("s3://bucket/lake", bucket)
         code = code.replace(f'create("{bucket}", exist_ok=True)', f'create("{bucket}", exist_ok=True, storage_options={options!r})')
-        exec(compile(code, f"README.md, block {number + 1}", "exec", dont_inherit=True), names)
-        if number == 1:
-            dg.Definitions.validate_loadable(names["defs"])
-        if number == 2:
-            plain = LakeResource(root=str(tmp_path / "plain"))
-            assert dg.materialize([names["events"]], resources={"lake": plain}).success
-            assert len(DeltaTable.open(f"{tmp_path}/plain/tables/events").to_arrow()) == 4
+        exec(compile(code, "without-dagster.md", "exec", dont_inherit=True), names)
     assert len(DeltaTable.open(f"{tmp_path}/orders").to_arrow()) == 4
     assert "dev" in names["lake"].branches() and len(names["lake"].delta("tables/totals").to_arrow()) == 0
+
+
+def _tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The functions that the page gives to another scheduler's tasks."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    for block in [block.code for block in page_blocks("how-to/without-dagster.md")][:2]:
+        exec(compile(block, "without-dagster.md", "exec", dont_inherit=True), names)
+    return names
+
+
+def test_a_task_that_is_tried_again_loads_its_day_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = _tasks(tmp_path, monkeypatch)["load"]
+    for day in (20240101, 20240101, 20240102):
+        load(day, orders(), b"{}")
+    assert len(Lake.open("lake").delta("tables/orders").to_arrow()) == 4
+
+
+def test_tasks_of_another_scheduler_publish_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = _tasks(tmp_path, monkeypatch)
+    lake = Lake.create("lake")
+    first = tasks["begin"]("dag-run-1")
+    tasks["task"]("dag-run-1", first, "orders", 1, orders())
+    epoch = tasks["begin"]("dag-run-1")
+    with pytest.raises(StaleEpoch):
+        tasks["task"]("dag-run-1", first, "orders", 1, orders())
+    tasks["task"]("dag-run-1", epoch, "orders", 2, orders())
+    tasks["task"]("dag-run-1", epoch, "totals", 1, orders())
+    assert lake.datasets() == []
+    for _ in range(2):
+        tasks["publish"]("dag-run-1", epoch)
+    assert [len(lake.delta(f"tables/{name}").to_arrow()) for name in ("orders", "totals")] == [2, 2]
 
 
 def _older(folder: Path) -> DeltaTable:

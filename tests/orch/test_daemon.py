@@ -21,6 +21,7 @@ import pytest
 from lake_core import Lake
 from lake_orch.tags import EPOCH_TAG
 from tests import processes
+from tests.processes import answers
 
 until = partial(processes.until, seconds=300)
 
@@ -148,14 +149,6 @@ def serving(folder: Path, **environment: str) -> Iterator[Server]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("daemon")) as server:
         yield server
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/server_info", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) -> None:
