@@ -6,7 +6,7 @@ import random
 from typing import get_args
 
 from lake_core.testing.simulation import FaultKind, History, Step, random_faults
-from tests.simulation.lake_scenario import (
+from tests.simulation.lake_actions import (
     MANAGED,
     NEW_TABLE,
     OPEN_TABLE,

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import pyarrow as pa
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.delta.errors import CommitOutcomeUnknown, ConcurrentModification, TableNotFound
+from lake_core.delta.errors import CommitOutcomeUnknown, ConcurrentModification
 from lake_core.errors import LakeError, StoreUnavailable
 from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout
 from lake_core.lake.collect import CollectionRefused
@@ -33,188 +33,37 @@ from lake_core.lake.errors import (
     StaleAttempt,
     StaleEpoch,
 )
-from lake_core.lake.session import Published, Session
+from lake_core.lake.session import Session
 from lake_core.lake.state_store import StateStore, WritableState
 from lake_core.store import FolderStore, ObjectStore
 from lake_core.testing.simulation import Process, SimulatedStore, Violation, World
+from tests.simulation.lake_actions import (
+    FIRST_ROWS,
+    MANAGED,
+    NEW_TABLE,
+    OPEN_TABLE,
+    SCHEMA,
+    TABLES,
+    Action,
+    Branch,
+    Foreign,
+    Merge,
+    Publish,
+    PublishHeld,
+    Read,
+    Revert,
+    Share,
+    Shared,
+    Tidy,
+    Wait,
+    Work,
+)  # fmt: skip
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-MANAGED = ("t/a", "t/b")
-OPEN_TABLE = "t/open"
-"""A table of the lake that other clients may write."""
-TABLES = (*MANAGED, OPEN_TABLE)
-NEW_TABLE = "t/new"
-"""A table that the first work which needs it creates."""
-FIRST_ROWS = 40
-"""Rows 0 to 9 are counted up, rows 10 to 39 are deleted, each by one work at most."""
 UNKNOWN = (StoreUnavailable, AppendOutcomeUnknown, CommitOutcomeUnknown)
 REFUSED = (
     AppendTimeout, Collected, ConcurrentModification, Conflict, NothingToApply, PublishTimeout, RefExists, RefNotFound, SessionClosed,
     SessionNotFound, StaleAttempt, StaleEpoch,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A piece of a work: what it does to a table or file."""
-
-    kind: Literal["add", "count", "delete", "list"]
-    target: str
-    """A table, or for `list` a file that each work adds a line to."""
-    number: int = 0
-    """How many rows are added, or which row is counted up or deleted."""
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "add":
-                return f"{self.number} rows into {self.target}"
-            case "count":
-                return f"count up row {self.number} of {self.target}"
-            case "delete":
-                return f"delete row {self.number} of {self.target}"
-        return f"a line into {self.target}"
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to happen whole or not at all, and once."""
-
-    number: int
-    changes: tuple[Change, ...]
-
-    @property
-    def id(self) -> str:
-        return f"w{self.number}"
-
-    def __str__(self) -> str:
-        return f"{self.id} ({', '.join(map(str, self.changes))})"
-
-    def rows(self, index: int) -> list[int]:
-        """The ids of the rows that its change of this index adds."""
-        return [1000 * self.number + 100 * index + row for row in range(self.changes[index].number)]
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Do a work in a private session and publish it. `hold`: only do it, and publish with the next `PublishHeld`."""
-
-    work: Work
-    branch: str = "main"
-    hold: bool = False
-
-    def __str__(self) -> str:
-        return f"{'prepares' if self.hold else 'publishes'} {self.work} on {self.branch}"
-
-
-@dataclass(frozen=True, slots=True)
-class PublishHeld:
-    """Publish the session that the process holds."""
-
-    def __str__(self) -> str:
-        return "publishes the session that it holds"
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Do a work as a part of a shared session, which is opened if need be."""
-
-    session: str
-    work: Work
-    output: str
-    attempt: int
-
-    def __str__(self) -> str:
-        return f"flushes {self.work} into shared session {self.session}, attempt {self.attempt} at {self.output}"
-
-
-Verb: TypeAlias = Literal["publish", "resume", "abandon", "fail", "fork"]
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Do something to a shared session."""
-
-    session: str
-    verb: Verb
-
-    def __str__(self) -> str:
-        return f"{self.verb} shared session {self.session}"
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """Make a branch of main."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"makes branch {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Merge a branch into main."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"merges {self.name} into main"
-
-
-@dataclass(frozen=True, slots=True)
-class Revert:
-    """Revert one of main's last commits of works."""
-
-    back: int
-
-    def __str__(self) -> str:
-        return f"reverts main's {self.back + 1}. last work"
-
-
-@dataclass(frozen=True, slots=True)
-class Tidy:
-    """Rearrange, checkpoint or end the retention of a table; put main in place; collect garbage; adopt."""
-
-    task: Literal["optimize", "checkpoint", "vacuum", "materialise", "gc", "adopt"]
-    table: str = "t/a"
-
-    def __str__(self) -> str:
-        return f"runs {self.task}" + (f" of {self.table}" if self.task in ("optimize", "checkpoint", "vacuum") else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """Append rows to the open table by a client that knows nothing of the lake."""
-
-    number: int
-    rows: int
-
-    def __str__(self) -> str:
-        return f"appends {self.rows} rows to {OPEN_TABLE} past the lake (f{self.number})"
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Read a state whole, by the lake or as a plain reader of a table in place."""
-
-    source: str
-    """A branch, or a table for a plain reader."""
-
-    def __str__(self) -> str:
-        return f"reads {self.source}" + (" in place" if self.source in TABLES else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait for a day of the simulation."""
-
-    day: float
-
-    def __str__(self) -> str:
-        return f"waits for day {self.day:g}"
-
-
-Action: TypeAlias = Publish | PublishHeld | Share | Shared | Branch | Merge | Revert | Tidy | Foreign | Read | Wait
 
 
 @dataclass(slots=True)
@@ -594,7 +443,3 @@ def contents(table: DeltaTable) -> Counter[tuple[int, int]]:
 def plain(root: ObjectStore, path: str) -> DeltaTable:
     """A table as a reader sees it that knows nothing of the lake."""
     return DeltaTable.open(FolderStore(root, path))
-
-
-__all__ = ["Action", "Branch", "Change", "Foreign", "LakeScenario", "Merge", "Publish", "PublishHeld", "Published", "Read", "Revert",
-           "Share", "Shared", "TableNotFound", "Tidy", "Verb", "Wait", "Work"]  # fmt: skip

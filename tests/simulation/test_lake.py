@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lake_core.testing.simulation import Fault, History, Step, check_history
+from tests.simulation.lake_actions import OPEN_TABLE, Action, Change, Foreign, Publish, Share, Shared, Tidy, Work
 from tests.simulation.lake_histories import lake_history
-from tests.simulation.lake_scenario import OPEN_TABLE, Action, Change, Foreign, LakeScenario, Publish, Share, Shared, Tidy, Work
+from tests.simulation.lake_scenario import LakeScenario
 
 _BLOCK = 20
 
