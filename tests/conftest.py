@@ -34,17 +34,20 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "lo
 _SHARED = ("spark", "demo")
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m deselects by these markers
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs Java, keep together what shares a fixture that is slow to start, and order the tests.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs Java, and keep together what shares a fixture that is slow to start.
 
-    One process runs what is quick first. Several begin with what takes longest, so that they end at about the same time.
+    As soon as an item is collected: later hooks deselect by these markers, and xdist reads the groups before a conftest can set them there.
     """
-    for item in items:
-        shared = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
-        if shared is not None:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group(shared))
+    shared = next((name for name in _SHARED if name in getattr(item, "fixturenames", ())), None)
+    if shared is not None:
+        item.add_marker(pytest.mark.spark)
+        item.add_marker(pytest.mark.xdist_group(shared))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests: one process runs what is quick first, several begin with what takes longest, to end at about the same time."""
     sign = -1 if hasattr(config, "workerinput") else 1
     items.sort(key=lambda item: sign * _weight(item))
 
