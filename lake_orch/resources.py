@@ -42,6 +42,8 @@ from lake_orch.sessions.step_session import StepSession
 from lake_orch.sessions.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.handle import LakeTable
+from lake_orch.tables.owner import Owner
+from lake_orch.tables.settings import Ownership, ownership_of
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
@@ -267,7 +269,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Raises InvalidDefinition for a path outside the root, and where none is given by a step with more than one asset, or none.
         """
-        path = checked_path(path) if path is not None else _own_path(context)
+        own = _own_table(context) if path is None else None
+        path = _own_path(context) if path is None else checked_path(path)
         step = context.get_step_execution_context()
         handles = _handles.setdefault(step, {})
         store = open_store(self.url(path), storage_options=self.options() or None)
@@ -285,6 +288,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 context.log,
                 partition_by=tuple(partition_by),
                 one_partition=len(keys) == 1,
+                owner=None if own is None else own[0],
+                ownership="keep" if own is None else own[1],
             )
         return handles[place]
 
@@ -377,6 +382,15 @@ def _own_path(context: StepContext) -> str:
     key = context.assets_def.key
     metadata: dict[str, Any] = dict(context.assets_def.metadata_by_key.get(key, {}))
     return table_path(key.path, metadata)
+
+
+def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
+    """Who owns the table of a step's one asset, and whether its definition takes or shares another's."""
+    if not context.has_assets_def or len(context.assets_def.keys) != 1:
+        return None
+    key = context.assets_def.key
+    metadata = context.assets_def.metadata_by_key.get(key, {})
+    return Owner.of_asset(key, context.run), ownership_of(metadata, f"asset {key.to_user_string()}")
 
 
 def partition_keys(context: StepContext) -> Sequence[str]:

@@ -98,7 +98,8 @@ def merge(context: Context, ref: str, into: str, message: str | None, strategy: 
         return
     published = lake.merge(ref, into=into, message=message, strategy=strategy)
     decided = f", {strategy} of {count_of(len(published.resolved), 'place')} in conflict" if published.resolved else ""
-    context.output.show(published, f"commit {published.commit[:12]} on {into}{decided}")
+    skipped = [_skipped_line(path, into) for path in published.skipped]
+    context.output.show(published, "\n".join([f"commit {published.commit[:12]} on {into}{decided}", *skipped]))
 
 
 def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | None) -> list[str]:
@@ -106,7 +107,13 @@ def _preview_lines(preview: MergePreview, ref: str, into: str, strategy: str | N
     lines += [f"~ {path}  version {each.version}  {each.operation}" for path, each in sorted(preview.datasets.items())]
     lines += [f"{'-' if change == 'deleted' else '+'} {key}" for key, change in preview.keys.items()]
     lines += [f"! {path}  conflicts, {strategy} is taken" for path in sorted(preview.resolved)]
+    lines += [_skipped_line(path, into) for path in preview.skipped]
     return lines
+
+
+def _skipped_line(path: str, into: str) -> str:
+    """Say that a table's writes are left out: their markers tell that they were done, or overtaken, on the branch."""
+    return f"= {path}  skipped: {into} has the markers (txn) of these writes, or later ones of the same applications"
 
 
 @click.command()

@@ -98,6 +98,9 @@ def _compared_rows(
     new = _signed(after, after.metadata.arrow_schema, adds, 1)
     old = _signed(before, after.metadata.arrow_schema, removes, -1)
     names = [name for name in new.column_names if name in old.column_names and name != _SIGN]
+    if len(names) < len(new.column_names) - 1:
+        # A column became one of a type that cannot hold its values: no row is what it was.
+        return RowChange(len(new), len(old)), (_first_rows(after, adds, sample), _first_rows(before, removes, sample))
     together = pa.concat_tables([new.select([*names, _SIGN]), old.select([*names, _SIGN])])
     sums = together.group_by(names).aggregate([(_SIGN, "sum")])
     count = sums[f"{_SIGN}_sum"]
@@ -126,7 +129,7 @@ def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -
             try:
                 columns[child.name] = column.cast(child.type)
             except pa.ArrowException:
-                continue  # a value that the newer type cannot hold: rows are compared by the other columns
+                continue  # a value that the newer type cannot hold
     return pa.table({**columns, _SIGN: pa.repeat(pa.scalar(sign, pa.int64()), len(table))})
 
 

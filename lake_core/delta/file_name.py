@@ -38,9 +38,13 @@ def named_time(key: str) -> int:
 
 
 def is_own_name(key: str) -> bool:
-    """Tell whether this writer gave a file its name: one of `new_name`, change files in their folder only."""
-    match = _OWN.fullmatch(key.rsplit("/", 1)[-1])
-    return match is not None and (match[1] == "cdc") == key.startswith(CHANGES_FOLDER)
+    """Tell whether this writer can have put a file there: a name of `new_name`, in the folders of a partition or in none.
+
+    A copy that somebody keeps in a folder of their own has such a name too. Change files lie in their own folder only.
+    """
+    *folders, name = key.removeprefix(CHANGES_FOLDER).split("/")
+    match = _OWN.fullmatch(name)
+    return match is not None and (match[1] == "cdc") == key.startswith(CHANGES_FOLDER) and all("=" in folder for folder in folders)
 
 
 def is_delta_name(key: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +35,8 @@ class MergePreview:
     """The plain files that would change."""
     resolved: Mapping[str, str]
     """The datasets and keys that conflict, and of which the strategy would take one side; with the kinds of the conflicts."""
+    skipped: Sequence[str] = ()
+    """Datasets whose writes the branch has already, by their markers (the same application's, at this version or a later one)."""
 
 
 def merge(repository: Repository, theirs: Commit, name: str, into: str, message: str | None, strategy: Strategy | None) -> Published:
@@ -64,7 +66,7 @@ def preview_merge(repository: Repository, theirs: Commit, name: str, into: str, 
         for key, item in sorted(items.items())
         if not key.startswith(RESERVED) and dataset_above(key, registered) is None
     }
-    return MergePreview(head.id, base.id, theirs.id, applied.datasets, keys, applied.resolved)
+    return MergePreview(head.id, base.id, theirs.id, applied.datasets, keys, applied.resolved, applied.skipped)
 
 
 def _merge_change(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from lake_core.delta.conform import check_fits
 from lake_core.delta.errors import SchemaMismatch
 from lake_orch.tables.definition import generation_of
 
@@ -21,8 +22,19 @@ def check_some(rows: pa.Schema, what: str) -> None:
         )
 
 
-def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: bool, may_add: bool) -> None:
-    """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has. Generated ones may be missing."""
+def check_types(rows: pa.Schema, table: pa.Schema) -> None:
+    """Raise SchemaMismatch for columns whose values the table cannot hold as they are, such as 1.5 in a column of whole numbers."""
+    own = {child.name.lower(): child for child in table}
+    both = [child for child in rows if child.name.lower() in own]
+    if both:
+        check_fits(pa.schema(both), pa.schema([own[child.name.lower()].with_nullable(True) for child in both]))
+
+
+def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: bool, may_add: bool, is_merge: bool = False) -> None:
+    """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has. Generated ones may be missing.
+
+    `is_merge`: no schema mode lets columns of a merge by keys be missing, as rows that match have values there already.
+    """
     extra = list(_only_in(list(rows), list(table)))
     if extra and not may_add:
         raise SchemaMismatch(
@@ -32,10 +44,10 @@ def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: boo
     needed = [child for child in table if generation_of(child) is None]
     missing = list(_only_in(needed, list(rows)))
     if missing and not may_lack:
-        raise SchemaMismatch(
-            f"{what} lacks columns that the table has: {', '.join(missing)}. Give them, or let them be null with the schema mode 'fill' "
-            f'({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}. Nothing was written'
-        )
+        fill = f'let them be null by the schema mode \'fill\' ({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}'
+        spell = "say what becomes of each column by clauses in lake/merge (when_matched_update, when_not_matched_insert)"
+        remedy = spell if is_merge else fill
+        raise SchemaMismatch(f"{what} lacks columns that the table has: {', '.join(missing)}. Give them, or {remedy}. Nothing was written")
 
 
 def _only_in(first: list[pa.Field], second: list[pa.Field], path: str = "") -> Iterator[str]:

@@ -18,7 +18,8 @@ from lake_orch.sessions.workspace import Receipt, Workspace
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
-from lake_orch.tables.settings import Mode, TableSettings
+from lake_orch.tables.owner import Owner
+from lake_orch.tables.settings import Mode, Ownership, TableSettings
 from lake_orch.tables.writer import TableWriter, final_result
 from lake_orch.tags import STAGED
 
@@ -58,6 +59,8 @@ class LakeTable:
         *,
         partition_by: Sequence[str] = (),
         one_partition: bool = False,
+        owner: Owner | None = None,
+        ownership: Ownership = "keep",
     ) -> None:
         self.path = path
         """The table's path, relative to the lake's root."""
@@ -67,6 +70,7 @@ class LakeTable:
         self._log = log
         self._partition_by = partition_by
         self._one_partition = one_partition
+        self._owner, self._ownership = owner, ownership
         self._results: list[WriteResult] = []
         self._receipt: Receipt | None = None
         self._failed = False
@@ -145,8 +149,8 @@ class LakeTable:
         self._failed = True
         rows = to_rows(data, f"batch {batch} for {self.url}")
         with self._begin(batch) as workspace:
-            settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode)
-            writer = TableWriter(workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True)
+            settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode, ownership=self._ownership)
+            writer = TableWriter(workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True, owner=self._owner)
             result = writer.write(rows, mode=mode, where=where, merge=merge, txn=txn or (self._app_id, batch))
         self._receipt = workspace.receipt
         result = final_result(result, self._receipt, self.path)

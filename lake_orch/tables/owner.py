@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagster import OutputContext
+from dagster import AssetKey, DagsterRun, OutputContext
 
 from lake_core.delta import DeltaTable
 from lake_orch.errors import TableOwned
@@ -27,8 +27,13 @@ class Owner:
         """Return the asset that an output belongs to; None for an op's, which has none."""
         if not context.has_asset_key:
             return None
-        origin = context.step_context.dagster_run.remote_job_origin
-        return cls(context.asset_key.to_user_string(), None if origin is None else origin.location_name)
+        return cls.of_asset(context.asset_key, context.step_context.dagster_run)
+
+    @classmethod
+    def of_asset(cls, key: AssetKey, run: DagsterRun) -> Owner:
+        """Return an asset, with the code location that a run was launched through."""
+        origin = run.remote_job_origin
+        return cls(key.to_user_string(), None if origin is None else origin.location_name)
 
     @classmethod
     def of_table(cls, table: DeltaTable) -> Owner | None:

@@ -255,6 +255,11 @@ def _ownership(told: Mapping[str, Any], what: str) -> Ownership:
     raise InvalidDefinition(f"{OWNER} of {what} is {value!r}: use one of {', '.join(get_args(Ownership))}")
 
 
+def ownership_of(metadata: Mapping[str, Any], what: str) -> Ownership:
+    """Read what an asset's definition says of a table that another made. Raises InvalidDefinition."""
+    return _ownership(plain_metadata(metadata), what)
+
+
 def _text(told: Mapping[str, Any], name: str, what: str) -> str | None:
     value = told.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):

@@ -18,7 +18,7 @@ from lake_core.expression import parse_predicate
 from lake_orch.errors import InvalidDefinition, TableNotEmpty
 from lake_orch.sessions.workspace import Receipt, Workspace
 from lake_orch.tables.casting import cast_rows
-from lake_orch.tables.column_check import check_columns, check_some
+from lake_orch.tables.column_check import check_columns, check_some, check_types
 from lake_orch.tables.confining import confined
 from lake_orch.tables.data import Rows
 from lake_orch.tables.data.spark_frame import is_spark_dataframe
@@ -103,7 +103,7 @@ class TableWriter:
                     check_keys(plain(data), merge.keys)  # before there is a table
             table = self._create(data, merge)
         else:
-            self._check_owner(table, mode)
+            self._check_owner(table, mode, where)
             keep_up(table, settings)
             self._allow_naive(table, rows_schema(data))
         data = _clustered(data, settings.cluster_by)
@@ -125,18 +125,22 @@ class TableWriter:
         mode = self._settings.schema_mode
         if table is None or mode == "overwrite" or (merge is not None and not merge.is_upsert):
             return  # clauses say themselves which columns they take
-        check_columns(schema, table.schema, self.what, may_lack=mode is not None and merge is None, may_add=mode == "merge")
+        if merge is None:
+            check_columns(schema, table.schema, self.what, may_lack=mode is not None, may_add=mode == "merge")
+            return
+        check_columns(schema, table.schema, self.what, may_lack=False, may_add=mode == "merge", is_merge=True)
+        check_types(schema, table.schema)
 
     @property
     def _settings(self) -> TableSettings:
         return self.settings or TableSettings(self.path)
 
-    def _check_owner(self, table: DeltaTable, mode: Mode) -> None:
+    def _check_owner(self, table: DeltaTable, mode: Mode, where: str | None) -> None:
         if self.owner is None or self._settings.ownership == "shared":
             return
         if self._settings.ownership == "take":
             take(table, self.owner)
-        elif mode in ("overwrite", "overwrite_partitions"):
+        elif mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and where is not None):
             check_owner(table, self.owner)
 
     def _allow_naive(self, table: DeltaTable, data: pa.Schema) -> None:

@@ -277,3 +277,13 @@ def test_a_session_is_told_by_the_difference_that_show_names(root: str, lake: La
         part.delta("t/orders").append(rows([20]))
     assert "`lake diff nightly~1 nightly`" in run(root, "show", "nightly", code=1)
     assert "rows +1 -0" in run(root, "diff", "nightly~1", "nightly")
+
+
+def test_rows_whose_column_has_a_type_that_cannot_hold_them_all_differ(root: str, lake: Lake) -> None:
+    with lake.session() as s:
+        s.create_delta("t/texts", pa.schema([("a", pa.string())])).append(pa.table({"a": ["x", "1"]}))
+    with lake.session() as s:
+        s.delta("t/texts").overwrite(pa.table({"a": [7, 8, 9]}), schema_mode="overwrite")
+    (table,) = run_json(root, "diff", "main~1", "main", "--rows", "5")["datasets"]
+    assert (table["rows_added"], table["rows_removed"]) == (3, 2)
+    assert table["sample_removed"] == [{"a": "x"}, {"a": "1"}]

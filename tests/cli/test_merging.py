@@ -76,3 +76,15 @@ def test_places_have_a_plural(root: str, lake: Lake) -> None:
             s.put("a", branch.encode())
             s.put("b", branch.encode())
     assert "contradicts this in 2 places" in run(root, "merge", "dev", code=3)
+
+
+def test_writes_that_are_skipped_by_their_markers_are_told(root: str, lake: Lake) -> None:
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([50]), txn=("app", 1))
+    lake.branch("dev")
+    with lake.session() as s:
+        s.delta("t/orders").append(rows([51]), txn=("app", 5))
+    with lake.session("dev") as s:
+        s.delta("t/orders").append(rows([52]), txn=("app", 3))
+    assert "= t/orders  skipped: main has the markers" in run(root, "merge", "dev", "--dry-run")
+    assert "= t/orders  skipped: main has the markers" in run(root, "merge", "dev")

@@ -95,3 +95,25 @@ def test_code_locations_are_told_apart_where_both_are_known(root: str, first: st
 def test_what_the_metadata_says_of_the_owner_is_checked(root: str) -> None:
     with pytest.raises(InvalidDefinition, match="lake/owner of asset customers is 'me': use one of keep, take, shared"):
         write(root, "customers", ROWS, **{"lake/owner": "me"})
+
+
+def test_another_asset_does_not_replace_rows_by_hand(root: str) -> None:
+    write(root, "customers", ROWS)
+
+    @dg.asset(metadata={"lake/path": PATH})
+    def others(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        lake.table(context).overwrite(OTHER)
+
+    with pytest.raises(TableOwned, match="asset others would replace its rows"):
+        dg.materialize([others], resources={"lake": LakeResource(root=root)})
+    assert ids(root) == [1, 2]
+
+
+def test_a_table_that_an_asset_makes_by_hand_knows_it(root: str) -> None:
+    @dg.asset(metadata={"lake/path": PATH})
+    def customers(context: dg.AssetExecutionContext, lake: LakeResource) -> None:
+        lake.table(context).append(ROWS)
+
+    dg.materialize([customers], resources={"lake": LakeResource(root=root)})
+    with pytest.raises(TableOwned):
+        write(root, "others", OTHER)

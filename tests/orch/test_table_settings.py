@@ -206,6 +206,24 @@ def test_a_merge_by_keys_in_spark_refuses_the_same(root: str, spark: SparkSessio
     assert len(held(root)) == 2
 
 
+@pytest.mark.parametrize(("column", "values"), [("id", [1.5]), ("v", [1.9])])
+def test_a_merge_by_keys_takes_no_values_that_the_table_cannot_hold(root: str, column: str, values: list[float]) -> None:
+    write(root, ROWS, {})
+    before = held(root)
+    rows = {"id": pa.array([1], pa.int64()), "v": pa.array([1], pa.int64())} | {column: pa.array(values)}
+    with pytest.raises(SchemaMismatch, match=f"column '{column}' is double in the data"):
+        write(root, pa.table(rows), {"lake/merge": ["id"]})
+    assert held(root) == before
+
+
+def test_a_merge_by_keys_that_lacks_a_column_names_what_works(root: str) -> None:
+    write(root, ROWS, {})
+    with pytest.raises(SchemaMismatch, match="by clauses in lake/merge"):
+        write(root, pa.table({"id": [7]}), {"lake/merge": ["id"]})
+    write(root, pa.table({"id": [7]}), {"lake/merge": {"keys": ["id"], "when_not_matched_insert": {"id": "s.id"}}})
+    assert (7, None) in held(root)
+
+
 def test_clauses_may_take_several_rows_of_a_key(root: str) -> None:
     """What a condition of a clause decides is the caller's own business."""
     rows = pa.table({"id": [7, 7, None], "v": [1, 2, 3]})
