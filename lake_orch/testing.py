@@ -93,7 +93,7 @@ def _as_session(
             reason = "steps failed"
             return result
         except Exception as raised:
-            error = raised if isinstance(raised, LakeError) else None
+            reason, error = "steps failed", raised if isinstance(raised, LakeError) else None
             raise
         finally:
             # Without effect on one that is published.
