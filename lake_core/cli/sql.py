@@ -17,7 +17,6 @@ from lake_core.cli.context import Context, command
 from lake_core.cli.names import Ref
 from lake_core.delta import DeltaTable
 from lake_core.errors import LakeError
-from lake_core.expression import Condition, parse_predicate, quote_identifier, quote_text
 from lake_core.lake.state_store import StateStore
 
 
@@ -180,44 +179,43 @@ class TableRows:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         if self._once:
-            return self._table.to_batches(self._names, self._where).__arrow_c_stream__(requested_schema)
+            return self._batches().__arrow_c_stream__(requested_schema)
         if self._rows is None:
-            self._rows = self._table.to_arrow(self._names, self._where)
+            self._rows = self._table.to_arrow(self._names)
         return self._rows.__arrow_c_stream__(requested_schema)
 
+    def _batches(self) -> pa.RecordBatchReader:
+        try:
+            return self._table.to_batches(self._names, self._where)
+        except LakeError:
+            if self._where is None:
+                raise
+            # A condition only saves reading: DuckDB asks it again.
+            return self._table.to_batches(self._names)
 
-_COMPARISONS: Mapping[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+
+_COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str]:
     """Those of the conditions that compare a column with a literal of its own kind, as Spark SQL. DuckDB asks all of them again."""
     fields = {field.name.lower(): field.type for field in schema}
     for condition in conditions:
-        operator = _COMPARISONS.get(type(condition))
         column, literal = condition.this, condition.expression
-        if operator is None or not isinstance(literal, exp.Literal):
+        if not isinstance(condition, _COMPARISONS) or not isinstance(literal, exp.Literal):
             continue
         if pa.types.is_struct(fields.get(column.table.lower(), pa.null())):
             continue  # `s.id` may be a field of the column s.
-        value = _as_literal(literal, fields.get(column.name.lower(), pa.null()))
-        if value is None:
-            continue
-        text = f"{quote_identifier(column.name)} {operator} {value}"
-        try:
-            predicate = parse_predicate(text, schema)
-        except LakeError:
-            continue
-        if not isinstance(predicate, Condition):
-            yield text
+        if _means_the_same(literal, fields.get(column.name.lower(), pa.null())):
+            own = type(condition)(this=exp.column(column.name, quoted=True), expression=literal.copy())
+            yield own.sql(dialect="spark")
 
 
-def _as_literal(literal: exp.Literal, kind: pa.DataType) -> str | None:
-    """A literal in Spark SQL, None where Spark and DuckDB may take it for different values of the type."""
+def _means_the_same(literal: exp.Literal, kind: pa.DataType) -> bool:
+    """Whether Spark and DuckDB surely take a literal for the same value of a type."""
     if not literal.is_string:
-        return literal.name if pa.types.is_integer(kind) and literal.name.isdecimal() else None
-    if pa.types.is_string(kind) or (pa.types.is_date(kind) and _DATE.fullmatch(literal.name)):
-        return quote_text(literal.name)
-    return None
+        return bool(pa.types.is_integer(kind)) and literal.name.isdecimal()
+    return bool(pa.types.is_string(kind) or (pa.types.is_date(kind) and _DATE.fullmatch(literal.name)))
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
