@@ -14,6 +14,10 @@ class InvalidUrl(LakeError):
     """A location cannot be opened as a store: unknown scheme, missing bucket, or credentials inside the URL."""
 
 
+class CredentialsInUrl(InvalidUrl):
+    """A location holds credentials, which would show wherever it is printed."""
+
+
 class StoreError(LakeError):
     """An object store refused or failed an operation on one key.
 

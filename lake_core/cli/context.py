@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from lake_core.cli.output import Output
-from lake_core.errors import LakeError
+from lake_core.errors import CredentialsInUrl, LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, LakeNotFound
 from lake_core.lake.format import FORMAT_KEY
@@ -26,6 +26,11 @@ FAILED, CONFLICT, FOUND = 1, 3, 4
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+_CREDENTIALS = (
+    "the lake's URL must not hold credentials: pass them in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or others in LAKE_STORAGE_OPTIONS"
+)
 
 
 @dataclass(slots=True)
@@ -103,9 +108,10 @@ def command(run: Callable[_P, _R]) -> Callable[_P, _R]:
             click.echo(f"conflict: {error.explanation}" + (f"\n{remedy}" if remedy else ""), err=True)
             raise SystemExit(CONFLICT) from None
         except (LakeError, ValueError) as error:
+            text = _CREDENTIALS if isinstance(error, CredentialsInUrl) else str(error)
             if context.output.as_json:
-                context.output.show({"error": str(error), "kind": type(error).__name__})
-            click.echo(f"error: {error}", err=True)
+                context.output.show({"error": text, "kind": type(error).__name__})
+            click.echo(f"error: {text}", err=True)
             raise SystemExit(FAILED) from None
 
     option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -14,10 +14,15 @@ import click
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Place, PlaceParam, Ref
 from lake_core.dataset import resolver
-from lake_core.errors import InvalidKey, LakeError, NotFound
+from lake_core.delta import DeltaTable
+from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
 from lake_core.lake import Lake
+from lake_core.lake.errors import DatasetExists
+from lake_core.lake.importing import references
+from lake_core.lake.paths import is_claimed
+from lake_core.lake.session import Session
 from lake_core.lake.state_store import StateStore
-from lake_core.lake.view import dataset_above
+from lake_core.lake.view import RESERVED, dataset_above
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, ObjectMeta
 
@@ -129,7 +134,7 @@ class Import:
 
 
 @click.command("import")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path")
 @click.option("--as", "kind", type=click.Choice(["delta", "parquet", "files"]), help="What it is, instead of by a look at it.")
 @click.option("--partition-by", multiple=True, help="Of Parquet files: a partition column in the folders' names; several times if need be.")
 @click.option("--to", help="Of plain files: the folder, or for one file the key, that they get in the lake.")
@@ -139,7 +144,7 @@ class Import:
 @command
 def import_(
     context: Context,
-    path: Path,
+    path: str,
     kind: Kind | None,
     partition_by: tuple[str, ...],
     to: str | None,
@@ -152,64 +157,131 @@ def import_(
     PATH begins at the lake's root, or at the working directory inside of it.
     """
     lake = context.open()
-    source = _look(lake, _path_in_lake(lake, path), kind)
-    if to is not None and source.kind != "files":
-        raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or say --as files")
-    if partition_by and source.kind != "parquet":
-        raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
-    if dry_run:
-        context.output.show({"import": source, "dry_run": True}, f"would bring in {source}")
-        return
-    with lake.session(branch_name, message=message or f"Import {source.path}") as session:
+    place = _path_in_lake(lake, path)
+    with lake.session(branch_name, message=message or f"Import {place}") as session:
+        _check_free(lake, session, place)
+        source = _look(lake, place, kind)
+        if to is not None and source.kind != "files":
+            raise click.UsageError(f"--to renames plain files, and {source}: leave it out, or say --as files")
+        if partition_by and source.kind != "parquet":
+            raise click.UsageError(f"--partition-by is for Parquet files, and {source}: leave it out")
+        if source.kind != "files":
+            session.check_free(place)
         if source.kind == "delta":
-            session.import_delta(source.path)
-        elif source.kind == "parquet":
+            DeltaTable.open(FolderStore(lake.repository.root, place))
+        prefix, target = _prefixes(lake, source, to)
+        changed = source.kind != "files" or _check_files(lake, session, prefix, target)
+        if source.kind == "parquet":
             session.import_parquet(source.path, partition_by=list(partition_by) or None)
-        else:
-            is_file = lake.repository.root.exists(source.path)
-            prefix = source.path if is_file or not source.path else f"{source.path}/"
-            session.import_objects(prefix, to=to if to is None or prefix == source.path else f"{to.rstrip('/')}/")
-    context.output.show({"import": source, "published": session.result}, f"brought in {source}, commit {_commit(session.result)}")
+        if dry_run or not changed:
+            session.abandon()
+        elif source.kind == "delta":
+            session.import_delta(source.path)
+        elif source.kind == "files":
+            session.import_objects(prefix, to=target)
+    if not changed:
+        text = f"nothing changed: {branch_name} has {source} already"
+        context.output.show({"import": source, "unchanged": True, "dry_run": dry_run}, text)
+    elif dry_run:
+        context.output.show({"import": source, "dry_run": True}, f"would bring in {source}")
+    else:
+        context.output.show({"import": source, "published": session.result}, f"brought in {source}, commit {_commit(session.result)}")
 
 
 def _commit(published: Any) -> str:
     return str(published.commit[:12])
 
 
-def _path_in_lake(lake: Lake, path: Path) -> str:
-    """A path as the lake knows it. Raises InvalidKey for one outside of the lake's folder."""
+def _path_in_lake(lake: Lake, text: str) -> str:
+    """A path as the lake knows it. Raises InvalidKey for one outside of the lake's folder, for the whole folder, and for the lake's own."""
+    path = Path(text)
     root = Path(lake.url.removeprefix("file://"))
-    if not root.is_dir():
-        return str(path).strip("/")
-    root = root.resolve()
-    there = path.resolve()
-    if there.exists() and there.is_relative_to(root):
-        return _key(there.relative_to(root))
-    if path.is_absolute() or ".." in path.parts or (there.exists() and not (root / path).exists()):
-        raise InvalidKey(f"{path} lies outside of the lake's folder {root}: move or copy it there first", key=str(path))
-    return _key(path)
+    key = _key(path)
+    if root.is_dir():
+        root = root.resolve()
+        there = path.resolve()
+        if there.exists() and there.is_relative_to(root):
+            key = _key(there.relative_to(root))
+        elif text not in ("", ".") and (path.is_absolute() or ".." in path.parts or (there.exists() and not (root / path).exists())):
+            raise InvalidKey(f"{path} lies outside of the lake's folder {root}: move or copy it there first", key=text)
+    if not text or not key:
+        raise InvalidKey("the lake's folder as a whole cannot be brought in: name a folder or file in it", key=text)
+    if f"{key}/".startswith(RESERVED):
+        raise InvalidKey(f"{key!r} belongs to the lake itself: name a folder or file beside it", key=key)
+    return key
 
 
 def _key(path: Path) -> str:
-    return "" if path == Path() else path.as_posix()
+    return "" if path == Path() else path.as_posix().strip("/")
 
 
 def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
-    """Tell what lies at a path of the lake's folder. Raises NotFound."""
+    """Tell what lies at a path of the lake's folder. Raises NotFound, LakeError."""
     root = lake.repository.root
-    if path and root.exists(path):
+    if root.exists(path):
         return Import(path, _checked(path, kind, "files"), 1, root.head(path).size)
-    metas = [meta for meta in root.list(f"{path}/" if path else "") if not meta.key.startswith(("_lake/", "_lakefs/"))]
+    metas = list(root.list(f"{path}/"))
     if not metas:
         raise NotFound(f"nothing lies at {path!r} in the lake's folder {lake.url}: put it there first", key=path)
-    folder = FolderStore(root, path) if path else root
+    folder = FolderStore(root, path)
     apparent: Kind = "files"
     shown = [name for meta in metas if not (name := meta.key.rpartition("/")[2]).startswith((".", "_"))]
-    if path and resolver("delta").stands(folder):
+    if resolver("delta").stands(folder):
         apparent = "delta"
-    elif path and shown and all(name.endswith(".parquet") for name in shown):
+    elif shown and all(name.endswith(".parquet") for name in shown):
         apparent = "parquet"
+    tables = {meta.key.partition("/_delta_log/")[0] for meta in metas if "/_delta_log/" in meta.key} - {path}
+    if tables:
+        names = ", ".join(repr(table) for table in sorted(tables))
+        raise LakeError(f"{path!r} holds Delta tables: {names}. Bring in each by itself, such as by `lake import {min(tables)}`")
     return Import(path, _checked(path, kind, apparent), len(metas), sum(meta.size for meta in metas))
+
+
+def _check_free(lake: Lake, session: Session, path: str) -> None:
+    """Check that no dataset of the lake lies at, in or around a path, or did. Raises DatasetExists."""
+    branch, datasets = session.branch, session.datasets()
+    around = datasets.get(path) or dataset_above(path, datasets)
+    if around is not None:
+        raise DatasetExists(f"{around.path!r} is a dataset of the lake already: there is nothing to import at {path!r}")
+    inside = sorted(other for other in datasets if other.startswith(f"{path}/"))
+    if inside:
+        names = ", ".join(map(repr, inside))
+        raise DatasetExists(f"{path!r} holds datasets of the lake: {names}. Import what lies beside them by its own name")
+    if is_claimed(lake.repository.root, path):
+        commit = next(iter(lake.log(branch, dataset=path, limit=1)), None)
+        if commit is None:
+            raise DatasetExists(
+                f"{path!r} is a folder of the lake's own, and {branch} never had a dataset there: it is another branch's, which "
+                f"`lake merge` brings, or of a session that published nothing"
+            )
+        raise DatasetExists(
+            f"{path!r} was a dataset of {branch}, and commit {commit.id[:12]} took it away: `lake revert {commit.id[:12]}"
+            + ("`" if branch == "main" else f" --branch {branch}`")
+            + " brings it back with its rows"
+        )
+
+
+def _prefixes(lake: Lake, source: Import, to: str | None) -> tuple[str, str]:
+    """What the keys of plain files begin with in the lake's folder, and what they are to begin with in the lake."""
+    if source.kind != "files" or lake.repository.root.exists(source.path):
+        return source.path, source.path if to is None else to
+    return f"{source.path}/", f"{source.path if to is None else to.rstrip('/')}/"
+
+
+def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool:
+    """Tell whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
+    there = dict(session.view.list(target))
+    changed = False
+    for key, item in references(session, prefix, target):
+        before = there.get(key)
+        changed |= before is None
+        if before is not None and (before.entry.address, before.entry.etag) != (item.entry.address, item.entry.etag):
+            raise AlreadyExists(
+                f"{session.branch} has another file at {key!r}: bring this one in under another name by --to, or delete that one first, "
+                f"in Python in a session by `session.delete([{key!r}])`",
+                key=key,
+            )
+    return changed
 
 
 def _checked(path: str, wanted: Kind | None, apparent: Kind) -> Kind:

@@ -9,6 +9,7 @@ from lake_core.cli.context import Context, command, parse_options
 from lake_core.cli.sql import sql
 from lake_core.cli.table import table
 from lake_core.lake import Lake
+from lake_core.lake.errors import LakeAlreadyExists
 from lake_core.readable import count_of
 
 _EPILOG = """
@@ -42,6 +43,8 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
 def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json: bool) -> None:
     """Transactions over a bucket or a folder: look at a lake, publish, merge, and keep it in order."""
     context = ctx.ensure_object(Context)
+    if url is not None and not url.strip():
+        raise click.UsageError("--lake is empty: name a folder or URL, or leave it out for the nearest lake upwards")
     context.url = url
     context.output.as_json = as_json
     context.storage_options |= parse_options(options)
@@ -54,12 +57,16 @@ def main(ctx: click.Context, url: str | None, options: tuple[str, ...], as_json:
 @command
 def init(context: Context, url: str | None, profile: str, exist_ok: bool) -> None:
     """Make a folder a lake. ROOT, or that of --lake, or else the working directory."""
-    lake = Lake.create(
-        url or context.url or ".",
-        storage_options=context.storage_options,
-        profile=profile,  # type: ignore[arg-type]
-        exist_ok=exist_ok,
-    )
+    location = url or context.url or "."
+    try:
+        lake = Lake.create(
+            location,
+            storage_options=context.storage_options,
+            profile=profile,  # type: ignore[arg-type]
+            exist_ok=exist_ok,
+        )
+    except LakeAlreadyExists:
+        raise LakeAlreadyExists(f"a lake stands at {location} already: leave it as it is, or say --exist-ok if that is fine") from None
     context.output.show({"url": lake.url, "id": lake.id}, f"A lake at {lake.url}")
 
 

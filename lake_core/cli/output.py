@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -65,6 +66,9 @@ class Output:
         if self.as_json:
             click.echo(json.dumps(plain(list(rows)), ensure_ascii=False, indent=1))
             return
+        if len(rows) > _MOST_LAID_OUT:
+            click.echo("\n".join(_aligned(rows, columns)))
+            return
         table = Table(box=None, header_style="bold", pad_edge=False)
         for column in columns:
             table.add_column(column, overflow="fold")
@@ -107,6 +111,17 @@ class SignOfLife:
         with self._lock:
             self._ended = True
             self._progress.stop()
+
+
+_MOST_LAID_OUT = 1000
+"""Rows up to which a table is laid out for the terminal's width, which costs far more than printing."""
+
+
+def _aligned(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:
+    texts = [[column, *(cell_text(row.get(column)) for row in rows)] for column in columns]
+    widths = [max(map(cell_len, column)) for column in texts]
+    for line in zip(*texts, strict=True):
+        yield "  ".join(set_cell_size(text, width) for text, width in zip(line, widths, strict=True)).rstrip()
 
 
 def _is_terminal() -> bool:

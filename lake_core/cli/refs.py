@@ -44,6 +44,8 @@ def log(context: Context, ref: str, dataset: str | None, limit: int, first_paren
     """List a ref's commits, newest first."""
     lake = context.open()
     commits = lake.log(ref, dataset=dataset, first_parent=first_parent, limit=limit)
+    if dataset is not None and not commits:
+        lake.at(ref).dataset(dataset)  # A typo is no empty history.
     rows = [_row(commit, context.output.as_json) for commit in commits]
     if not (oneline or stat):
         context.output.rows(rows, ["commit", "date", "committer", "message", "datasets"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 import pyarrow as pa
@@ -14,6 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Ref
+from lake_core.delta import DeltaTable
 from lake_core.errors import LakeError
 from lake_core.lake.state_store import StateStore
 
@@ -56,17 +58,21 @@ def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
     connection = duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"})
     try:
         parsed = _parsed(query)
-        for name in _mentioned(query, parsed, names):
-            connection.register(name, _rows(state, names[name], _use(parsed, name)))
+        for name in _mentioned(parsed, names):
+            connection.register(name, TableRows(state.delta(names[name]), _use(parsed, name)))
         relation = connection.sql(query)
         if relation is None:
             raise InvalidQuery("the statement returns no rows: `lake sql` only reads. Write in a session, from Python or Spark")
         return relation.limit(most_rows).to_arrow_table()
     except duckdb.Error as error:
-        known = ", ".join(f'"{path}"' for path in sorted(set(names.values()))) or "none"
+        known = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
         raise InvalidQuery(f"{str(error).strip()}\nThe tables of {state.name} are {known}") from None
     finally:
         connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _names(state: StateStore) -> Mapping[str, str]:
@@ -77,12 +83,14 @@ def _names(state: StateStore) -> Mapping[str, str]:
     return short | {path.lower(): path for path in paths}
 
 
-def _mentioned(query: str, parsed: exp.Expr | None, names: Iterable[str]) -> Sequence[str]:
-    """The names that a query reads; where it cannot be parsed here, all that occur in its text."""
-    if parsed is None or isinstance(parsed, exp.Command):
-        return [name for name in names if name in query.lower()]
+def _mentioned(parsed: exp.Expr | None, names: Collection[str]) -> Collection[str]:
+    """The names that a query reads; all names where it may read some that cannot be seen here."""
+    if not isinstance(parsed, exp.Query):
+        return names
     tables = {table.name.lower() for table in parsed.find_all(exp.Table)}
-    return [name for name in names if name in tables]
+    if tables <= set(names) | {part.alias.lower() for part in parsed.find_all(exp.CTE)}:
+        return [name for name in names if name in tables]
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Use:
     """What a query asks of a table, as far as it is plain to see."""
 
     once: bool = False
-    """Whether it is read once only: then its rows are streamed."""
+    """Whether the engine scans it once only: then its rows are streamed."""
     columns: frozenset[str] | None = None
     """Names in lower case that may be its columns; None for all."""
     conditions: Sequence[exp.Expr] = ()
@@ -98,23 +106,41 @@ class Use:
 
 
 def _parsed(query: str) -> exp.Expr | None:
+    logger = logging.getLogger("sqlglot")  # It warns of statements that it does not know: DuckDB decides on those.
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         return sqlglot.parse_one(query, dialect="duckdb")
     except SqlglotError:
         return None
+    finally:
+        logger.setLevel(level)
 
 
 def _use(query: exp.Expr | None, name: str) -> Use:
-    if query is None:
+    if not isinstance(query, exp.Query):
         return Use()
     tables = list(query.find_all(exp.Table))
-    once = sum(table.name.lower() == name.lower() for table in tables) == 1
+    once = (
+        isinstance(query, exp.Select)
+        and query.find(exp.With, exp.Pivot) is None
+        and sum(table.name.lower() == name.lower() for table in tables) == 1
+    )
     names = frozenset(identifier.name.lower() for identifier in query.find_all(exp.Identifier))
     conditions: Sequence[exp.Expr] = ()
-    if len(tables) == 1 and isinstance(query, exp.Select) and len(list(query.find_all(exp.Select))) == 1 and not query.find(exp.Join):
+    if once and len(tables) == 1 and len(list(query.find_all(exp.Select))) == 1 and query.find(exp.Join, exp.TableSample) is None:
         where = query.args.get("where")
         conditions = list(where.this.flatten() if isinstance(where.this, exp.And) else [where.this]) if where is not None else []
+        conditions = [each for each in conditions if _is_of(tables[0], each)]
     return Use(once, None if _may_take_all(query, tables) else names, conditions)
+
+
+def _is_of(table: exp.Table, condition: exp.Expr) -> bool:
+    """Whether a comparison's left side can be a column of the table, by the way in which it is qualified."""
+    column = condition.this
+    if not isinstance(column, exp.Column) or column.args.get("db") is not None:
+        return False
+    return column.table.lower() in ("", table.alias_or_name.lower())
 
 
 def _may_take_all(query: exp.Expr, tables: Sequence[exp.Table]) -> bool:
@@ -134,33 +160,62 @@ _UNNAMED = (exp.Columns, exp.Pivot, exp.PositionalColumn, exp.Parameter, exp.Com
 """What stands for columns by a pattern, a rule or a number."""
 
 
-def _rows(state: StateStore, path: str, use: Use) -> pa.Table | pa.RecordBatchReader:
-    table = state.delta(path)
-    schema: pa.Schema = table.schema
-    columns = [name for name in schema.names if use.columns is None or name.lower() in use.columns] or schema.names[:1]
-    where = " AND ".join(_as_where(use.conditions, schema)) or None
-    read: Callable[..., Any] = table.to_batches if use.once else table.to_arrow
-    return read(columns, where)
+class TableRows:
+    """Rows of a table as an Arrow stream, read only when the engine scans them.
+
+    Each scan reads the table anew where the engine scans it once; else the first scan keeps the rows for the others.
+    """
+
+    def __init__(self, table: DeltaTable, use: Use) -> None:
+        schema: pa.Schema = table.schema
+        names = [name for name in schema.names if use.columns is None or name.lower() in use.columns] or schema.names[:1]
+        self._table, self._names, self._once = table, names, use.once
+        self._schema = pa.schema([schema.field(name) for name in names])
+        self._where = " AND ".join(_as_where(use.conditions, schema)) or None
+        self._rows: pa.Table | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        if self._once:
+            return self._batches().__arrow_c_stream__(requested_schema)
+        if self._rows is None:
+            self._rows = self._table.to_arrow(self._names)
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> pa.RecordBatchReader:
+        try:
+            return self._table.to_batches(self._names, self._where)
+        except LakeError:
+            if self._where is None:
+                raise
+            # A condition only saves reading: DuckDB asks it again.
+            return self._table.to_batches(self._names)
 
 
-_COMPARISONS: Mapping[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str]:
     """Those of the conditions that compare a column with a literal of its own kind, as Spark SQL. DuckDB asks all of them again."""
+    fields = {field.name.lower(): field.type for field in schema}
     for condition in conditions:
-        operator = _COMPARISONS.get(type(condition))
-        if operator is None:
-            continue
         column, literal = condition.this, condition.expression
-        if not (isinstance(column, exp.Column) and isinstance(literal, exp.Literal)):
+        if not isinstance(condition, _COMPARISONS) or not isinstance(literal, exp.Literal):
             continue
-        kind = next((child.type for child in schema if child.name.lower() == column.name.lower()), None)
-        if kind is None:
-            continue
-        quoted = f"`{column.name.replace('`', '``')}`"
-        if literal.is_string and (pa.types.is_string(kind) or pa.types.is_date(kind)) and "\\" not in literal.name:
-            text = literal.name.replace("'", "''")
-            yield f"{quoted} {operator} '{text}'"
-        elif not literal.is_string and pa.types.is_integer(kind) and literal.name.isdigit():
-            yield f"{quoted} {operator} {literal.name}"
+        if pa.types.is_struct(fields.get(column.table.lower(), pa.null())):
+            continue  # `s.id` may be a field of the column s.
+        if _means_the_same(literal, fields.get(column.name.lower(), pa.null())):
+            own = type(condition)(this=exp.column(column.name, quoted=True), expression=literal.copy())
+            yield own.sql(dialect="spark")
+
+
+def _means_the_same(literal: exp.Literal, kind: pa.DataType) -> bool:
+    """Whether Spark and DuckDB surely take a literal for the same value of a type."""
+    if not literal.is_string:
+        return bool(pa.types.is_integer(kind)) and literal.name.isdecimal()
+    return bool(pa.types.is_string(kind) or (pa.types.is_date(kind) and _DATE.fullmatch(literal.name)))
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")

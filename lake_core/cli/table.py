@@ -96,7 +96,9 @@ def detail(context: Context, path: str, ref: str) -> None:
 @command
 def optimize(context: Context, path: str, branch: str, where: str | None, zorder_by: tuple[str, ...]) -> None:
     """Put a table's small files together."""
-    with context.open().session(branch, message=f"Optimize {path}") as session:
+    lake = context.open()
+    lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
+    with lake.session(branch, message=f"Optimize {path}") as session:
         metrics = session.delta(path).optimize(where, zorder_by=zorder_by).metrics
     text = f"{count_of(metrics.get('numRemovedFiles', 0), 'file')} became {metrics.get('numAddedFiles', 0)}"
     context.output.show({"metrics": metrics, "published": session.result}, text)
@@ -109,7 +111,9 @@ def optimize(context: Context, path: str, branch: str, where: str | None, zorder
 @command
 def vacuum(context: Context, path: str, branch: str, retention: timedelta | None) -> None:
     """End the retention of a table's older versions; `lake gc` then deletes what nothing else reaches."""
-    with context.open().session(branch, message=f"Vacuum {path}") as session:
+    lake = context.open()
+    lake.at(branch).dataset(path, "delta")  # Raises in words of the branch, where the session would speak of itself.
+    with lake.session(branch, message=f"Vacuum {path}") as session:
         session.delta(path).vacuum(retention)
     context.output.show({"published": session.result}, f"older versions of {path} are let go: `lake gc` deletes their files")
 

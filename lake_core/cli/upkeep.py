@@ -9,8 +9,10 @@ import click
 from lake_core.cli.context import FOUND, Context, Span, command
 from lake_core.cli.doctor import examine
 from lake_core.cli.names import TablePath
+from lake_core.dataset import resolver
+from lake_core.lake.errors import DatasetNotFound
 from lake_core.readable import count_of, readable_bytes
-from lake_core.store import open_store
+from lake_core.store import FolderStore, open_store
 
 
 @click.command()
@@ -40,7 +42,13 @@ def materialise(context: Context) -> None:
 @command
 def adopt(context: Context, dataset: str) -> None:
     """Bring what another client committed to a dataset, past the lake, into main."""
-    published = context.open().adopt(dataset)
+    lake = context.open()
+    state = lake.at()
+    if dataset not in state.registered():
+        if resolver("delta").stands(FolderStore(lake.repository.root, dataset)):
+            raise DatasetNotFound(f"the table at {dataset!r} is not in the lake yet: bring it in with `lake import {dataset}`")
+        state.dataset(dataset)  # Raises, and names those there.
+    published = lake.adopt(dataset)
     context.output.show(published, f"commit {published.commit[:12]} {dataset}@{published.versions.get(dataset)}")
 
 
@@ -49,7 +57,9 @@ def adopt(context: Context, dataset: str) -> None:
 @command
 def release(context: Context, dataset: str) -> None:
     """Make a dataset a plain one, of which the lake knows no more."""
-    published = context.open().release(dataset)
+    lake = context.open()
+    lake.at().dataset(dataset)  # Raises in words of main, where a session would speak of itself.
+    published = lake.release(dataset)
     context.output.show(published, f"commit {published.commit[:12]}: {dataset} is a plain dataset")
 
 

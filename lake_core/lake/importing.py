@@ -71,7 +71,7 @@ def import_objects(session: WriteSession, prefix: str, to: str | None = None) ->
     The objects must not change from now on. Raises InvalidKey.
     """
     count = size = 0
-    changes = _references(session, prefix, prefix if to is None else to)
+    changes = references(session, prefix, prefix if to is None else to)
 
     def counted() -> Iterator[tuple[bytes, Record | None]]:
         nonlocal count, size
@@ -83,7 +83,8 @@ def import_objects(session: WriteSession, prefix: str, to: str | None = None) ->
     return Imported(count, size)
 
 
-def _references(session: WriteSession, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
+def references(session: WriteSession, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
+    """Yield the objects under a prefix of the lake's folder by the keys that they would get. Raises InvalidKey."""
     datasets = session.datasets()
     for meta in session.root.list(prefix):
         if meta.key.startswith(RESERVED):

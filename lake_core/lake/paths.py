@@ -40,6 +40,11 @@ def disclaim(root: ObjectStore, path: str) -> None:
     root.delete([_key(path)])
 
 
+def is_claimed(root: ObjectStore, path: str) -> bool:
+    """Whether the folder is the lake's."""
+    return root.exists(_key(path))
+
+
 def claimed(root: ObjectStore) -> Iterator[tuple[str, str]]:
     """The folders that are the lake's: (path, format)."""
     for marker in root.list(f"{PATHS}/"):

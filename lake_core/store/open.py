@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lake_core.errors import InvalidUrl
+from lake_core.errors import CredentialsInUrl, InvalidUrl
 from lake_core.store.local import LocalStore
 from lake_core.store.memory import MemoryStore
 from lake_core.store.object_store import ObjectStore
@@ -70,7 +70,7 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
         raise _unsupported(scheme)
     authority = rest.partition("/")[0]
     if "@" in authority:
-        raise InvalidUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
+        raise CredentialsInUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
     match scheme:
         case "file":
             if authority:

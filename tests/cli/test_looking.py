@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -287,3 +288,41 @@ def test_rows_whose_column_has_a_type_that_cannot_hold_them_all_differ(root: str
     (table,) = run_json(root, "diff", "main~1", "main", "--rows", "5")["datasets"]
     assert (table["rows_added"], table["rows_removed"]) == (3, 2)
     assert table["sample_removed"] == [{"a": "x"}, {"a": "1"}]
+
+
+@pytest.mark.parametrize("words", [("log", "--dataset"), ("table", "optimize"), ("table", "vacuum"), ("adopt",), ("release",)])
+def test_a_path_that_is_no_dataset_is_an_error_that_names_those_there(root: str, words: tuple[str, ...]) -> None:
+    output = run(root, *words, "nope", code=1)
+    assert "dataset at 'nope' in main; there are t/orders" in output
+    assert "session" not in output
+
+
+def test_the_last_part_of_a_path_alone_is_an_error(root: str) -> None:
+    assert "no dataset at 'orders' in main; there are t/orders" in run(root, "log", "--dataset", "orders", code=1)
+
+
+def test_commits_of_a_dataset_that_was_dropped_are_listed(root: str, lake: Lake) -> None:
+    with lake.session() as s:
+        s.drop("t/orders")
+    assert len(run_json(root, "log", "--dataset", "t/orders")) == 2
+
+
+def test_adopting_a_table_that_only_lies_there_names_import(root: str) -> None:
+    deltalake.write_deltalake(f"{root}/tables/e", rows([1]))
+    assert "`lake import tables/e`" in run(root, "adopt", "tables/e", code=1)
+
+
+def test_making_a_lake_twice_names_the_option(root: str) -> None:
+    output = run(root, "init", code=1)
+    assert "--exist-ok" in output
+    assert "Lake.open" not in output
+
+
+def test_credentials_in_the_location_are_told_where_to_go_and_not_printed() -> None:
+    output = run("s3://name:secret@bucket/lake", "status", code=1)
+    assert "LAKE_STORAGE_OPTIONS" in output
+    assert "secret@" not in output
+
+
+def test_an_empty_location_is_wrong_usage() -> None:
+    assert "--lake is empty" in run("", "status", code=2)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
+import time
 from pathlib import Path
 
 import duckdb
@@ -97,6 +99,73 @@ def test_columns_that_are_asked_for_without_a_name_are_read(root: str, lake: Lak
     engine = duckdb.connect()
     engine.register("wide", data)
     assert run_json(root, "sql", query) == json.loads(json.dumps(engine.sql(query).to_arrow_table().to_pylist(), default=str))
+
+
+NAMED = pa.table(
+    {
+        "id": [1, 2, 3],
+        "name": ["O'Brien", "a\\b", "c"],
+        "d": [dt.date(2026, 1, day) for day in (1, 2, 3)],
+        "s": [{"id": 3}, {"id": 1}, {"id": 2}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("select id from named where s.id = 1", [2]),
+        ("select id from named s where s.id = 1", [1]),
+        ("select id from named as s where s.s.id = 1", [2]),
+        ("select id from named where named.id = 1", [1]),
+        ("select id from named where name = 'O''Brien'", [1]),
+        ("select id from named where name = 'a\\b'", [2]),
+        ("select id from named where d = '2026/01/02'", [2]),
+        ("select id from named where d = '2026-01-03'", [3]),
+        ("select id from named where id < 99999999999999999999 order by id", [1, 2, 3]),
+    ],
+)
+def test_a_comparison_means_what_it_means_to_the_engine(root: str, lake: Lake, query: str, ids: list[int]) -> None:
+    with lake.session() as s:
+        s.create_delta("t/named", NAMED.schema).append(NAMED)
+    assert [row["id"] for row in run_json(root, "sql", query)] == ids
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("pivot orders on p using count(*) group by v", [{"v": 0, "p0": 5, "p1": 5}]),
+        ("select * from (select p, v from orders) pivot (count(*) for p in ('p0', 'p1'))", [{"v": 0, "p0": 5, "p1": 5}]),
+        (
+            "with recursive r as (select 0 as i union all select id from r join orders on id = i + 1) select count(*) as n from r",
+            [{"n": 10}],
+        ),
+        ("with a as (select id from orders) select count(*) as n from a x join a y on x.id = y.id", [{"n": 10}]),
+        ("select count(*) as n from query_table('orders')", [{"n": 10}]),
+        ("select count(*) as n from query('select * from orders')", [{"n": 10}]),
+        ("show tables", [{"name": "orders"}, {"name": "t/orders"}]),
+    ],
+)
+def test_a_table_is_read_however_the_engine_comes_to_it(root: str, query: str, expected: list[dict[str, object]]) -> None:
+    assert run_json(root, "sql", query) == expected
+
+
+def test_a_name_with_quotes_is_listed_as_a_query_writes_it(root: str, lake: Lake) -> None:
+    with lake.session() as s:
+        s.create_delta('t/the "one"', SCHEMA)
+    assert '"t/the ""one"""' in run(root, "sql", "select * from nope", code=1)
+
+
+def test_a_statement_that_only_the_engine_knows_gives_no_warning(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    run(root, "sql", "explain select * from orders")
+    assert caplog.messages == []
+
+
+def test_many_rows_are_printed_at_once(root: str) -> None:
+    began = time.monotonic()
+    lines = run(root, "sql", "select range as id, 'x' as x from range(200_000)", "-n", "200000").splitlines()
+    assert time.monotonic() - began < 10
+    assert (lines[0], lines[1], lines[-1]) == ("id      x", "0       x", "199999  x")
 
 
 def test_rows_are_bounded_and_say_so(root: str) -> None:
