@@ -62,12 +62,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def passed(test: str) -> bool:
     """Whether a test (`file` or `file::name`) passed, in one of its variants at least."""
-    return any(_belongs(node, test) for node in _passed)
+    return any(belongs(node, test) for node in _passed)
 
 
 def failed_or_skipped(test: str) -> list[str]:
     """The variants of a test that were skipped or failed."""
-    return sorted(node for node in _others if _belongs(node, test))
+    return sorted(node for node in _others if belongs(node, test))
 
 
 def is_whole(config: pytest.Config) -> bool:
@@ -76,5 +76,6 @@ def is_whole(config: pytest.Config) -> bool:
     return selects_nothing and config.option.markexpr == EVERYTHING
 
 
-def _belongs(node: str, test: str) -> bool:
-    return node.startswith(test) and node[len(test) :][:1] in ("", ":", "[")
+def belongs(node: str, test: str) -> bool:
+    # An "@" begins the name of the group that xdist keeps together.
+    return node.startswith(test) and node[len(test) :][:1] in ("", ":", "[", "@")

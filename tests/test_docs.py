@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tests.conftest import ROOT
-from tests.outcomes import EVERYTHING, documented, is_whole
+from tests.outcomes import EVERYTHING, belongs, documented, is_whole
 
 ArgsSource = pytest.Config.ArgsSource
 
@@ -40,3 +40,13 @@ def test_only_a_run_of_everything_is_held_against_all_documents(source: ArgsSour
 
 def test_pytest_without_arguments_runs_everything() -> None:
     assert f'"-m", "{EVERYTHING}"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("node", ["tests/a.py::test_b", "tests/a.py::test_b[1]", "tests/a.py::test_b@group", "tests/a.py::test_b[1]@group"])
+def test_a_documented_test_is_known_in_each_of_its_variants(node: str) -> None:
+    assert belongs(node, "tests/a.py::test_b")
+    assert belongs(node, "tests/a.py")
+
+
+def test_a_documented_test_is_not_taken_for_one_whose_name_goes_on() -> None:
+    assert not belongs("tests/a.py::test_bc", "tests/a.py::test_b")
