@@ -77,5 +77,6 @@ def is_whole(config: pytest.Config) -> bool:
 
 
 def belongs(node: str, test: str) -> bool:
+    """Tell whether a node is a documented test (`file` or `file::name`), or a variant of it."""
     # An "@" begins the name of the group that xdist keeps together.
     return node.startswith(test) and node[len(test) :][:1] in ("", ":", "[", "@")

@@ -33,6 +33,18 @@ _CREDENTIALS = (
 )
 
 
+storage_option = click.option(
+    "--storage-option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    envvar="LAKE_STORAGE_OPTIONS",
+    show_envvar=True,
+    help="As fsspec takes it.",
+)
+"""The option by which a command takes what opens the lake's store."""
+
+
 @dataclass(slots=True)
 class Context:
     """The options that stand before the command."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lake_core.cli import files, refs, sessions, upkeep
-from lake_core.cli.context import Context, command, parse_options
+from lake_core.cli.context import Context, command, parse_options, storage_option
 from lake_core.cli.sql import sql
 from lake_core.cli.table import table
 from lake_core.lake import Lake
@@ -28,15 +28,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 conflict, 4 something 
     show_envvar=True,
     help="Where the lake lies: a folder or URL. By default the nearest folder, from the working directory upwards, that is a lake.",
 )
-@click.option(
-    "--storage-option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    envvar="LAKE_STORAGE_OPTIONS",
-    show_envvar=True,
-    help="As fsspec takes it.",
-)
+@storage_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.version_option(package_name="lake-orch")
 @click.pass_context

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from lake_core.cli.context import CONFLICT, FAILED, Context, command, parse_options
+from lake_core.cli.context import CONFLICT, FAILED, Context, command, parse_options, storage_option
 from lake_core.lake.errors import Conflict
 from lake_orch.cli.context import OrchContext
 from lake_orch.sessions.backfill import merge_backfills
@@ -19,15 +19,7 @@ from lake_orch.sessions.sensors import reap
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--root", envvar="LAKE_URL", show_envvar=True, help="Where the lake lies: a folder or URL.")
-@click.option(
-    "--storage-option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    envvar="LAKE_STORAGE_OPTIONS",
-    show_envvar=True,
-    help="As fsspec takes it.",
-)
+@storage_option
 @click.option("-m", "--module", help="The module of a code location: the lake is the one among its resources.")
 @click.option("--resource", help="Which of its resources, where several are lakes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

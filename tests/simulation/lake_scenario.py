@@ -373,9 +373,9 @@ class LakeScenario:
                 yield Violation("wrong rows", f"{name} with {sorted(included)} lacks {lacking} of {path}, and has {extra} besides")
         for path in ("list/x", "list/y"):
             lines = state.get(path).decode().split() if state.exists(path) else []
-            wanted = [work.id for work in works if any(change.target == path for change in work.changes)]
-            if sorted(lines) != sorted(wanted):
-                yield Violation("wrong file", f"{name} has {lines} in {path}, which should be {wanted}")
+            expected_lines = [work.id for work in works if any(change.target == path for change in work.changes)]
+            if sorted(lines) != sorted(expected_lines):
+                yield Violation("wrong file", f"{name} has {lines} in {path}, which should be {expected_lines}")
 
     @staticmethod
     def _expected(works: Sequence[Work], path: str) -> Counter[tuple[int, int]]:

@@ -113,14 +113,14 @@ def test_a_lost_update_is_told_by_its_two_steps() -> None:
 
 def _alone(kind: FaultKind, operation: int = 2) -> tuple[Counter, World]:
     """One process that counts up twice; a fault meets its first step."""
-    made: list[Counter] = []
+    scenarios: list[Counter] = []
 
     def scenario(world: World) -> Counter:
-        made.append(Counter(world))
-        return made[0]
+        scenarios.append(Counter(world))
+        return scenarios[0]
 
     run(_counting(Fault(1, operation, kind, 30.0), processes=1, steps=2), scenario)
-    return made[0], made[0].world
+    return scenarios[0], scenarios[0].world
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_a_store_that_breaks_its_promises_is_found_out(broken: type[MemoryStore]
         world.store = broken(clock=lambda: world.time)
         return scenario(world)
 
-    found = {violation.kind for seed in range(12) for violation in run(history(seed), on_broken).violations}  # type: ignore[operator,arg-type]
-    assert found
+    kinds = {violation.kind for seed in range(12) for violation in run(history(seed), on_broken).violations}  # type: ignore[operator,arg-type]
+    assert kinds
 
 
 def test_a_dead_process_touches_nothing_any_more() -> None:

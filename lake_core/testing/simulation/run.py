@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from lake_core.runtime import using
@@ -87,7 +88,7 @@ def run(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tra
     with using(outside.runtime):
         scenario.prepare()
     processes = [Process(world, index) for index in range(len(history.processes))]
-    world.start([(process, lambda p=process, s=steps: body(p, s)) for process, steps in zip(processes, history.processes, strict=True)])  # type: ignore[misc]
+    world.start([(process, partial(body, process, steps)) for process, steps in zip(processes, history.processes, strict=True)])
     outside.begin(-1, {})
     with using(outside.runtime):
         violations.extend(scenario.check())
