@@ -18,12 +18,12 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 from dagster import ConfigurableResource
-from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 from pydantic import Field
 
+from lake_orch._dagster import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.resources import LakeResource, partition_keys
-from lake_orch.sessions.attempt import Attempt, StepContext
+from lake_orch.runs.attempt import Attempt, StepContext
 from lake_pipes import EXTRAS, STORAGE_OPTIONS
 
 _SECRET_SETTING = re.compile(r"(secret|password|passwd|token|access\.key|account\.key|sas)", re.IGNORECASE)

@@ -21,10 +21,10 @@ from lake_core.store import ObjectStore, open_store
 from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
-from lake_orch.sessions.attempt import Attempt, RunOfStep, StepContext
-from lake_orch.sessions.publishing import publish_session
-from lake_orch.sessions.reading import pinned
-from lake_orch.sessions.run_session import (
+from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext
+from lake_orch.runs.publishing import publish_session
+from lake_orch.runs.reading import pinned
+from lake_orch.runs.session import (
     BACKFILL_TAG,
     Gate,
     RunSession,
@@ -37,13 +37,13 @@ from lake_orch.sessions.run_session import (
     scope_of,
     session_of,
 )
-from lake_orch.sessions.run_steps import all_succeeded
-from lake_orch.sessions.step_session import StepSession
-from lake_orch.sessions.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
+from lake_orch.runs.steps import all_succeeded
+from lake_orch.runs.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.settings import Ownership, ownership_of
+from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]

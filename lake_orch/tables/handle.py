@@ -13,8 +13,8 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.delta.marker import Txn
 from lake_core.readable import count_of, readable_bytes
 from lake_orch.errors import BatchFailed
-from lake_orch.sessions.marker import SINGLE_BATCH
-from lake_orch.sessions.workspace import Receipt, Workspace
+from lake_orch.runs.marker import SINGLE_BATCH
+from lake_orch.runs.workspace import Receipt, Workspace
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata

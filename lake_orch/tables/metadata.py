@@ -10,8 +10,8 @@ from dagster import TableColumn, TableColumnConstraints, TableConstraints, Table
 from lake_core.delta import DeltaTable, WriteResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
 from lake_orch.location import table_name
-from lake_orch.sessions.observations import read_with
-from lake_orch.sessions.workspace import Receipt
+from lake_orch.runs.observations import read_with
+from lake_orch.runs.workspace import Receipt
 from lake_orch.tables.definition import comment_of, generation_of
 from lake_orch.tables.settings import TableSettings
 from lake_orch.tables.state import TableState, table_state

@@ -16,7 +16,7 @@ from lake_core.delta.operations.write import Write
 from lake_core.delta.row_writer import Scope
 from lake_core.expression import parse_predicate
 from lake_orch.errors import InvalidDefinition, TableNotEmpty
-from lake_orch.sessions.workspace import Receipt, Workspace
+from lake_orch.runs.workspace import Receipt, Workspace
 from lake_orch.tables.casting import cast_rows
 from lake_orch.tables.column_check import check_columns, check_some, check_types
 from lake_orch.tables.confining import confined

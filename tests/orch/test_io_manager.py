@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, PartitionSliceError, SparkResource, TableNotEmpty, UnsupportedData
-from lake_orch.sessions.workspace import PlainWorkspace
+from lake_orch.runs.workspace import PlainWorkspace
 from lake_orch.tables.writer import TableWriter
 
 MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2025-01-01")

@@ -19,9 +19,9 @@ from dagster import (
     DagsterEventType,
     MetadataValue,
 )
-from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata
 
-from lake_orch.sessions.gate import runs_of
+from lake_orch._dagster import AssetObservationData, DagsterEventBatchMetadata
+from lake_orch.runs.gate import runs_of
 from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, PUBLISHED, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STATE, VERSION
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lake_core.lake import Lake
     from lake_core.lake.session import Published
-    from lake_orch.sessions.run_session import RunSession
+    from lake_orch.runs.session import RunSession
 
 
 @dataclass(frozen=True, slots=True)

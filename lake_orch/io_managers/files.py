@@ -14,14 +14,14 @@ from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectStore
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.file_format import EXTENSIONS, decode, encode
-from lake_orch.io_annotation import mapping_keys, reads_itself, without_none
+from lake_orch.io_managers.annotation import mapping_keys, reads_itself, without_none
+from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
+from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.location import PATH_METADATA, checked_path
-from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource
-from lake_orch.sessions.attempt import Attempt, run_of
-from lake_orch.sessions.gate import check_step_gate
-from lake_orch.sessions.workspace import PlainWorkspace
+from lake_orch.runs.attempt import Attempt, run_of
+from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.workspace import PlainWorkspace
 from lake_orch.tables.metadata import receipt_metadata
 from lake_orch.tables.settings import InputSettings, plain_metadata
 from lake_orch.tags import PATH

@@ -26,7 +26,7 @@ from lake_orch.tags import PUBLISHED, STAGED
 if TYPE_CHECKING:
     from lake_core.lake import Lake
     from lake_core.lake.session import Part, Published, Session
-    from lake_orch.sessions.attempt import Attempt
+    from lake_orch.runs.attempt import Attempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from pydantic import Field
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.io_annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.location import table_path
-from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.sessions.attempt import Attempt, run_of
-from lake_orch.sessions.gate import check_step_gate
-from lake_orch.sessions.marker import SINGLE_BATCH
+from lake_orch.runs.attempt import Attempt, run_of
+from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.column_lineage import described, lineage_metadata, tracked
 from lake_orch.tables.confining import partitions_name, partitions_remedy
 from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_rows

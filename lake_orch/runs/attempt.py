@@ -18,8 +18,8 @@ from dagster import (
     OutputContext,
 )
 
-from lake_orch.sessions.lineage import step_lineage
-from lake_orch.sessions.marker import app_id
+from lake_orch.runs.lineage import step_lineage
+from lake_orch.runs.marker import app_id
 from lake_orch.tags import OUTPUT, RUN, STEP
 
 StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext
