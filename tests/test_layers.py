@@ -13,9 +13,9 @@ ROOT = Path(__file__).parent.parent
 _FOUNDATION = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.dataset", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta",)
-_ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.spark")
+_ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.workspace", "lake_core.spark")
 _ORCH_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.environment", "lake_orch._dagster")
-_BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_orch.spark", "lake_orch.runs", "lake_orch.tables")
+_BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_pipes", "lake_orch.spark", "lake_orch.runs", "lake_orch.tables")
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
     *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.sessions"),
@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
-    "lake_pipes": _ALL_OF_CORE,
+    "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),
+    "lake_pipes": (*_FOUNDATION, "lake_core.lake", *_FORMATS, "lake_core.workspace"),
     "lake_orch": (*_DEFINITIONS, "lake_orch.tables"),  # the names that users write
     "lake_orch.errors": ("lake_core.errors",),
     "lake_orch.tags": (),
@@ -46,15 +47,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.location": ("lake_orch.errors",),
     "lake_orch.environment": ("lake_orch.errors",),
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
-    "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION),
-    "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_orch.runs", "lake_orch.spark"),
+    "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
+    "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.sessions": _ABOVE_RESOURCES,
     "lake_orch.change_sensors": _ABOVE_RESOURCES,
     "lake_orch.landing_zone": _ABOVE_RESOURCES,
     "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.sessions"),
-    "lake_orch.pipes": (*_ABOVE_RESOURCES, "lake_pipes"),
+    "lake_orch.pipes": _ABOVE_RESOURCES,
     "lake_orch.testing": (*_ABOVE_RESOURCES, "lake_orch.sessions"),
     "lake_orch.components": (*_ABOVE_RESOURCES, *_DEFINITIONS),
     "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.sessions", "lake_core.cli"),  # it looks and answers as `lake` does

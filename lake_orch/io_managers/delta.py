@@ -137,7 +137,7 @@ class DeltaIOManager(ConfigurableIOManager):
                 mode=settings.mode,
                 guard=part.guard,
                 merge=part.merge,
-                txn=(workspace.app_id, SINGLE_BATCH),
+                txn=(workspace.task_id, SINGLE_BATCH),
             )
         result = final_result(result, workspace.receipt, settings.path)
 

@@ -18,7 +18,8 @@ from lake_orch.errors import GateFailed
 from lake_orch.runs.gate import FailedCheck, failed_checks
 from lake_orch.runs.observations import report_published
 from lake_orch.runs.session import Gate, RunSession
-from lake_orch.tags import BRANCH, COMMIT, SESSION_TAG
+from lake_orch.tags import SESSION_TAG
+from lake_pipes.metadata import BRANCH, COMMIT
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -12,9 +12,9 @@ from lake_core.delta import DeltaTable, WriteResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.delta.marker import Txn
 from lake_core.readable import count_of, readable_bytes
+from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.errors import BatchFailed
 from lake_orch.runs.marker import SINGLE_BATCH
-from lake_orch.runs.workspace import Receipt, Workspace
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
@@ -22,7 +22,6 @@ from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.settings import Mode, Ownership, TableSettings
 from lake_orch.tables.writer import TableWriter, final_result
-from lake_orch.tags import STAGED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,8 +11,8 @@ from lake_core.delta import DeltaTable, WriteResult
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.write import Write
+from lake_core.workspace import Receipt, Workspace
 from lake_orch.errors import TableNotEmpty
-from lake_orch.runs.workspace import Receipt, Workspace
 from lake_orch.tables.casting import cast_rows
 from lake_orch.tables.column_check import check_columns, check_some, check_types
 from lake_orch.tables.definition import check_data, creation_properties, creation_schema, keep_up, merge_schema
