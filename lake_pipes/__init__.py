@@ -33,7 +33,8 @@ from lake_core.store import ObjectStore, open_store
 if TYPE_CHECKING:
     from dagster_pipes import PipesContext
 
-    from lake_core.lake.session import Part, Session
+    from lake_core.lake.session.private_session import Session
+    from lake_core.lake.session.session_writer import SessionWriter
 
 __all__ = ["ExternalWorkspace", "NotHandedOver", "open_workspace"]
 
@@ -54,7 +55,9 @@ class ExternalWorkspace:
     `append` and `overwrite` count one by one, each exactly once by its marker.
     """
 
-    def __init__(self, told: Mapping[str, Any], options: Mapping[str, Any] | None, session: Session | Part | None, *, done: bool) -> None:
+    def __init__(
+        self, told: Mapping[str, Any], options: Mapping[str, Any] | None, session: Session | SessionWriter | None, *, done: bool
+    ) -> None:
         self._told, self._options, self._session = told, options, session
         self.done = done
         """Whether an earlier attempt has published all this: what is written now is left out."""
@@ -154,7 +157,7 @@ def _workspace(told: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[
         return
     lake = Lake.open(told["root"], storage_options=options)
     if told["session"] is not None:
-        part = lake.join(told["session"], epoch=told["epoch"], output=told["output"], attempt=told["attempt"])
+        part = lake.join(told["session"], epoch=told["epoch"], task=told["output"], attempt=told["attempt"])
         with part:
             work = ExternalWorkspace(told, options, part, done=False)
             yield work

@@ -24,7 +24,7 @@ from dagster._core.execution.retries import RetryMode
 from dagster._core.execution.step_dependency_config import StepDependencyConfig
 
 from lake_core.lake import Lake
-from lake_core.lake.refs import SessionRecord
+from lake_core.lake.refs.session_record import SessionRecord
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 from lake_orch.sessions.gate import failed_checks

@@ -8,14 +8,14 @@ from dagster import MetadataValue
 from dagster._core.events import EngineEventData
 
 from lake_core.lake.errors import Conflict
-from lake_core.lake.refs import FAILED
+from lake_core.lake.refs.session_record import FAILED
 from lake_orch.errors import GateFailed
 from lake_orch.tags import BRANCH, SESSION_TAG
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
-    from lake_core.lake.refs import SessionRecord
+    from lake_core.lake.refs.session_record import SessionRecord
 
 RESUME = "mend the cause and re-execute this run from failure, which resumes the session"
 START_OVER = "re-execute all steps, which then start from what the branch has now"

@@ -18,14 +18,16 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable
 from lake_core.lake.errors import SessionClosed, SessionNotFound
-from lake_core.lake.refs import FAILED
+from lake_core.lake.refs.session_record import FAILED
 from lake_core.store import ObjectStore, open_store
 from lake_orch.errors import InvalidDefinition
 from lake_orch.tags import PUBLISHED, STAGED
 
 if TYPE_CHECKING:
     from lake_core.lake import Lake
-    from lake_core.lake.session import Part, Published, Session
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.session.private_session import Session
+    from lake_core.lake.session.session_writer import SessionWriter
     from lake_orch.sessions.attempt import Attempt
 
 
@@ -142,7 +144,7 @@ class PlainWorkspace(Workspace):
 class _LakeWorkspace(Workspace):
     """What both kinds of sessions have in common."""
 
-    def __init__(self, lake: Lake, session: Session | Part, root: str, app_id: str) -> None:
+    def __init__(self, lake: Lake, session: Session | SessionWriter, root: str, app_id: str) -> None:
         super().__init__(app_id)
         self._lake, self._session, self._root = lake, session, root.rstrip("/")
 
@@ -212,9 +214,9 @@ class StagedWorkspace(_LakeWorkspace):
     def __init__(self, lake: Lake, id: str, epoch: int, root: str, attempt: Attempt) -> None:
         record = lake.session_record(id)
         attempt = attempt.within(record.lineage)
-        part = lake.join(id, epoch=epoch, output=attempt.app_id, attempt=attempt.rank(epoch))
+        part = lake.join(id, epoch=epoch, task=attempt.app_id, attempt=attempt.rank(epoch))
         super().__init__(lake, part, root, attempt.app_id)
-        self._part: Part = part
+        self._part: SessionWriter = part
         self._branch, self._epoch, self._id = record.branch, epoch, id
 
     def flush(self) -> None:
