@@ -12,8 +12,9 @@ import pyarrow as pa
 from lake_core.delta import DeltaTable
 from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetExists, SessionClosed, SessionNotFound
-from lake_core.lake.refs import FAILED
-from lake_core.lake.session import Part, Session
+from lake_core.lake.refs.session_record import FAILED
+from lake_core.lake.session.private_session import Session
+from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.store import ObjectStore
 from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
 
@@ -24,7 +25,7 @@ _COMMITS = 1000
 class _SessionWrites(Workspace):
     """What both kinds of sessions have in common."""
 
-    def __init__(self, lake: Lake, session: Session | Part, root: str, task_id: str) -> None:
+    def __init__(self, lake: Lake, session: Session | SessionWriter, root: str, task_id: str) -> None:
         super().__init__(root, task_id)
         self._lake, self._session = lake, session
 
@@ -99,9 +100,9 @@ class StagedWrites(_SessionWrites):
     is_staged = True
 
     def __init__(self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int) -> None:
-        part = lake.join(session_id, epoch=epoch, output=task_id, attempt=attempt)
+        part = lake.join(session_id, epoch=epoch, task=task_id, attempt=attempt)
         super().__init__(lake, part, root, task_id)
-        self._part: Part = part
+        self._part: SessionWriter = part
         self._staged = Receipt(STAGED, branch, None, session_id, epoch)
 
     def flush(self) -> None:
