@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import RowsOutsidePredicate
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.set_transaction import Txn
 from lake_core.expression import columns, quote_identifier
 from lake_core.spark import merge_delta
 from lake_core.spark.predicate import to_column
