@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
@@ -62,7 +62,7 @@ class ExternalWorkspace:
         self.done = done
         """Whether an earlier attempt has published all this: what is written now is left out."""
         self._batches: dict[str, int] = {}
-        self._results: dict[str, list[WriteResult]] = {}
+        self._results: dict[str, list[OperationResult]] = {}
         self._receipt: dict[str, Any] = {}
 
     @property
@@ -105,13 +105,13 @@ class ExternalWorkspace:
         made: DeltaTable = self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
         return made
 
-    def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> WriteResult:
+    def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> OperationResult:
         """Add rows to a table, which is created if absent. The n-th write to a table is the same in every attempt."""
         return self._write(path, rows, partition_by, lambda table, txn: table.append(rows, txn=txn))
 
     def overwrite(
         self, path: str, rows: pa.Table | pa.RecordBatchReader, *, where: str | None = None, partition_by: Sequence[str] = ()
-    ) -> WriteResult:
+    ) -> OperationResult:
         """Replace a table's rows, or those that `where` (Spark SQL) selects; it is created if absent."""
         return self._write(path, rows, partition_by, lambda table, txn: table.overwrite(rows, where=where, txn=txn))
 
@@ -123,10 +123,10 @@ class ExternalWorkspace:
         skipped = [one.skipped for found in self._results.values() for one in found]
         return {**told, "lake/skipped": True} if self.done or (bool(skipped) and all(skipped)) else told
 
-    def _write(self, path: str, rows: pa.Table | pa.RecordBatchReader, partition_by: Sequence[str], write: Any) -> WriteResult:
+    def _write(self, path: str, rows: pa.Table | pa.RecordBatchReader, partition_by: Sequence[str], write: Any) -> OperationResult:
         table = self.find_delta(path) or self.create_delta(path, rows.schema, partition_by=partition_by)
         number = self._batches[path] = self._batches.get(path, 0) + 1
-        result: WriteResult = write(table, (self._told["output"], number))
+        result: OperationResult = write(table, (self._told["output"], number))
         self._results.setdefault(path, []).append(result)
         return result
 

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-_FOUNDATION = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
+_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff")
+_FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _LAKE_WINGS = ("errors", "format", "state", "refs", "repository", "publish", "session", "gc", "exporting", "lake", "filesystem")
@@ -22,7 +23,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.errors": (),
     "lake_core.readable": (),
     "lake_core.runtime": (),
-    "lake_core.store": ("lake_core.errors",),
+    "lake_core.backoff": ("lake_core.runtime",),
+    "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a resolver is handed stores
     "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store"),
     "lake_core.expression": _FOUNDATION,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.conform import plain
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
 from lake_core.delta.operations.merge_keys import check_keys
@@ -70,7 +70,9 @@ class TableWriter:
         table = self.workspace.find_table(self.path)
         return as_utc(data, schema, None if table is None else table.schema)
 
-    def write(self, data: Data, *, mode: Mode, where: str | None, txn: tuple[str, int], merge: MergeSettings | None = None) -> WriteResult:
+    def write(
+        self, data: Data, *, mode: Mode, where: str | None, txn: tuple[str, int], merge: MergeSettings | None = None
+    ) -> OperationResult:
         """Write once under this marker.
 
         `overwrite` replaces what `where` selects (all of the table without one), and `overwrite_partitions` the partitions that get rows;
@@ -85,12 +87,12 @@ class TableWriter:
         except NaiveTimestamp as error:
             raise (error if self.by_hand else in_metadata(error, self.what)) from None
 
-    def _write(self, data: Data, mode: Mode, where: str | None, txn: tuple[str, int], merge: MergeSettings | None) -> WriteResult:
+    def _write(self, data: Data, mode: Mode, where: str | None, txn: tuple[str, int], merge: MergeSettings | None) -> OperationResult:
         settings = self._settings
         table = self.workspace.find_table(self.path)
         earlier = table.recorded(txn) if table is not None else None
         if earlier is not None:
-            return _counted(earlier, mode)
+            return earlier
         if settings.schema is not None:
             data = cast_rows(data, settings.schema, self.what, frozenset(name.lower() for name in settings.generated))
         check_data(settings, rows_schema(data), self.what)
@@ -110,7 +112,7 @@ class TableWriter:
         if mode in ("error", "ignore"):
             # What follows is an overwrite of nothing: unlike an append, it conflicts with rows that arrive meanwhile.
             if mode == "ignore" and not _is_empty(table, where):
-                return WriteResult(table.version, False, 0, 0, 0)
+                return OperationResult(table.version)
             _check_empty(table, where)
         if mode == "merge":
             assert merge is not None
@@ -167,7 +169,7 @@ class TableWriter:
         except FolderNotEmpty as error:
             raise FolderNotEmpty(f"{error}. An asset chooses its path by the metadata lake/path") from None
 
-    def _overwrite(self, data: Data, table: DeltaTable, where: str | None, dynamic: bool, txn: tuple[str, int]) -> WriteResult:
+    def _overwrite(self, data: Data, table: DeltaTable, where: str | None, dynamic: bool, txn: tuple[str, int]) -> OperationResult:
         schema, partition_by = rows_schema(data), None
         schema_mode = None if self._settings.schema_mode == "fill" else self._settings.schema_mode
         if schema_mode == "overwrite":
@@ -176,7 +178,7 @@ class TableWriter:
         write = table.plan_overwrite(schema, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
         return _commit(data, table, self._named(write), txn)
 
-    def _append(self, data: Data, table: DeltaTable, where: str | None, txn: tuple[str, int]) -> WriteResult:
+    def _append(self, data: Data, table: DeltaTable, where: str | None, txn: tuple[str, int]) -> OperationResult:
         write = table.plan_append(rows_schema(data), "merge" if self._settings.schema_mode == "merge" else None)
         if where is not None:
             scope = Scope(where, parse_predicate(where, write.writer.metadata.arrow_schema))
@@ -190,7 +192,7 @@ class TableWriter:
             return write
         return replace(write, writer=replace(write.writer, scope=replace(scope, name=self.scope_name, remedy=self.scope_remedy)))
 
-    def _merge(self, data: Data, table: DeltaTable, merge: MergeSettings, where: str | None, txn: tuple[str, int]) -> WriteResult:
+    def _merge(self, data: Data, table: DeltaTable, merge: MergeSettings, where: str | None, txn: tuple[str, int]) -> OperationResult:
         data = confined(data, where, self.what, self.scope_name, self.scope_remedy) if where is not None else data
         if is_spark_dataframe(data):
             from lake_core.spark import merge_delta
@@ -201,11 +203,10 @@ class TableWriter:
         making = merge.describe(making)
         if self._settings.schema_mode == "merge":
             making = making.with_schema_evolution()
-        done = making.execute(txn)
-        return _counted(WriteResult(done.version, done.skipped, 0, 0, 0, done.metrics), "merge")
+        return making.execute(txn)
 
 
-def final_result(result: WriteResult, receipt: Receipt | None, path: str) -> WriteResult:
+def final_result(result: OperationResult, receipt: Receipt | None, path: str) -> OperationResult:
     """A write's result with the version that it got by being published: within a session versions are provisional."""
     version = receipt.versions.get(path) if receipt else None
     return result if version is None or result.skipped else replace(result, version=version)
@@ -218,21 +219,6 @@ def rows_schema(data: Data) -> pa.Schema:
 
         return arrow_schema(data)
     return data.schema
-
-
-def _counted(result: WriteResult, mode: Mode) -> WriteResult:
-    """The result of a merge with its counts under the names that other writes have for them."""
-    if mode != "merge":
-        return result
-    told = result.metrics
-    if result.skipped and not told:
-        return replace(result, rows=None, files=None, bytes=None)
-    return replace(
-        result,
-        rows=told.get("numTargetRowsInserted", 0) + told.get("numTargetRowsUpdated", 0),
-        files=told.get("numTargetFilesAdded", 0),
-        bytes=told.get("numTargetBytesAdded", 0),
-    )
 
 
 def _clustered(data: Data, columns: Sequence[str]) -> Data:
@@ -250,7 +236,7 @@ def _clustered(data: Data, columns: Sequence[str]) -> Data:
         raise InvalidDefinition(f"rows cannot be sorted by {', '.join(columns)}, which lake/cluster_by names: {error}") from None
 
 
-def _commit(data: Data, table: DeltaTable, write: Write, txn: tuple[str, int]) -> WriteResult:
+def _commit(data: Data, table: DeltaTable, write: Write, txn: tuple[str, int]) -> OperationResult:
     """Bring rows into data files as a write was planned, and commit it."""
     write.writer.check_fits(rows_schema(data))
     if is_spark_dataframe(data):

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.lake import collect
 from lake_core.lake.errors import Conflict
+from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import Mode
@@ -205,6 +205,7 @@ def _made(url: str, options: Options) -> Callable[[Time], ObjectStore]:
     return make
 
 
+@pytest.mark.exhaustive
 def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> None:
     operations, seen = sweep(work, "before", sampled=14, late=0, make=_made(s3_url, s3_options))
     assert operations > 60

@@ -14,6 +14,7 @@ from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_core.lake.refs.values import instant_of
 from lake_core.lake.repository import Repository
+from lake_core.lake.state.content import digest_of
 from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.dataset_view import DatasetView
 from lake_core.lake.state.state_store import StateStore
@@ -85,6 +86,8 @@ class Reachability:
 
     repository: Repository
     keys: set[str] = field(default_factory=set)
+    references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
+    """Size, etag and time (in nanoseconds) of the objects that were brought in, as the tree has them, by key."""
     _trees: set[str] = field(default_factory=set)
     _ranges: set[str] = field(default_factory=set)
     _values: set[bytes] = field(default_factory=set)
@@ -131,7 +134,11 @@ class Reachability:
                 # Most records of a range stand in its earlier versions too.
                 new = set(graveler.reader.columns(each.id).values).difference(self._values)
                 self._values |= new
-                self.keys.update(Entry.decode(split_value(value)[1]).address for value in new)
+                for value in new:
+                    entry = Entry.decode(split_value(value)[1])
+                    self.keys.add(entry.address)
+                    if entry.address and digest_of(entry.address) is None:
+                        self.references.setdefault(entry.address, set()).add((entry.size, entry.etag, entry.last_modified))
 
     def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
         view = state.folder_of(record)

@@ -55,7 +55,7 @@ class RefsState:
         """Give the commit that a branch points at. Raises RefNotFound."""
         value = self.state.get(f"branch/{name}")
         if value is None:
-            raise RefNotFound(f"no branch {name!r}: there are {', '.join(sorted(self.branches())) or 'none'}")
+            raise RefNotFound(f"no branch {name!r}; branches are {', '.join(sorted(self.branches())) or 'none'}")
         return text_of(f"branch/{name}", value, "commit")
 
     def branches(self) -> dict[str, str]:

@@ -40,7 +40,7 @@ def to_rows(value: object, what: str, handlers: Sequence[TypeHandler] = HANDLERS
                     f"pyarrow.RecordBatchReader or a pyspark.sql.DataFrame"
                 )
             return rows
-    raise UnsupportedData(f"{what} is a {_name(type(value))}: return one of {_known(handlers)}")
+    raise UnsupportedData(f"{what} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
 
 
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
@@ -69,6 +69,7 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _known(handlers: Sequence[TypeHandler]) -> str:
-    names = [named if isinstance(named, str) else _name(named) for handler in handlers for named in handler.supported_types]
+def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
+    known = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
+    names = [named if isinstance(named, str) else _name(named) for handler in known for named in handler.supported_types]
     return ", ".join(name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names)
