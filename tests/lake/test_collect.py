@@ -13,8 +13,8 @@ import pytest
 
 from lake_core import Lake
 from lake_core.errors import LakeError, NotFound
-from lake_core.lake import collect
 from lake_core.lake.errors import Collected
+from lake_core.lake.gc import collect
 from lake_core.lake.gc.collect import CollectionRefused
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
@@ -162,7 +162,7 @@ def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(lake:
 
 def _condemn(lake: Lake, keys: list[str]) -> str:
     repository = lake.repository
-    return collect._condemn(repository, keys, set(), repository.clock())
+    return collect._announce(repository, keys, set(), repository.clock())
 
 
 def _finish(lake: Lake, id: str) -> list[str]:

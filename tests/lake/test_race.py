@@ -82,17 +82,17 @@ def test_eight_processes_publish_a_hundred_times_each(tmp_path: Path) -> None:
 
 
 def _once(root: str, worker: int) -> None:
-    from lake_core.lake import advance
+    from lake_core.lake.publish import prepare
 
     tried = 0
-    original = advance.apply
+    original = prepare.apply
 
     def counted(*args: object, **options: object) -> object:
         nonlocal tried
         tried += 1
         return original(*args, **options)  # type: ignore[arg-type]
 
-    advance.apply = counted  # type: ignore[assignment]
+    prepare.apply = counted  # type: ignore[assignment]
     lake = Lake.open(root)
     session = lake.session()
     session.delta(SHARED[0]).append(rows([1000 + worker]))

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from lake_core import Lake
-from lake_core.lake import collect
 from lake_core.lake.errors import Conflict
+from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import Mode

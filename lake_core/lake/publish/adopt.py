@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lake_core.lake.errors import DatasetNotFound, NothingToApply
-from lake_core.lake.publish.adoption import adoption
+from lake_core.lake.publish.adoption import Adoption
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.published import Published
 from lake_core.lake.repository import Repository
@@ -19,7 +19,7 @@ def adopt(repository: Repository, path: str) -> Published:
         raise DatasetNotFound(
             f"no dataset at {path!r} in {branch}: bring it in with `lake import {path}`, or session.import_delta({path!r})"
         )
-    published = commit_to_branch(repository, adoption(repository, refs, path))
+    published = commit_to_branch(repository, Adoption(repository, path))
     if published.commit == head:
         raise NothingToApply(f"the log of {path!r} in place is that of {branch}: there is nothing to adopt")
     return published

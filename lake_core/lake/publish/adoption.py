@@ -6,10 +6,13 @@ foreign versions become main's, and what the lake had published instead is appli
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lake_core.dataset import ApplyContext, DatasetConflict
 from lake_core.errors import NotFound
 from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.change import Change
+from lake_core.lake.publish.branch_update import BranchUpdate
+from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.tree_update import DatasetUpdate, TreeUpdate
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.repository import Repository
@@ -19,11 +22,23 @@ from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import Overlay
 
 
-def adoption(repository: Repository, refs: RefsState, path: str) -> Change:
-    """Make the change that brings what stands in place of a dataset into main."""
-    branch = repository.format.branch
-    head = repository.commit_state(refs.commit(refs.branch(branch)), branch)
-    return Change(branch, head, head, f"Adopt {path}", {"adopt": path}, make=lambda target: _adopted(repository, target, path), adopts=path)
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Brings what stands in place of a dataset into main: a `Source`."""
+
+    repository: Repository
+    path: str
+    compares_in_place: bool = True
+
+    @property
+    def branch(self) -> str:
+        return self.repository.format.branch
+
+    def prepare(self, refs: RefsState) -> BranchUpdate:
+        proposal = Proposal(self.branch, f"Adopt {self.path}", {"adopt": self.path}, adopts=self.path)
+        target = head_of(self.repository, refs, self.branch)
+        update = _adopted(self.repository, target, self.path)
+        return prepare_tree(self.repository, refs, proposal, target, update, target.registered())
 
 
 def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdate:

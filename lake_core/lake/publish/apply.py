@@ -8,15 +8,16 @@ but what resolvers must write under unique names: the result is what would chang
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from lake_core.dataset import ApplyContext, DatasetConflict, KeyClass
+from lake_core.dataset import DatasetConflict
 from lake_core.key_rules import PlainChange, key_rules
+from lake_core.lake.publish.apply_dataset import SKIPPED, AppliedDataset, DatasetApplication
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
-from lake_core.lake.state.content import Item, is_same, item_of, new_item
+from lake_core.lake.state.content import Item, is_same, item_of
 from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord, dataset_above
 from lake_core.lake.state.state_store import StateStore
 from lake_core.lake.state.view import View
@@ -43,41 +44,26 @@ def apply(
     taken = base.view.tree == target.view.tree != theirs.view.tree and not _datasets_differ(base, theirs)
     changed = dict(_overlaid(theirs.view, theirs.view.tree)) if taken else dict(_changes(base, theirs))
     registered = {**base.registered(), **theirs.registered()}
-    paths = sorted({path for key in changed if (path := _path_of(key, registered)) is not None})
+    formats = {path: registered[path].format for key in changed if (path := _path_of(key, registered)) is not None}
     plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
     report = ConflictReport(commit, target.name)
-    resolved: dict[str, str] = {}
-    effort = _Effort(now, session, dry_run)
-    items: dict[str, Item | None] = {}
-    datasets: dict[str, DatasetUpdate] = {}
-    references: list[str] = []
-    skipped: list[str] = []
-    _apply_plain(plain, target, items, report, strategy, resolved)
-    _apply_key_rules(plain.keys(), resolved.keys(), base, theirs, target, report)
-    for path in paths:
-        try:
-            done = _apply_dataset(path, registered[path], base, theirs, target, effort, items, references)
-        except DatasetConflict as error:
-            if strategy is None:
-                report.add_dataset(path, error)
-                continue
-            resolved[path] = error.kind
-            if strategy == "ours":
-                continue
-            try:
-                done = _take_dataset(path, registered[path], base, theirs, target, effort, items, references, error)
-            except DatasetConflict as remaining:
-                report.add_dataset(path, remaining)
-                continue
-        if done is not None and done.operation == "SKIPPED":
-            skipped.append(path)
-        elif done is not None:
-            datasets[path] = done
+    keys = _apply_plain(plain, target, report, strategy)
+    _apply_key_rules(plain.keys(), keys.resolved.keys(), base, theirs, target, report)
+    datasets = _apply_datasets(formats, DatasetApplication(base, theirs, target, now, session, dry_run=dry_run), report, strategy)
+    items = {**keys.items, **datasets.items}
     if reads and (items or taken):  # who wrote nothing has nothing that could be wrong by now
         for key in _overlap(reads, base, target):
             report.add_key(key, "ReadChanged")
     report.check()
-    return TreeUpdate(items, theirs.view.tree if taken else target.view.tree, datasets, references, tuple(skipped), resolved, taken)
+    return TreeUpdate(
+        items,
+        theirs.view.tree if taken else target.view.tree,
+        datasets.datasets,
+        datasets.references,
+        datasets.skipped,
+        {**keys.resolved, **datasets.resolved},
+        taken,
+    )
 
 
 def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:
@@ -117,21 +103,17 @@ def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
 
 
 def _apply_plain(
-    changed: Mapping[str, tuple[Item | None, Item | None]],
-    target: StateStore,
-    items: dict[str, Item | None],
-    report: ConflictReport,
-    strategy: Strategy | None,
-    resolved: dict[str, str],
-) -> None:
-    keys = list(changed)
+    changed: Mapping[str, tuple[Item | None, Item | None]], target: StateStore, report: ConflictReport, strategy: Strategy | None
+) -> TreeUpdate:
+    """Apply changes of plain keys; report those that contradict the target."""
+    items: dict[str, Item | None] = {}
+    resolved: dict[str, str] = {}
     datasets = target.datasets()
-    for key, there in zip(keys, target.view.get_many(keys), strict=True):
+    for key, there in zip(changed, target.view.get_many(list(changed)), strict=True):
         before, after = changed[key]
         if is_same(there, after):
             continue
-        inside = dataset_above(key, datasets)
-        lies_inside = after is not None and inside is not None
+        lies_inside = after is not None and dataset_above(key, datasets) is not None
         if is_same(there, before) and not lies_inside:
             items[key] = after
             continue
@@ -142,6 +124,52 @@ def _apply_plain(
         resolved[key] = kind
         if strategy == "theirs":
             items[key] = after
+    return TreeUpdate(items, target.view.tree, resolved=resolved)
+
+
+def _apply_datasets(
+    formats: Mapping[str, str], application: DatasetApplication, report: ConflictReport, strategy: Strategy | None
+) -> TreeUpdate:
+    """Apply what happened to datasets; report those that contradict the target. `formats`: by path."""
+    items: dict[str, Item | None] = {}
+    datasets: dict[str, DatasetUpdate] = {}
+    references: list[str] = []
+    skipped: list[str] = []
+    resolved: dict[str, str] = {}
+    for path, format in sorted(formats.items()):
+        try:
+            applied = application.run(path, format)
+        except DatasetConflict as error:
+            if strategy is None:
+                report.add_dataset(path, error)
+                continue
+            resolved[path] = error.kind
+            if strategy == "ours":
+                continue
+            try:
+                applied = _take_dataset(application, path, format, error)
+            except DatasetConflict as remaining:
+                report.add_dataset(path, remaining)
+                continue
+        if applied is None:
+            continue
+        if applied.update.operation == SKIPPED:
+            skipped.append(path)
+            continue
+        datasets[path] = applied.update
+        items |= applied.items
+        references += applied.references
+    return TreeUpdate(items, application.target.view.tree, datasets, references, tuple(skipped), resolved)
+
+
+def _take_dataset(application: DatasetApplication, path: str, format: str, conflict: DatasetConflict) -> AppliedDataset | None:
+    """Bring what differs between the target and `theirs` onto the target, so that the dataset becomes theirs.
+
+    Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
+    """
+    if application.base.datasets().get(path) is not None and application.target.registered().get(path) is None:
+        raise conflict
+    return replace(application, base=application.target, replaces=True).run(path, format)
 
 
 def _apply_key_rules(
@@ -183,105 +211,6 @@ def _kind(before: Item | None, after: Item | None, there: Item | None) -> str:
     if after is None:
         return "DeletedHereChangedThere"
     return "ChangedHereDeletedThere" if there is None else "BothChanged"
-
-
-@dataclass(frozen=True, slots=True)
-class _Effort:
-    """What one application is made for, the same for all datasets."""
-
-    now: datetime
-    session: str | None
-    dry_run: bool
-
-
-def _take_dataset(
-    path: str,
-    record: DatasetRecord,
-    base: StateStore,
-    theirs: StateStore,
-    target: StateStore,
-    effort: _Effort,
-    items: dict[str, Item | None],
-    references: list[str],
-    conflict: DatasetConflict,
-) -> DatasetUpdate | None:
-    """Bring what differs between the target and `theirs` onto the target, so that the dataset becomes theirs.
-
-    Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
-    """
-    if base.datasets().get(path) is not None and target.registered().get(path) is None:
-        raise conflict
-    return _apply_dataset(path, record, target, theirs, target, effort, items, references, replaces=True)
-
-
-def _apply_dataset(
-    path: str,
-    record: DatasetRecord,
-    base: StateStore,
-    theirs: StateStore,
-    target: StateStore,
-    effort: _Effort,
-    items: dict[str, Item | None],
-    references: list[str],
-    *,
-    replaces: bool = False,
-) -> DatasetUpdate | None:
-    now = effort.now
-    before, after, head = (state.datasets().get(path) for state in (base, theirs, target))
-    standing = target.registered().get(path)
-    dropped = standing is not None and standing.dropped
-    for side in (before, after, head):
-        if side is not None and side.format != record.format:
-            raise DatasetConflict(f"it is a {side.format} dataset on one side and a {record.format} one on the other", kind="OtherFormat")
-    if after is None and (head is None or before is None):
-        return None  # gone on both sides, or created and dropped by one
-    if after is None and head is not None and head.imported:
-        raise DatasetConflict(
-            "it was brought in from outside: to take it out of the lake is to release it, `lake release`", kind="Imported"
-        )
-    again = before is None and after is not None and head is None and dropped
-    onto = standing if again else head
-    store = None if onto is None else target.folder_of(onto)
-    if after is not None and head is None:
-        _check_clear(path, after, target)
-    side = after or head
-    assert side is not None
-    view = (theirs if after is not None else target).folder_of(side)
-    if before is None and onto is None and side.imported:
-        items |= dict(theirs.view.list(f"{path}/")) | {side.key: side.item(now)}
-        return DatasetUpdate(record.format, view.resolver.version(view), "IMPORT")
-    context = ApplyContext(
-        now, view.place, session=effort.session, onto=target.name, recreated=again, replaces=replaces, dry_run=effort.dry_run
-    )
-    done = view.resolver.apply(
-        None if before is None else base.folder_of(before),
-        None if after is None else theirs.folder_of(after),
-        store,
-        context,
-    )
-    if not done.puts and (after is None) == (head is None):
-        return DatasetUpdate(record.format, done.version, "SKIPPED") if done.operation == "SKIPPED" else None
-    for key, data in done.puts.items():
-        assert view.resolver.key_class(key) in (KeyClass.LOG, KeyClass.POINTER)
-        items[f"{path}/{key}"] = new_item(data, now)
-    references += [f"{path}/{key}" for key in done.references]
-    if after is None:
-        assert head is not None
-        items[head.key] = DatasetRecord(path, head.format, head.id, dropped=True).item(now)
-    elif head is None:
-        items[after.key] = after.item(now)
-    return DatasetUpdate(record.format, done.version, done.operation, done.summary)
-
-
-def _check_clear(path: str, record: DatasetRecord, target: StateStore) -> None:
-    """Raises DatasetConflict where the target has other things at, above or below a dataset that is to be created there."""
-    datasets = target.datasets()
-    nested = dataset_above(path, datasets) or next((other for key, other in datasets.items() if key.startswith(f"{path}/")), None)
-    if nested is not None:
-        raise DatasetConflict(f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested")
-    plain = None if target.registered().get(path) is not None else next(target.view.list(f"{path}/"), None)
-    if plain is not None or target.view.get(path) is not None:
-        raise DatasetConflict(f"{target.name} has plain files at {path!r} by now", kind="InsideDataset")
 
 
 def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:

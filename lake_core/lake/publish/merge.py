@@ -8,8 +8,9 @@ from typing import Literal
 
 from lake_core.graveler import Commit
 from lake_core.lake.errors import NothingToApply, RefNotFound
-from lake_core.lake.publish.change import Change, check_protected
-from lake_core.lake.publish.commit_to_branch import apply_change, commit_to_branch
+from lake_core.lake.publish.branch_update import BranchUpdate
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.prepare import Change, Proposal, apply_change, head_of, prepare_change
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy
 from lake_core.lake.refs.history import is_ancestor, merge_base
@@ -41,26 +42,91 @@ class MergePreview:
     """Datasets whose writes the branch has already, by their markers (the same application's, at this version or a later one)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Brings what a commit has and a branch lacks onto the branch, as a commit with two parents: a `Source`."""
+
+    repository: Repository
+    theirs: Commit
+    name: str
+    """What the caller calls that commit."""
+    branch: str
+    message: str | None = None
+    strategy: Strategy | None = None
+    compares_in_place: bool = False
+
+    def prepare(self, refs: RefsState) -> BranchUpdate:
+        return prepare_change(self.repository, refs, self.proposal(), self.change(self.base(refs)))
+
+    def base(self, refs: RefsState) -> Commit:
+        """Find the merge base. Raises NothingToApply, RefNotFound."""
+        head = refs.commit(refs.branch(self.branch))
+        if is_ancestor(refs, self.theirs, head):
+            raise NothingToApply(f"branch {self.branch!r} has all of {self.name!r} already")
+        return merge_base(refs, self.theirs, head)
+
+    def proposal(self) -> Proposal:
+        """Describe the commit."""
+        return Proposal(
+            self.branch,
+            self.message or f"Merge {self.name} into {self.branch}",
+            {"merge": self.theirs.id} | ({} if self.strategy is None else {"strategy": self.strategy}),
+            parents=(self.theirs.id,),
+            is_merge=True,
+        )
+
+    def change(self, base: Commit) -> Change:
+        """Show what differs between the merge base and the commit."""
+        return Change(
+            self.repository.commit_state(base, f"the merge base of {self.name} and {self.branch}"),
+            self.repository.commit_state(self.theirs, self.name),
+            strategy=self.strategy,
+            remedy=(
+                f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these, with strategy='ours' to keep "
+                f"what {self.branch} has of them, or do the work again on a new branch of {self.branch}"
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Brings what differs between two commits onto a branch: a `Source`."""
+
+    repository: Repository
+    proposal: Proposal
+    before: Commit
+    after: Commit
+    compares_in_place: bool = False
+
+    @property
+    def branch(self) -> str:
+        return self.proposal.branch
+
+    def prepare(self, refs: RefsState) -> BranchUpdate:
+        change = Change(self.repository.commit_state(self.before), self.repository.commit_state(self.after))
+        return prepare_change(self.repository, refs, self.proposal, change)
+
+
 def merge(repository: Repository, theirs: Commit, name: str, into: str, message: str | None, strategy: Strategy | None) -> Published:
-    """Bring what a commit has and a branch lacks onto the branch, as a commit with two parents. Raises NothingToApply, Conflict."""
-
-    def change(refs: RefsState) -> Change:
-        return _merge_change(repository, refs, theirs, name, into, message, strategy)[0]
-
-    return commit_to_branch(repository, change(repository.refs()), recheck=change)
+    """Bring what a commit has and a branch lacks onto the branch. Raises NothingToApply, Conflict."""
+    _check_strategy(strategy)
+    source = Merge(repository, theirs, name, into, message, strategy)
+    source.base(repository.refs())  # where there is nothing to merge, nothing is written either
+    return commit_to_branch(repository, source)
 
 
 def preview_merge(repository: Repository, theirs: Commit, name: str, into: str, strategy: Strategy | None) -> MergePreview:
     """Tell what `merge` would do now, and write nothing. Raises as `merge`."""
+    _check_strategy(strategy)
     refs = repository.refs()
-    change, base = _merge_change(repository, refs, theirs, name, into, None, strategy)
-    check_protected(refs, change)
-    head = refs.commit(refs.branch(into))
-    target = repository.commit_state(head, into)
-    applied = apply_change(repository, refs, change, target, head, dry_run=True)
-    items = applied.items
-    if applied.taken:
-        changed = repository.graveler.diff(target.view.tree, applied.onto)
+    source = Merge(repository, theirs, name, into, None, strategy)
+    base = source.base(refs)
+    change = source.change(base)
+    target = head_of(repository, refs, into)
+    update = apply_change(repository, refs, source.proposal(), change, target, dry_run=True)
+    items = update.items
+    if update.taken:
+        changed = repository.graveler.diff(target.view.tree, update.onto)
         items = {each.key.decode(): None if each.after is None else item_of(each.after) for each in changed}
     registered = {**target.registered(), **change.theirs.registered()}
     keys: dict[str, Literal["put", "deleted"]] = {
@@ -68,61 +134,30 @@ def preview_merge(repository: Repository, theirs: Commit, name: str, into: str, 
         for key, item in sorted(items.items())
         if not key.startswith(RESERVED) and dataset_above(key, registered) is None
     }
-    return MergePreview(head.id, base.id, theirs.id, applied.datasets, keys, applied.resolved, applied.skipped)
-
-
-def _merge_change(
-    repository: Repository, refs: RefsState, theirs: Commit, name: str, into: str, message: str | None, strategy: Strategy | None
-) -> tuple[Change, Commit]:
-    """Make a merge a change onto its branch, and find the merge base. Raises NothingToApply, RefNotFound."""
-    if strategy not in (None, "ours", "theirs"):
-        raise ValueError(f"a merge's strategy is 'ours' or 'theirs', not {strategy!r}")
-    head = refs.commit(refs.branch(into))
-    if is_ancestor(refs, theirs, head):
-        raise NothingToApply(f"branch {into!r} has all of {name!r} already")
-    base = merge_base(refs, theirs, head)
-    change = Change(
-        into,
-        repository.commit_state(base, f"the merge base of {name} and {into}"),
-        repository.commit_state(theirs, name),
-        message or f"Merge {name} into {into}",
-        {"merge": theirs.id} | ({} if strategy is None else {"strategy": strategy}),
-        parents=(theirs.id,),
-        strategy=strategy,
-        remedy=(
-            f"Nothing was merged: merge with strategy='theirs' to take what {name} has of these, with strategy='ours' to keep what {into} "
-            f"has of them, or do the work again on a new branch of {into}"
-        ),
-        is_merge=True,
-        makes_commit=True,
-    )
-    return change, base
+    return MergePreview(refs.branch(into), base.id, theirs.id, update.datasets, keys, update.resolved, update.skipped)
 
 
 def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:
     """Take back what a commit did, against its `parent`-th parent, as a new commit. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "there is nothing before it")
-    change = Change(
-        branch,
-        repository.commit_state(commit),
-        repository.commit_state(before),
-        message or f"Revert {commit.message or commit.id[:12]}",
-        {"revert": commit.id},
-    )
-    return _commit(repository, change, f"commit {commit.id[:12]} is taken back already")
+    proposal = Proposal(branch, message or f"Revert {commit.message or commit.id[:12]}", {"revert": commit.id})
+    return _replay(Replay(repository, proposal, commit, before), f"commit {commit.id[:12]} is taken back already")
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
     """Do on a branch what a commit did to its `parent`-th parent. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "it changed nothing")
-    change = Change(
-        onto,
-        repository.commit_state(before),
-        repository.commit_state(commit),
-        message or commit.message,
-        {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer},
-    )
-    return _commit(repository, change, f"branch {onto!r} has commit {commit.id[:12]} already")
+    metadata = {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer}
+    source = Replay(repository, Proposal(onto, message or commit.message, metadata), before, commit)
+    return _replay(source, f"branch {onto!r} has commit {commit.id[:12]} already")
+
+
+def _replay(source: Replay, nothing: str) -> Published:
+    head = source.repository.refs().branch(source.branch)
+    published = commit_to_branch(source.repository, source)
+    if published.commit == head:
+        raise NothingToApply(nothing)
+    return published
 
 
 def _parent(repository: Repository, commit: Commit, number: int, without: str) -> Commit:
@@ -133,9 +168,6 @@ def _parent(repository: Repository, commit: Commit, number: int, without: str) -
     return repository.refs().commit(commit.parents[number - 1])
 
 
-def _commit(repository: Repository, change: Change, nothing: str) -> Published:
-    head = repository.refs().branch(change.branch)
-    published = commit_to_branch(repository, change)
-    if published.commit == head:
-        raise NothingToApply(nothing)
-    return published
+def _check_strategy(strategy: Strategy | None) -> None:
+    if strategy not in (None, "ours", "theirs"):
+        raise ValueError(f"a merge's strategy is 'ours' or 'theirs', not {strategy!r}")

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from lake_core.graveler import Commit
 from lake_core.journal import Action, Add, State
 from lake_core.lake.errors import Conflict
-from lake_core.lake.publish.change import Change
+from lake_core.lake.publish.branch_update import BranchUpdate
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.refs_state import RefsState
@@ -74,33 +76,13 @@ class Session(WriteSession):
             self.changes.status = "abandoned"
 
     def _publish(self) -> Published:
-        change = Change(
-            self.branch,
-            self.base,
-            self,
-            self.message,
-            self.metadata,
-            session=self.id,
-            reads=self.reads,
-            retention={path: before.isoformat() for path, before in self.changes.ended_retention.items()},
-            remedy=remedy(self.id),
-        )
         try:
-            return commit_to_branch(self._repository, change, recheck=self._published_earlier)
+            return commit_to_branch(self._repository, _PrivateSource(self._repository, self))
         except Conflict as error:
             self.changes.status = "failed"
             self._keep_failed(error)
             error.session = self.id
             raise
-
-    def _published_earlier(self, refs: RefsState) -> Published | None:
-        """Find what an earlier attempt published whose answer was lost."""
-        commit = refs.commit(refs.branch(self.branch))
-        while commit.id != self.commit and commit.parents:
-            if commit.metadata.get("session") == self.id:
-                return published_earlier(self._repository, refs, self.branch, self.id, commit)
-            commit = refs.first_parent(commit)
-        return None
 
     def _keep_failed(self, error: Conflict) -> None:
         """Put the session on record, so that it can be read and forked."""
@@ -126,3 +108,35 @@ class Session(WriteSession):
             self.abandon()
         elif self.state == "open":
             self.publish()
+
+
+@dataclass(frozen=True, slots=True)
+class _PrivateSource:
+    """Publishes a private session: a `Source`."""
+
+    repository: Repository
+    session: Session
+    compares_in_place: bool = False
+
+    @property
+    def branch(self) -> str:
+        return self.session.branch
+
+    def prepare(self, refs: RefsState) -> BranchUpdate | Published:
+        session = self.session
+        commit = self._published_commit(refs)
+        if commit is not None:
+            return published_earlier(self.repository, refs, session.branch, session.id, commit)
+        retention = {path: before.isoformat() for path, before in session.changes.ended_retention.items()}
+        proposal = Proposal(session.branch, session.message, session.metadata, session=session.id, retention=retention)
+        change = Change(session.base, session, session.reads, remedy=remedy(session.id))
+        return prepare_change(self.repository, refs, proposal, change)
+
+    def _published_commit(self, refs: RefsState) -> Commit | None:
+        """Find what an earlier attempt published whose answer was lost."""
+        commit = refs.commit(refs.branch(self.branch))
+        while commit.id != self.session.commit and commit.parents:
+            if commit.metadata.get("session") == self.session.id:
+                return commit
+            commit = refs.first_parent(commit)
+        return None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from lake_core.lake.publish.change import Change
+from dataclasses import dataclass
+
+from lake_core.lake.publish.branch_update import BranchUpdate
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.prepare import Proposal, head_of, prepare_tree
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import TreeUpdate
+from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.repository import Repository
 from lake_core.lake.session.private_session import Session
 from lake_core.lake.state.claims import disclaim
 from lake_core.lake.state.content import Item
-from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.dataset_record import DatasetRecord
 
 
 def release(repository: Repository, session: Session, path: str) -> Published:
@@ -24,15 +28,25 @@ def release(repository: Repository, session: Session, path: str) -> Published:
         view.resolver.release(view)
         session.publish()
 
-    def forgotten(target: StateStore) -> TreeUpdate:
+    published = commit_to_branch(repository, _Release(repository, session.branch, record))
+    disclaim(repository.root, record.path)
+    return published
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """Takes a dataset out of a branch's tree, and leaves it where it stands: a `Source`."""
+
+    repository: Repository
+    branch: str
+    record: DatasetRecord
+    compares_in_place: bool = False
+
+    def prepare(self, refs: RefsState) -> BranchUpdate:
+        record = self.record
+        target = head_of(self.repository, refs, self.branch)
         items: dict[str, Item | None] = {key: None for key, _ in target.view.list(f"{record.path}/")}
         if target.view.get(record.key) is not None:
             items[record.key] = None
-        return TreeUpdate(items, target.view.tree)
-
-    refs = repository.refs()
-    head = repository.commit_state(refs.commit(refs.branch(session.branch)), session.branch)
-    change = Change(session.branch, head, head, f"Release {record.path}", {"release": record.path}, make=forgotten)
-    published = commit_to_branch(repository, change)
-    disclaim(repository.root, record.path)
-    return published
+        proposal = Proposal(self.branch, f"Release {record.path}", {"release": record.path})
+        return prepare_tree(self.repository, refs, proposal, target, TreeUpdate(items, target.view.tree), target.registered())

@@ -13,8 +13,9 @@ from datetime import timedelta
 from lake_core import runtime
 from lake_core.journal import Action, Add, State, Update
 from lake_core.lake.errors import Conflict, DamagedLake, RefExists
-from lake_core.lake.publish.change import Change
-from lake_core.lake.publish.commit_to_branch import HeadMoved, commit_to_branch
+from lake_core.lake.publish.branch_update import BranchUpdate, HeadMoved
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import write_tree
 from lake_core.lake.refs.refs_state import RefsState, check_name
@@ -161,64 +162,86 @@ def open_shared(
     return SharedSession(repository, opened[0])
 
 
+@dataclass(frozen=True, slots=True)
+class _SharedSource:
+    """Publishes a shared session: a `Source`."""
+
+    repository: Repository
+    id: str
+    branch: str
+    epoch: int | None
+    compares_in_place: bool = False
+
+    def prepare(self, refs: RefsState) -> BranchUpdate | Published:
+        repository = self.repository
+        record = expire_if_due(repository, refs, refs.session(self.id))
+        if record.state == PUBLISHED:
+            return _published(repository, repository.refs(refresh=False), record)
+        _check_publishable(record, self.epoch)
+        retention = {key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)}
+        metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
+        proposal = Proposal(
+            record.branch,
+            record.message or f"session {record.id}",
+            metadata | {"lineage": record.lineage},
+            session=record.id,
+            retention=retention,
+        )
+        base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
+        theirs = repository.state(record.tree, f"session {record.id}")
+        update = prepare_change(repository, refs, proposal, Change(base, theirs, record.reads, remedy=remedy(record.id)))
+        return replace(
+            update,
+            requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree)),
+            updates=(*update.updates, MarkPublished(record.id, update.published.commit)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAt:
+    """A shared session can be published, was not resumed since an epoch, and has the tree that was applied: a `Requirement`."""
+
+    id: str
+    epoch: int | None
+    tree: str
+
+    def check(self, refs: RefsState) -> None:
+        record = refs.session(self.id)
+        _check_publishable(record, self.epoch)
+        if record.tree != self.tree:
+            raise HeadMoved
+
+
+@dataclass(frozen=True, slots=True)
+class MarkPublished:
+    """A shared session is on record as published: a `RefsUpdate`."""
+
+    id: str
+    commit: str
+
+    def actions(self, refs: RefsState) -> Sequence[Action]:
+        record = refs.session(self.id)
+        return [Update(record.key, replace(record, state=PUBLISHED, commit=self.commit).to_json())]
+
+
+def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
+    if record.state not in (OPEN, FAILED):
+        raise closed(record)
+    check_epoch(record, epoch)
+
+
 def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
     refs = repository.refs()
-    first = refs.session(id)
-    if first.state == PUBLISHED:
-        return _published(repository, refs, first)
-
-    def change(refs: RefsState) -> Change | Published:
-        record = expire_if_due(repository, refs, refs.session(id))
-        if record.state == PUBLISHED:
-            return _published(repository, refs, record)
-        if record.state not in (OPEN, FAILED):
-            raise closed(record)
-        check_epoch(record, epoch)
-        return _change(repository, refs, record)
-
-    latest: list[SessionRecord] = []
-
-    def recheck(refs: RefsState) -> Change | Published:
-        found = change(refs)
-        latest[:] = [refs.session(id)]
-        return found
-
-    def record(refs: RefsState, published: Published) -> Sequence[Action]:
-        newest = refs.session(id)
-        if newest.state not in (OPEN, FAILED):
-            raise closed(newest)
-        check_epoch(newest, epoch)
-        if newest.tree != latest[0].tree:
-            raise HeadMoved
-        return [Update(newest.key, replace(newest, state=PUBLISHED, commit=published.commit).to_json())]
-
-    begun = recheck(repository.refs())
-    if isinstance(begun, Published):
-        return begun
+    record = expire_if_due(repository, refs, refs.session(id))
+    if record.state == PUBLISHED:
+        return _published(repository, repository.refs(refresh=False), record)
+    _check_publishable(record, epoch)
     try:
-        return commit_to_branch(repository, begun, record, recheck)
+        return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch))
     except Conflict as error:
         _fail(repository, id, error.explanation)
         error.session = id
         raise
-
-
-def _change(repository: Repository, refs: RefsState, record: SessionRecord) -> Change:
-    base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
-    theirs = repository.state(record.tree, f"session {record.id}")
-    retention = {key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)}
-    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
-    return Change(
-        record.branch,
-        base,
-        theirs,
-        record.message or f"session {record.id}",
-        metadata | {"lineage": record.lineage},
-        session=record.id,
-        reads=record.reads,
-        retention=retention,
-        remedy=remedy(record.id),
-    )
 
 
 def _published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:

@@ -1,0 +1,183 @@
+"""Applying to a dataset: five cases of what happened to it, each brought onto the target as one new version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+
+from lake_core.dataset import Applied, ApplyContext, DatasetConflict
+from lake_core.lake.publish.tree_update import DatasetUpdate
+from lake_core.lake.state.content import Item, new_item
+from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above
+from lake_core.lake.state.dataset_view import DatasetView
+from lake_core.lake.state.state_store import StateStore
+
+SKIPPED = "SKIPPED"
+"""The operation of an update that the target has already, by its markers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """One side created it, where the target never had one."""
+
+    record: DatasetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """One side brought it in from the lake's folder: its log is taken as it is."""
+
+    record: DatasetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated:
+    """One side created it where the target has dropped one: the log of that goes on."""
+
+    record: DatasetRecord
+    dropped: DatasetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """One side dropped it, and the target has it."""
+
+    before: DatasetRecord
+    head: DatasetRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One side has it, and the target has it, or had it once."""
+
+    before: DatasetRecord | None
+    record: DatasetRecord
+    head: DatasetRecord | None
+
+
+Case: TypeAlias = Created | Imported | Recreated | Dropped | Changed
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedDataset:
+    """What an application changes in the target."""
+
+    update: DatasetUpdate
+    items: Mapping[str, Item | None] = field(default_factory=dict)
+    references: Sequence[str] = ()
+    """The keys, in place, of the unique objects that the dataset reaches now and did not before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetApplication:
+    """Brings what differs between `base` and `theirs` in single datasets onto `target`."""
+
+    base: StateStore
+    theirs: StateStore
+    target: StateStore
+    now: datetime
+    session: str | None = None
+    replaces: bool = False
+    """Whether a dataset becomes what `theirs` has, whatever the target has itself."""
+    dry_run: bool = False
+
+    def run(self, path: str, format: str) -> AppliedDataset | None:
+        """Apply what happened to a dataset; return None for nothing. Raises DatasetConflict, and what its resolver raises."""
+        match self._case(path, format):
+            case None:
+                return None
+            case Imported(record):
+                return self._import(record)
+            case Created(record):
+                self._check_clear(record)
+                return self._registered(record, self._apply(None, record, None))
+            case Recreated(record, dropped):
+                self._check_clear(record)
+                return self._registered(record, self._apply(None, record, dropped, recreated=True))
+            case Dropped(before, head):
+                return self._drop(before, head)
+            case Changed(before, record, None):
+                self._check_clear(record)
+                return self._registered(record, self._apply(before, record, None))
+            case Changed(before, record, head):
+                return self._change(record, self._apply(before, record, head))
+
+    def _case(self, path: str, format: str) -> Case | None:
+        """Tell what happened. Raises DatasetConflict where the formats differ."""
+        before, after, head = (state.datasets().get(path) for state in (self.base, self.theirs, self.target))
+        for side in (before, after, head):
+            if side is not None and side.format != format:
+                raise DatasetConflict(f"it is a {side.format} dataset on one side and a {format} one on the other", kind="OtherFormat")
+        if after is None:
+            return None if before is None or head is None else Dropped(before, head)
+        if before is not None or head is not None:
+            return Changed(before, after, head)
+        dropped = self.target.registered().get(path)
+        if dropped is not None:
+            return Recreated(after, dropped)
+        return Imported(after) if after.imported else Created(after)
+
+    def _import(self, record: DatasetRecord) -> AppliedDataset:
+        self._check_clear(record)
+        view = self.theirs.folder_of(record)
+        log = dict(self.theirs.view.list(f"{record.path}/"))
+        update = DatasetUpdate(record.format, view.resolver.version(view), "IMPORT")
+        return AppliedDataset(update, log | {record.key: record.item(self.now)})
+
+    def _drop(self, before: DatasetRecord, head: DatasetRecord) -> AppliedDataset:
+        if head.imported:
+            raise DatasetConflict(
+                "it was brought in from outside: to take it out of the lake is to release it, `lake release`", kind="Imported"
+            )
+        view = self.target.folder_of(head)
+        applied = view.resolver.apply(self.base.folder_of(before), None, view, self._context(view))
+        return self._registered(DatasetRecord(head.path, head.format, head.id, dropped=True), applied)
+
+    def _change(self, record: DatasetRecord, applied: Applied) -> AppliedDataset | None:
+        if applied.puts:
+            return self._changed(record, applied)
+        return AppliedDataset(DatasetUpdate(record.format, applied.version, SKIPPED)) if applied.operation == SKIPPED else None
+
+    def _apply(
+        self, before: DatasetRecord | None, record: DatasetRecord, onto: DatasetRecord | None, *, recreated: bool = False
+    ) -> Applied:
+        view = self.theirs.folder_of(record)
+        return view.resolver.apply(
+            None if before is None else self.base.folder_of(before),
+            view,
+            None if onto is None else self.target.folder_of(onto),
+            self._context(view, recreated=recreated),
+        )
+
+    def _context(self, view: DatasetView, *, recreated: bool = False) -> ApplyContext:
+        return ApplyContext(
+            self.now,
+            view.place,
+            session=self.session,
+            onto=self.target.name,
+            recreated=recreated,
+            replaces=self.replaces,
+            dry_run=self.dry_run,
+        )
+
+    def _registered(self, record: DatasetRecord, applied: Applied) -> AppliedDataset:
+        changed = self._changed(record, applied)
+        return AppliedDataset(changed.update, {**changed.items, record.key: record.item(self.now)}, changed.references)
+
+    def _changed(self, record: DatasetRecord, applied: Applied) -> AppliedDataset:
+        items = {f"{record.path}/{key}": new_item(data, self.now) for key, data in applied.puts.items()}
+        update = DatasetUpdate(record.format, applied.version, applied.operation, applied.summary)
+        return AppliedDataset(update, items, [f"{record.path}/{key}" for key in applied.references])
+
+    def _check_clear(self, record: DatasetRecord) -> None:
+        """Raise DatasetConflict where the target has other things at, above or below a dataset that is to be created there."""
+        path, target = record.path, self.target
+        datasets = target.datasets()
+        nested = dataset_above(path, datasets) or next((other for key, other in datasets.items() if key.startswith(f"{path}/")), None)
+        if nested is not None:
+            raise DatasetConflict(f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested")
+        plain = None if target.registered().get(path) is not None else next(target.view.list(f"{path}/"), None)
+        if plain is not None or target.view.get(path) is not None:
+            raise DatasetConflict(f"{target.name} has plain files at {path!r} by now", kind="InsideDataset")

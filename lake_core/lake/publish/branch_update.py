@@ -1,0 +1,133 @@
+"""A publish as a value: what it asks of the refs, and what it does to them. One entry of the refs journal takes it, or nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lake_core.graveler import Commit
+from lake_core.journal import Action, Add, State
+from lake_core.lake.errors import ProtectedBranch
+from lake_core.lake.publish.published import Published
+from lake_core.lake.refs.commit_record import commit_value
+from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.refs_state import RefsState, put
+
+
+class HeadMoved(Exception):
+    """What an update was prepared for is not so any more: prepare it again, by the newest refs."""
+
+
+class Requirement(Protocol):
+    """What must hold of the newest refs."""
+
+    def check(self, refs: RefsState) -> None:
+        """Raise HeadMoved where the update must be prepared again, and a LakeError where it must not be made at all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeadIs:
+    """A branch points at the commit that the update was applied to."""
+
+    branch: str
+    commit: str
+
+    def check(self, refs: RefsState) -> None:
+        if refs.branch(self.branch) != self.commit:
+            raise HeadMoved
+
+
+@dataclass(frozen=True, slots=True)
+class NoNewCollection:
+    """No collection began since the update was prepared: what it found stored is not about to be deleted."""
+
+    collections: frozenset[str]
+
+    def check(self, refs: RefsState) -> None:
+        if collections(refs) != self.collections:
+            raise HeadMoved
+
+
+@dataclass(frozen=True, slots=True)
+class NotProtected:
+    """A branch takes more than merges."""
+
+    branch: str
+
+    def check(self, refs: RefsState) -> None:
+        pattern = refs.protected(self.branch)
+        if pattern is not None:
+            raise ProtectedBranch(f"branch {self.branch!r} is protected (by {pattern!r}): publish on another branch, and merge that")
+
+
+class RefsUpdate(Protocol):
+    """What is done to the refs."""
+
+    def actions(self, refs: RefsState) -> Sequence[Action]:
+        """Make the actions that do it to the newest refs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SetValue:
+    """A key gets a value, whether it has one or not."""
+
+    key: str
+    value: Any
+
+    def actions(self, refs: RefsState) -> Sequence[Action]:
+        return [put(refs, self.key, self.value)]
+
+
+@dataclass(frozen=True, slots=True)
+class AddCommit:
+    """A commit is put on record."""
+
+    commit: Commit
+
+    def actions(self, refs: RefsState) -> Sequence[Action]:
+        key = f"commit/{self.commit.id}"
+        return () if key in refs.state else [Add(key, commit_value(self.commit))]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchUpdate:
+    """What one publish does to the refs."""
+
+    branch: str
+    published: Published
+    """What the caller is told once it is done."""
+    commit: Commit | None = None
+    """The branch's new head; None where nothing differs."""
+    requirements: Sequence[Requirement] = ()
+    updates: Sequence[RefsUpdate] = ()
+
+    def plan(self, state: State) -> Sequence[Action]:
+        """Make the actions of the entry, once all requirements hold. Raises what they raise."""
+        refs = RefsState(state)
+        for requirement in self.requirements:
+            requirement.check(refs)
+        return [action for update in self.updates for action in update.actions(refs)]
+
+
+class Source(Protocol):
+    """Where a publish comes from: a session, a merge, a revert, an adoption, a release."""
+
+    @property
+    def branch(self) -> str:
+        """The branch that moves."""
+        ...
+
+    @property
+    def compares_in_place(self) -> bool:
+        """Whether its conflicts come from what stands in place, which a faster publisher may have put there."""
+        ...
+
+    def prepare(self, refs: RefsState) -> BranchUpdate | Published:
+        """Apply it to the branch's head as of these refs; or say what an earlier attempt has published.
+
+        Called again with newer refs for as long as others are faster. Raises what forbids it.
+        """
+        ...

@@ -1,0 +1,185 @@
+"""Preparing a publish: apply what changed to a branch's head, and write all that a commit consists of but the entry that makes it one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from lake_core.graveler import Commit
+from lake_core.lake.errors import Collected, Conflict
+from lake_core.lake.publish.apply import apply
+from lake_core.lake.publish.branch_update import (
+    AddCommit,
+    BranchUpdate,
+    HeadIs,
+    NoNewCollection,
+    NotProtected,
+    RefsUpdate,
+    Requirement,
+    SetValue,
+)
+from lake_core.lake.publish.checkout import check_free, check_out, pending_checkout
+from lake_core.lake.publish.conflict_commits import with_commits
+from lake_core.lake.publish.published import Published
+from lake_core.lake.publish.tree_update import Strategy, TreeUpdate, write_tree
+from lake_core.lake.refs.commit_record import DATASETS_FIELD
+from lake_core.lake.refs.pending_deletions import collections
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.repository import Repository
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.state_store import StateStore
+
+RESOLVED_FIELD = "resolved"
+"""The field of a merge's metadata that tells of which datasets and keys its strategy took one side: JSON, path → kind of the conflict."""
+_RESOLVED = 100
+"""Of them, how many a commit names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The commit that is to be made, apart from what it changes."""
+
+    branch: str
+    message: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    parents: Sequence[str] = ()
+    """Commits that the new one has as parents besides the branch's head."""
+    session: str | None = None
+    retention: Mapping[str, str] = field(default_factory=dict)
+    """Datasets whose retention ends before these instants (ISO 8601)."""
+    adopts: str | None = None
+    """The dataset whose log in place it brings in: for that one it need not be main's yet."""
+    is_merge: bool = False
+    """Whether a protected branch takes it, and whether it is made even if nothing differs: a merge records what it has seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What differs between two states, and how it is to be brought onto a third."""
+
+    base: StateStore
+    theirs: StateStore
+    reads: Sequence[str] = ()
+    strategy: Strategy | None = None
+    """Whose side is taken of what conflicts."""
+    remedy: str = ""
+    """What a conflict says to do."""
+
+
+def head_of(repository: Repository, refs: RefsState, branch: str) -> StateStore:
+    """Show the state that a branch points at."""
+    return repository.commit_state(refs.commit(refs.branch(branch)), branch)
+
+
+def prepare_change(repository: Repository, refs: RefsState, proposal: Proposal, change: Change) -> BranchUpdate:
+    """Prepare to bring a change onto a branch. Raises Conflict, ProtectedBranch, Diverged, Collected."""
+    _check_protected(refs, proposal)
+    target = head_of(repository, refs, proposal.branch)
+    update = apply_change(repository, refs, proposal, change, target)
+    return prepare_tree(repository, refs, proposal, target, update, change.theirs.registered())
+
+
+def prepare_tree(
+    repository: Repository,
+    refs: RefsState,
+    proposal: Proposal,
+    target: StateStore,
+    update: TreeUpdate,
+    registered: Mapping[str, DatasetRecord],
+) -> BranchUpdate:
+    """Prepare to make an update of its tree a branch's next commit. `registered`: the datasets that the update may create.
+
+    Raises ProtectedBranch, Diverged, Collected.
+    """
+    _check_protected(refs, proposal)
+    branch, session = proposal.branch, proposal.session or ""
+    head = refs.commit(refs.branch(branch))
+    is_whole = branch == repository.format.branch and _complete_checkout(repository, refs, proposal, target, update, registered)
+    if not (update or proposal.retention or proposal.is_merge):
+        return BranchUpdate(branch, Published(head.id, {}, session, update.skipped, update.resolved))
+    commit = _write_commit(repository, refs, proposal, head, update)
+    versions = {path: dataset.version for path, dataset in update.datasets.items() if dataset.version is not None}
+    requirements: list[Requirement] = [HeadIs(branch, head.id), NoNewCollection(collections(refs))]
+    if not proposal.is_merge:
+        requirements.append(NotProtected(branch))
+    updates: list[RefsUpdate] = [SetValue(f"branch/{branch}", {"commit": commit.id}), AddCommit(commit)]
+    if is_whole:
+        updates.append(SetValue(f"place/{branch}", {"commit": head.id}))
+    updates += [SetValue(f"retention/{path}", {"before": before}) for path, before in proposal.retention.items()]
+    published = Published(commit.id, versions, session, update.skipped, update.resolved)
+    return BranchUpdate(branch, published, commit, requirements, updates)
+
+
+def apply_change(
+    repository: Repository, refs: RefsState, proposal: Proposal, change: Change, target: StateStore, *, dry_run: bool = False
+) -> TreeUpdate:
+    """Bring a change onto a branch's head. Raises Conflict, which names the commits that are in the way."""
+    head = refs.commit(refs.branch(proposal.branch))
+    try:
+        return apply(
+            change.base,
+            change.theirs,
+            target,
+            now=repository.clock(),
+            session=proposal.session,
+            commit=head.id,
+            reads=change.reads,
+            strategy=change.strategy,
+            dry_run=dry_run,
+        )
+    except Conflict as error:
+        raise with_commits(repository, refs, head, change.base, target, error, change.remedy) from None
+
+
+def _check_protected(refs: RefsState, proposal: Proposal) -> None:
+    """Raise ProtectedBranch where the branch takes merges only, and this is none."""
+    if not proposal.is_merge:
+        NotProtected(proposal.branch).check(refs)
+
+
+def _complete_checkout(
+    repository: Repository,
+    refs: RefsState,
+    proposal: Proposal,
+    target: StateStore,
+    update: TreeUpdate,
+    registered: Mapping[str, DatasetRecord],
+) -> bool:
+    """Check out what publishers that died have left behind: a log stands in place without gaps. Return whether main is whole then.
+
+    Raises Diverged where a version that is about to be published stands in place already.
+    """
+    behind = pending_checkout(refs, proposal.branch)
+    checkout = check_out(repository, behind, needed=update.datasets, without=proposal.adopts)
+    for path, dataset in update.datasets.items():
+        if path != proposal.adopts:
+            check_free(target, target.registered().get(path) or registered[path], dataset.version, update.items)
+    return not checkout.diverged
+
+
+def _write_commit(repository: Repository, refs: RefsState, proposal: Proposal, head: Commit, update: TreeUpdate) -> Commit:
+    """Write what a commit consists of, but for the entry that makes it one. Raises Collected."""
+    pending = repository.pending_deletions(refs)
+    gone = next((key for key in update.references if pending(key)), None)
+    if gone is not None:
+        raise Collected(f"{gone}, which this would bring back, is being collected: its commit is past the retention")
+    onto = update.onto
+    if update.taken and any(pending.range(name) for name in repository.graveler.names(onto)):
+        # What the session built on its own may stand under names that are being collected.
+        records = ((record.key, record) for record in repository.graveler.scan(onto))
+        onto = repository.graveler.build("", records, avoid=pending.range).tree
+    tree = write_tree(repository, onto, update.items, pending)
+    datasets = {path: dataset.to_json() for path, dataset in update.datasets.items()}
+    metadata = dict(proposal.metadata)
+    if datasets:
+        metadata[DATASETS_FIELD] = json.dumps(datasets, separators=(",", ":"), ensure_ascii=False)
+    if update.resolved:
+        metadata[RESOLVED_FIELD] = json.dumps(dict(islice(update.resolved.items(), _RESOLVED)), ensure_ascii=False)
+    if proposal.session is not None:
+        metadata["session"] = proposal.session
+    parents = [head, *(refs.commit(parent) for parent in proposal.parents)]
+    # Ids hold whole seconds: two equal changes within one are told apart.
+    metadata["at"] = repository.clock().isoformat(timespec="microseconds")
+    return Commit.create(repository.committer, proposal.message, repository.clock(), tree, metadata=metadata, parents=parents)
