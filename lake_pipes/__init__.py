@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.delta.marker import Txn
 from lake_core.errors import LakeError
@@ -57,7 +57,7 @@ class ExternalWriter:
     def __init__(self, workspace: Workspace, assignment: Assignment) -> None:
         self._workspace, self._assignment = workspace, assignment
         self._batches: dict[str, int] = {}
-        self._results: dict[str, list[WriteResult]] = {}
+        self._results: dict[str, list[OperationResult]] = {}
 
     @property
     def root(self) -> str:
@@ -94,13 +94,13 @@ class ExternalWriter:
         """Create a table, or open the one that is there."""
         return self._workspace.create_table(path, schema, partition_by=partition_by, **options)
 
-    def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> WriteResult:
+    def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> OperationResult:
         """Add rows to a table, which is created if absent. The n-th write to a table is the same in every attempt."""
         return self._write(path, rows, partition_by, lambda table, txn: table.append(rows, txn=txn))
 
     def overwrite(
         self, path: str, rows: pa.Table | pa.RecordBatchReader, *, where: str | None = None, partition_by: Sequence[str] = ()
-    ) -> WriteResult:
+    ) -> OperationResult:
         """Replace a table's rows, or those that `where` (Spark SQL) selects; it is created if absent."""
         return self._write(path, rows, partition_by, lambda table, txn: table.overwrite(rows, where=where, txn=txn))
 
@@ -121,8 +121,8 @@ class ExternalWriter:
         path: str,
         rows: pa.Table | pa.RecordBatchReader,
         partition_by: Sequence[str],
-        write: Callable[[DeltaTable, Txn], WriteResult],
-    ) -> WriteResult:
+        write: Callable[[DeltaTable, Txn], OperationResult],
+    ) -> OperationResult:
         table = self.find_delta(path) or self.create_delta(path, rows.schema, partition_by=partition_by)
         number = self._batches[path] = self._batches.get(path, 0) + 1
         result = write(table, (self._workspace.task_id, number))

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-_FOUNDATION = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.dataset", "lake_core.store")
+_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff")
+_FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta",)
 _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.workspace", "lake_core.spark")
@@ -27,7 +28,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.errors": (),
     "lake_core.readable": (),
     "lake_core.runtime": (),
-    "lake_core.store": ("lake_core.errors",),
+    "lake_core.backoff": ("lake_core.runtime",),
+    "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a resolver is handed stores
     "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store"),
     "lake_core.expression": _FOUNDATION,

@@ -11,16 +11,19 @@ from lake_core.cli.doctor import examine
 from lake_core.cli.names import TablePath
 from lake_core.dataset import resolver
 from lake_core.lake.errors import DatasetNotFound
+from lake_core.lake.refs import MOST_EXPIRY
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, open_store
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only tell.")
-@click.option("--history", type=Span(), help="How long commits are kept that no ref names, such as 30d.")
+@click.option("--history", type=Span(), help="How long commits are kept that no ref names, such as 30d; a week at least.")
 @command
 def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
     """Delete what no branch, tag, session or retained commit reaches."""
+    if history is not None and history < MOST_EXPIRY:
+        raise click.UsageError(f"--history: commits are kept for {MOST_EXPIRY.days} days at least, as long as a session may work on one")
     with context.output.progress("collecting") as progress:
         collected = context.open().gc(dry_run=dry_run, history=history, progress=progress)
     verb = "would go" if dry_run else "deleted"

@@ -7,7 +7,7 @@ columns, `replay` reconciles them, `snapshot` is the result. `scan` reads rows f
 from __future__ import annotations
 
 from lake_core.delta.action import Metadata, Protocol
-from lake_core.delta.result import OperationResult, WriteResult
+from lake_core.delta.result import OperationResult
 from lake_core.delta.table import DeltaTable
 
-__all__ = ["DeltaTable", "Metadata", "OperationResult", "Protocol", "WriteResult"]
+__all__ = ["DeltaTable", "Metadata", "OperationResult", "Protocol"]

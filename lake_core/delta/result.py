@@ -9,23 +9,7 @@ from lake_core.delta.action import SetTransaction
 from lake_core.delta.history import find_transaction
 from lake_core.store import ObjectStore
 
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """What a write did."""
-
-    version: int
-    """The version in which the rows are."""
-    skipped: bool
-    """True if the marker was recorded before, so that this call wrote nothing; the numbers are then the recorded write's."""
-    rows: int | None
-    """Rows written; None if the write was skipped and the log no longer tells what was written then."""
-    files: int | None
-    """Data files that hold them."""
-    bytes: int | None
-    """Their size."""
-    metrics: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """As in the table's history: numOutputRows, numRemovedFiles, …"""
+_MERGED_ROWS = "numTargetRowsInserted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +17,31 @@ class OperationResult:
     """What an operation on a table did."""
 
     version: int
-    """The version that it made; the version that it found if there was nothing to do."""
+    """The version that it made; the version that it read if there was nothing to do."""
     skipped: bool = False
     """True if the marker was recorded before, so that this call did nothing; the metrics are then the recorded operation's."""
     metrics: Mapping[str, int] = field(default_factory=dict)
-    """As in the table's history: numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
+    """As in the table's history: numOutputRows, numDeletedRows, numAddedFiles, … Empty if there was nothing to do."""
+
+    @property
+    def rows(self) -> int | None:
+        """The rows that a write or a merge inserted or updated; None if it was skipped and the log no longer tells."""
+        if _MERGED_ROWS in self.metrics:
+            return self.metrics[_MERGED_ROWS] + self.metrics.get("numTargetRowsUpdated", 0)
+        return self._metric("numOutputRows")
+
+    @property
+    def files(self) -> int | None:
+        """The data files that hold these rows, with the rows that a merge copied."""
+        return self._metric("numTargetFilesAdded" if _MERGED_ROWS in self.metrics else "numFiles")
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of these files."""
+        return self._metric("numTargetBytesAdded" if _MERGED_ROWS in self.metrics else "numOutputBytes")
+
+    def _metric(self, name: str) -> int | None:
+        return self.metrics.get(name, None if self.skipped else 0)
 
 
 def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) -> OperationResult:
@@ -48,13 +52,6 @@ def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) 
     metrics = found[1].get("operationMetrics")
     texts = metrics.items() if isinstance(metrics, dict) else ()
     return OperationResult(found[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None})
-
-
-def recorded_write(store: ObjectStore, latest: int, marker: SetTransaction) -> WriteResult:
-    """What the write that recorded a marker wrote, as far as the log up to version `latest` tells."""
-    found = recorded_operation(store, latest, marker)
-    rows, files, size = (found.metrics.get(name) for name in ("numOutputRows", "numFiles", "numOutputBytes"))
-    return WriteResult(found.version, True, rows, files, size, found.metrics)
 
 
 def _whole(text: object) -> int | None:

@@ -37,7 +37,7 @@ from lake_core.delta.operations.update import update
 from lake_core.delta.operations.vacuum import Orphans, VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
 from lake_core.delta.properties import checkpoint_interval
-from lake_core.delta.result import OperationResult, WriteResult, recorded_operation, recorded_write
+from lake_core.delta.result import OperationResult, recorded_operation
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table_view import Location, TableView, store_at
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
@@ -97,7 +97,7 @@ class DeltaTable(TableView):
         check_same(table.metadata, metadata, store)
         return table
 
-    def append(self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None) -> WriteResult:
+    def append(self, arrow: ArrowData, *, schema_mode: SchemaMode | None = None, txn: Txn | None = None) -> OperationResult:
         """Add rows. Never conflicts with other appends. `schema_mode="merge"` adds columns that the table lacks.
 
         Raises SchemaMismatch, UnsupportedType, ConstraintViolation, InvalidTransaction, UnsupportedWriterFeature,
@@ -114,7 +114,7 @@ class DeltaTable(TableView):
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,
         txn: Txn | None = None,
-    ) -> WriteResult:
+    ) -> OperationResult:
         """Replace all rows, or those for which `where` is true, or with `dynamic` all rows of the partitions that get new ones.
 
         The new rows must lie inside `where`; no rows at all just clear it. `schema_mode="merge"` adds columns that the table
@@ -304,7 +304,7 @@ class DeltaTable(TableView):
             return []
         return clean_log(self._snapshot, now_ms(self._clock))
 
-    def recorded(self, txn: Txn | None) -> WriteResult | None:
+    def recorded(self, txn: Txn | None) -> OperationResult | None:
         """What an earlier attempt with this marker wrote, looked up in the latest version; None if there was none.
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
@@ -312,7 +312,7 @@ class DeltaTable(TableView):
         if not self._is_recorded(txn):
             return None
         assert txn is not None
-        return recorded_write(self.store, self.version, set_transaction(txn, None))
+        return recorded_operation(self.store, self.version, set_transaction(txn, None))
 
     def _check_writable(self) -> None:
         check_writable(self._snapshot.protocol, self._snapshot.metadata, self.store)
@@ -329,14 +329,14 @@ class DeltaTable(TableView):
         self._snapshot = latest
         return True
 
-    def commit(self, operation: Operation, txn: Txn | None) -> WriteResult:
+    def commit(self, operation: Operation, txn: Txn | None) -> OperationResult:
         """Commit a write (of `plan_append` or `plan_overwrite`), on top of the snapshot that it was planned on."""
         done = self._commit(operation, txn)
         if done.already_recorded:
             assert txn is not None
-            return recorded_write(self.store, self.version, set_transaction(txn, None))
+            return recorded_operation(self.store, self.version, set_transaction(txn, None))
         metrics = operation.metrics
-        return WriteResult(done.version, False, metrics["numOutputRows"], metrics["numFiles"], metrics["numOutputBytes"], metrics)
+        return OperationResult(done.version, False, metrics)
 
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
@@ -371,7 +371,7 @@ class DeltaTable(TableView):
             self._checkpoint_if_due(done)
         return done
 
-    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> WriteResult:
+    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
         reader = _reader(arrow)
         earlier = self.recorded(txn)
         if earlier is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from lake_core import runtime
+from lake_core.backoff import Backoff
 from lake_core.dataset import DatasetStore
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
@@ -36,8 +37,8 @@ COMMIT_DEADLINE = 120.0
 
 _FEWEST_TRIES = 3
 """However late it is: a process that stood still for long has not tried for long."""
-_FIRST_PAUSE = 0.01
-_LONGEST_PAUSE = 1.0
+_AFTER_LOSS = Backoff(0.02, 1.0, shortest_share=0.0)
+_AFTER_FAILURE = Backoff(0.01, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +123,19 @@ class Committed:
     """Whether another attempt at the same marker won the race, so that nothing was committed by this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pacing:
-    """Time and chance of the commit loop, replaceable in tests."""
-
-    deadline: float = COMMIT_DEADLINE
-    sleep: Callable[[float], None] = runtime.sleep
-    monotonic: Callable[[], float] = runtime.monotonic
-    uniform: Callable[[float, float], float] = runtime.uniform
-
-
-def commit(operation: Operation, now: int, pacing: Pacing | None = None) -> Committed:
+def commit(operation: Operation, now: int, deadline: float = COMMIT_DEADLINE) -> Committed:
     """Commit an operation at the next free version, on top of what was committed since its base.
 
-    `now`: milliseconds since the epoch. Raises a ConcurrentModification where a faster commit is in the way, CommitTimeout
-    after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
+    `now`: milliseconds since the epoch. `deadline`: seconds. Raises a ConcurrentModification where a faster commit is in the way,
+    CommitTimeout after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
     """
     assert operation.base is not None
-    pacing = pacing or Pacing()
-    end = pacing.monotonic() + pacing.deadline
+    end = runtime.monotonic() + deadline
     with _queue(operation.base.store.url()):
-        return _commit(operation, now, pacing, end)
+        return _commit(operation, now, deadline, end)
 
 
-def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Committed:
+def _commit(operation: Operation, now: int, deadline: float, end: float) -> Committed:
     assert operation.base is not None
     txn_id = str(runtime.uuid4())
     actions = encode_operation(operation, now)
@@ -157,15 +147,15 @@ def _commit(operation: Operation, now: int, pacing: Pacing, end: float) -> Commi
             return Committed(newest, newest.version, already_recorded=True)
         latest, version = newest, newest.version + 1
         body = encode_actions([("commitInfo", commit_info(operation, latest, latest.store, txn_id, now))]) + actions
-        if _put_commit(latest.store, version, body, txn_id, pacing, end):
+        if _put_commit(latest.store, version, body, txn_id, end):
             return Committed(latest.advanced([(version, body)]), version)
         attempt += 1
-        if pacing.monotonic() > end and attempt >= _FEWEST_TRIES:
+        if runtime.monotonic() > end and attempt >= _FEWEST_TRIES:
             raise CommitTimeout(
-                f"version {version} was taken by another writer, as were the {attempt} before it, for {pacing.deadline:g} s. "
+                f"version {version} was taken by another writer, as were the {attempt} before it, for {deadline:g} s. "
                 f"Run the operation again, or let fewer writers commit to this table"
             )
-        pacing.sleep(pacing.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(attempt, 10))))
+        _AFTER_LOSS.wait(attempt)
 
 
 _QUEUES: weakref.WeakValueDictionary[str, _Queue] = weakref.WeakValueDictionary()
@@ -201,21 +191,19 @@ def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int)
     return recorded
 
 
-def commit_first(store: ObjectStore, operation: Operation, now: int, pacing: Pacing | None = None) -> bytes:
+def commit_first(store: ObjectStore, operation: Operation, now: int) -> bytes:
     """Create version 0. Returns its bytes. Raises TableAlreadyExists where another writer was first."""
-    pacing = pacing or Pacing()
     txn_id = str(runtime.uuid4())
     body = encode_actions([("commitInfo", commit_info(operation, None, store, txn_id, now))]) + encode_operation(operation, now)
-    if not _put_commit(store, 0, body, txn_id, pacing, pacing.monotonic() + pacing.deadline):
+    if not _put_commit(store, 0, body, txn_id, runtime.monotonic() + COMMIT_DEADLINE):
         raise TableAlreadyExists(f"a table stands at {store.url()}. Open it, or pass exist_ok=True")
     return body
 
 
-def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, pacing: Pacing, end: float) -> bool:
+def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end: float) -> bool:
     """Try to create one version. True: it is ours; False: it is another writer's."""
     key = commit_key(version)
-    pause = _FIRST_PAUSE
-    tried = False
+    tried, failures = False, 0
     while True:
         try:
             if not tried:
@@ -228,13 +216,13 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, paci
         except (NotFound, StoreUnavailable) as error:
             # Not there: it never arrived, so the same version again, never the next one.
             tried = not isinstance(error, NotFound)
-            if pacing.monotonic() > end:
+            if runtime.monotonic() > end:
                 raise CommitOutcomeUnknown(
                     f"the store gave no clear answer while version {version} was committed ({error}). Whether it landed is unknown: "
                     f"repeat the operation with the same txn marker once the store is back"
                 ) from None
-            pacing.sleep(pacing.uniform(pause / 2, pause))
-            pause = min(_LONGEST_PAUSE, pause * 2)
+            failures += 1
+            _AFTER_FAILURE.wait(failures)
 
 
 def encode_operation(operation: Operation, now: int) -> bytes:

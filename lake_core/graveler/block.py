@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import cramjam
+import google_crc32c
 
-from lake_core.graveler.crc32c import masked_crc32c
 from lake_core.graveler.errors import CorruptTable
 from lake_core.graveler.varint import read_uvarint, uvarint
 
@@ -22,6 +22,7 @@ LONGEST_KEY = 1 << 16
 """Bytes. A few bytes of a block can stand for a key as long as the one before: this bounds what a hostile file makes us build."""
 _UNCOMPRESSED = 0
 _SNAPPY = 1
+_MASK_DELTA = 0xA282EAD8
 _EXPANSION = 32
 """Snappy turns three bytes into at most 64: whoever declares more than this many times its size is lying."""
 
@@ -38,6 +39,12 @@ def read_handle(data: bytes, at: int = 0) -> tuple[Handle, int]:
     offset, at = read_uvarint(data, at)
     length, at = read_uvarint(data, at)
     return Handle(offset, length), at
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum of a block as SSTables store it: CRC-32C, rotated by 15 bits, plus a constant."""
+    value: int = google_crc32c.value(data)
+    return ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def handle_bytes(handle: Handle) -> bytes:

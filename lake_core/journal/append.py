@@ -10,10 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, StoreError, StoreUnavailable
+from lake_core.journal.clock import AFTER_FAILURE, JournalClock, Moment, pause_after_loss
 from lake_core.journal.entry import Action, Add, Delete, Entry, Update
 from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout, CorruptEntry, EntryTooLarge, InvalidAction, JournalDamaged
-from lake_core.journal.pacing import Moment, Pacing
 from lake_core.journal.reader import Reader
 from lake_core.journal.state import State
 
@@ -38,10 +39,10 @@ class Append:
     """One append on its way."""
 
     reader: Reader
-    pacing: Pacing
+    clock: JournalClock
     writer: str
     end: float
-    """When to give up, by the pacing's monotonic clock."""
+    """When to give up, by the machine's monotonic clock."""
     put_seconds: float = 0.0
     """How long a put takes, roughly."""
 
@@ -73,18 +74,18 @@ class Append:
                 return None
             entry = Entry(state.number + 1, self._time_after(state), self.writer, actions)
             data, entry = self._encode(entry)
-            started = self.pacing.moment()
+            started = self.clock.moment()
             if self._place(entry, data):
                 if self._counts(entry, started):
                     return Appended(entry, state.advanced([entry]), started)
                 forget()
             lost += 1
-            if self.pacing.monotonic() >= self.end:
+            if runtime.monotonic() >= self.end:
                 raise AppendTimeout(
                     f"{self.reader.entry_key(entry.number)} was taken by another writer, or purged, as were the {lost - 1} before it. "
                     f"Nothing was written: try again, or let fewer writers append to this journal"
                 )
-            self.pacing.sleep(self.pacing.after_loss(lost, self.put_seconds))
+            runtime.sleep(pause_after_loss(lost, self.put_seconds))
             fresh, state = True, self._newest(refresh)
 
     def _newest(self, refresh: Callable[[], State]) -> State:
@@ -94,14 +95,14 @@ class Append:
                 return refresh()
             except StoreUnavailable as error:
                 attempt += 1
-                if self.pacing.monotonic() >= self.end:
+                if runtime.monotonic() >= self.end:
                     raise AppendTimeout(
                         f"{self.reader.prefix} could not be read until the deadline, nothing was written: {error}"
                     ) from error
-                self.pacing.sleep(self.pacing.after_failure(attempt))
+                AFTER_FAILURE.wait(attempt)
 
     def _time_after(self, state: State) -> datetime:
-        now = self.pacing.now()
+        now = self.clock.now()
         if state.number == 0 or now > state.time:
             return now
         # Somebody's clock is ahead, or has stood at its very end.
@@ -151,16 +152,16 @@ class Append:
             except StoreUnavailable as error:
                 put, unknown = False, unknown or failure or error
             attempt += 1
-            if self.pacing.monotonic() >= self.end:
+            if runtime.monotonic() >= self.end:
                 raise self._unknown(entry, unknown)
-            self.pacing.sleep(self.pacing.after_failure(attempt))
+            AFTER_FAILURE.wait(attempt)
 
     def _put(self, key: str, data: bytes) -> None:
-        began = self.pacing.monotonic()
+        began = runtime.monotonic()
         try:
             self.reader.store.put(key, data, if_absent=True)
         finally:
-            self.put_seconds += (self.pacing.monotonic() - began - self.put_seconds) / 4
+            self.put_seconds += (runtime.monotonic() - began - self.put_seconds) / 4
 
     def _owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
         try:
@@ -178,12 +179,12 @@ class Append:
                 break
             except (StoreError, JournalDamaged) as error:
                 attempt += 1
-                if not isinstance(error, StoreUnavailable) or self.pacing.monotonic() >= self.end:
+                if not isinstance(error, StoreUnavailable) or runtime.monotonic() >= self.end:
                     raise self._unknown(entry, error) from error
-                self.pacing.sleep(self.pacing.after_failure(attempt))
+                AFTER_FAILURE.wait(attempt)
         if tail.first <= entry.number:
             return True
-        if self.pacing.asleep(started):
+        if self.clock.asleep(started):
             # Either it was put in time, seen, and purged days later; or it was put over a purged number.
             raise self._unknown(entry, None)
         # So young an entry is never purged: this number was, before. What lies before TAIL is nobody's.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -11,13 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lake_core import runtime
+from lake_core.backoff import Backoff
 from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import Append
+from lake_core.journal.clock import JournalClock, Moment, system_clock
 from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Entry
 from lake_core.journal.errors import AppendTimeout, CorruptEntry, HistoryPurged, JournalDamaged, NoSuchEntry
 from lake_core.journal.naming import Naming
-from lake_core.journal.pacing import Moment, Pacing, system_clock
 from lake_core.journal.pointer import Pointer, raise_head
 from lake_core.journal.purge import purge
 from lake_core.journal.reader import Reader
@@ -31,13 +31,8 @@ _LOG = logging.getLogger(__name__)
 DEADLINE = timedelta(seconds=60)
 """How long an append tries by default."""
 
-_FIRST_POLL = 0.05
-_LONGEST_POLL = 2.0
+_POLLING = Backoff(0.05, 2.0, factor=1.5)
 _POLLED = 1000
-
-
-def _new_id() -> str:
-    return runtime.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +51,7 @@ class Journal:
     saw, can be pickled, and may be shared by threads, whose appends then take turns.
 
     `snapshot_every`: entries between cached snapshots. `head_every`: entries between writes of HEAD, which is only a hint.
-    `max_entry_bytes`, `max_snapshot_bytes`: what is larger is neither written nor read. `clock` returns aware datetimes, `monotonic` and
-    `sleep` seconds, `chance` the randomness of waiting, `new_id` the unique id of an append.
+    `max_entry_bytes`, `max_snapshot_bytes`: what is larger is neither written nor read. `clock` returns aware datetimes.
     """
 
     def __init__(
@@ -72,19 +66,14 @@ class Journal:
         head_every: int = 8,
         max_entry_bytes: int = 8 << 20,
         max_snapshot_bytes: int = 256 << 20,
-        monotonic: Callable[[], float] = runtime.monotonic,
-        sleep: Callable[[float], None] = runtime.sleep,
-        chance: random.Random | None = None,
-        new_id: Callable[[], str] = _new_id,
     ) -> None:
         if snapshot_every < 1 or head_every < 1:
             raise ValueError("snapshot_every and head_every count entries, from 1")
         prefix = check_key(folder) + "/" if folder else ""
-        self._reader = Reader(store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes, sleep)
-        self._pacing = Pacing(clock, monotonic, sleep, chance)
+        self._reader = Reader(store, prefix, codec or JsonCodec(), naming or Naming(), max_entry_bytes, max_snapshot_bytes)
+        self._clock = JournalClock(clock)
         self._snapshot_every = snapshot_every
         self._head_every = head_every
-        self._new_id = new_id
         self._known: _Known | None = None
         self._heal_head = False
         self._replayed = 0
@@ -167,8 +156,8 @@ class Journal:
         next_number, checked = start, None
         batches = self._reader.forward(start - 1, hint, None if end is None else max(0, end - start + 1))
         while (batch := self._next(batches, next_number)) is not None:
-            if checked is None or self._pacing.asleep(checked):
-                checked = self._pacing.moment()
+            if checked is None or self._clock.asleep(checked):
+                checked = self._clock.moment()
                 self._check_retained(next_number)
             yield from batch
             next_number += len(batch)
@@ -195,24 +184,24 @@ class Journal:
         """
         if after < 0:
             raise ValueError("entries count from 1")
-        end = self._pacing.monotonic() + timeout.total_seconds()
-        pause, checked = _FIRST_POLL, None
+        end = runtime.monotonic() + timeout.total_seconds()
+        polls, checked = 0, None
         while True:
+            polls += 1
             batches = self._reader.forward(after, limit=_POLLED)
             found: list[Entry] = []
             while (batch := self._next(batches, after + 1)) is not None:
                 found += batch
-            if checked is None or self._pacing.asleep(checked):
-                checked = self._pacing.moment()
+            if checked is None or self._clock.asleep(checked):
+                checked = self._clock.moment()
                 self._check_retained(after + 1)
             if found:
                 self._absorb(found)
                 return found
-            left = end - self._pacing.monotonic()
+            left = end - runtime.monotonic()
             if left <= 0:
                 return []
-            self._pacing.sleep(min(left, self._pacing.uniform(pause / 2, pause)))
-            pause = min(_LONGEST_POLL, pause * 1.5)
+            runtime.sleep(min(left, _POLLING.pause(polls)))
 
     # Writing
 
@@ -235,7 +224,7 @@ class Journal:
         Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was written);
         AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
         """
-        end = self._pacing.monotonic() + deadline.total_seconds()
+        end = runtime.monotonic() + deadline.total_seconds()
         if not self._turn.acquire(timeout=min(max(0.0, deadline.total_seconds()), threading.TIMEOUT_MAX)):
             raise AppendTimeout(
                 f"other threads appended to {self._reader.prefix} for {deadline}: try again, or give them handles of their own"
@@ -246,10 +235,10 @@ class Journal:
             self._turn.release()
 
     def _append(self, plan: Callable[[State], Sequence[Action]], end: float) -> Entry | None:
-        append = Append(self._reader, self._pacing, self._new_id(), end)
+        append = Append(self._reader, self._clock, runtime.uuid4().hex, end)
         append.put_seconds = self._put_seconds
         known = self._known
-        trusted = None if known is None or self._pacing.asleep(known.seen) else known.state
+        trusted = None if known is None or self._clock.asleep(known.seen) else known.state
         done = append.run(plan, trusted, self._refresh, self._forget)
         self._put_seconds = append.put_seconds
         if done is None:
@@ -269,22 +258,22 @@ class Journal:
         """
         if before.tzinfo is None:
             raise ValueError("a time needs a time zone")
-        return purge(self._reader, self._refresh(), before.astimezone(UTC), self._pacing.now())
+        return purge(self._reader, self._refresh(), before.astimezone(UTC), self._clock.now())
 
     # Remembering
 
     def _refresh(self) -> State:
         """The newest state, read from the store: only what is new where that can be trusted."""
-        started, known = self._pacing.moment(), self._known
+        started, known = self._clock.moment(), self._known
         if known is not None:
             try:
                 state = self._reader.replay(known.state)
             except CorruptEntry:
                 # It may be what a sleeping writer left before TAIL.
-                if not self._pacing.asleep(known.seen):
+                if not self._clock.asleep(known.seen):
                     raise
             else:
-                if not self._pacing.asleep(known.seen):
+                if not self._clock.asleep(known.seen):
                     return self._remember(state, started)
         loaded = self._reader.load()
         with self._lock:

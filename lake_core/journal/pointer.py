@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lake_core import runtime
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreUnavailable
 from lake_core.journal.errors import JournalDamaged
 from lake_core.store import ObjectStore
@@ -49,7 +50,7 @@ def read_head(store: ObjectStore, key: str) -> Pointer:
     return Pointer(int(matched[1]) if matched else None, found.etag)
 
 
-def read_tail(store: ObjectStore, key: str, sleep: Callable[[float], None]) -> Tail:
+def read_tail(store: ObjectStore, key: str) -> Tail:
     """Where the journal begins. Raises JournalDamaged for garbage, StoreError."""
     for attempt in range(_TORN_READS):
         try:
@@ -61,7 +62,7 @@ def read_tail(store: ObjectStore, key: str, sleep: Callable[[float], None]) -> T
             return Tail(int(matched[1]), int(matched[2]), found.etag)
         # `zed` overwrites it in place: it may be half there.
         if attempt + 1 < _TORN_READS:
-            sleep(0.01)
+            runtime.sleep(0.01)
     raise JournalDamaged(f'{key} does not hold "<first entry> <base>", so where the journal begins is unknown: restore it from a backup')
 
 
@@ -79,11 +80,11 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
             continue
 
 
-def raise_tail(store: ObjectStore, key: str, first: int, sleep: Callable[[float], None]) -> Tail:
+def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
     """See that TAIL is at least `first`. Returns what it is now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
     failure: StoreUnavailable | None = None
     for _ in range(20):
-        tail = read_tail(store, key, sleep)
+        tail = read_tail(store, key)
         if tail.first >= first:
             return tail
         try:

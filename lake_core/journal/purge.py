@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice, takewhile
 
+from lake_core.journal.clock import NEVER_YOUNGER
 from lake_core.journal.errors import JournalDamaged, PurgeUnsupported
-from lake_core.journal.pacing import NEVER_YOUNGER
 from lake_core.journal.pointer import Tail, raise_tail
 from lake_core.journal.reader import Reader
 from lake_core.journal.state import State
@@ -34,7 +34,7 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
             first = _first_retained(reader, newest, tail, min(before, now - NEVER_YOUNGER), written.last_modified - NEVER_YOUNGER)
             if first > tail.first:
                 _write_base(reader, first - 1)
-                tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first, reader.sleep)
+                tail = raise_tail(reader.store, reader.prefix + reader.naming.tail, first)
     return _sweep(reader, tail)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lake_core.errors import NotFound
@@ -47,7 +47,6 @@ class Reader:
     naming: Naming
     max_entry_bytes: int
     max_snapshot_bytes: int
-    sleep: Callable[[float], None]
 
     def entry_key(self, number: int) -> str:
         """The key of an entry."""
@@ -59,7 +58,7 @@ class Reader:
 
     def tail(self) -> Tail:
         """Where the journal begins. Raises JournalDamaged."""
-        return read_tail(self.store, self.prefix + self.naming.tail, self.sleep)
+        return read_tail(self.store, self.prefix + self.naming.tail)
 
     def data(self, number: int) -> bytes:
         """An entry's bytes. Raises NotFound, CorruptEntry."""

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from lake_core.errors import AlreadyExists, NotFound
 from lake_core.graveler import Entry, Record
-from lake_core.lake.errors import Collected, ContentMissing
+from lake_core.lake.errors import Collected, ContentChanged, ContentMissing
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.object_store import Bytes
 
@@ -121,7 +121,7 @@ class ContentStore:
         return self.get_many([(item, start, end)])[0]
 
     def get_many(self, requests: Sequence[tuple[Item, int | None, int | None]]) -> list[bytes]:
-        """`get` of each. Raises ContentMissing."""
+        """`get` of each. Raises ContentMissing, ContentChanged."""
         found: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
         remote = [place for place, data in enumerate(found) if data is None]
         try:
@@ -131,6 +131,7 @@ class ContentStore:
                 f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells what else is missing"
             ) from None
         for place, data in zip(remote, got, strict=True):
+            _check_unchanged(requests[place][0].entry, data.meta)
             found[place] = data
         return [data for data in found if data is not None]
 
@@ -145,6 +146,18 @@ def _request(item: Item, start: int | None, end: int | None) -> tuple[str, int |
         start = max(0, entry.size + start)
     last = entry.size if end is None else min(end, entry.size)
     return entry.address, first + min(start or 0, last), first + last
+
+
+def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
+    """Raise ContentChanged where an object that was brought in has another size now.
+
+    Its etag is not compared here: a store that was copied has other ones. `lake verify` does that.
+    """
+    if entry.size != meta.size and _OFFSET not in entry.metadata and digest_of(entry.address) is None:
+        raise ContentChanged(
+            f"{meta.key} has {meta.size} bytes, and had {entry.size} when it was brought in: it was replaced where it lies. "
+            f"Put the old file back, or bring in the new one under another name"
+        )
 
 
 def as_object(data: bytes, item: Item, key: str) -> ObjectBytes:

@@ -156,5 +156,9 @@ class ContentMissing(LakeError):
     """An object that a commit refers to is gone, or holds other bytes than its name says. `lake verify` lists all of them."""
 
 
+class ContentChanged(LakeError):
+    """An object that was brought in from the lake's folder is not the one that was brought in. `lake verify` lists all of them."""
+
+
 class PublishTimeout(LakeError):
     """Other writers were faster until the deadline. Nothing was published; publish again."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from lake_core.graveler import Commit, Entry
 from lake_core.graveler.record import split_value
+from lake_core.lake.content import digest_of
 from lake_core.lake.errors import RefNotFound
 from lake_core.lake.history import merge_base
 from lake_core.lake.refs import FAILED, OPEN, RefsState, instant_of
@@ -82,6 +83,8 @@ class Marks:
 
     repository: Repository
     keys: set[str] = field(default_factory=set)
+    references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
+    """Size, etag and time (in nanoseconds) of the objects that were brought in, as the tree has them, by key."""
     _trees: set[str] = field(default_factory=set)
     _ranges: set[str] = field(default_factory=set)
     _values: set[bytes] = field(default_factory=set)
@@ -128,7 +131,11 @@ class Marks:
                 # Most records of a range stand in its earlier versions too.
                 new = set(graveler.reader.columns(found.id).values).difference(self._values)
                 self._values |= new
-                self.keys.update(Entry.decode(split_value(value)[1]).address for value in new)
+                for value in new:
+                    entry = Entry.decode(split_value(value)[1])
+                    self.keys.add(entry.address)
+                    if entry.address and digest_of(entry.address) is None:
+                        self.references.setdefault(entry.address, set()).add((entry.size, entry.etag, entry.last_modified))
 
     def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
         view = state.folder_of(record)

@@ -132,7 +132,7 @@ class RefsState:
         """The commit that a branch points at. Raises RefNotFound."""
         found = self.state.get(f"branch/{name}")
         if found is None:
-            raise RefNotFound(f"no branch {name!r}: there are {', '.join(sorted(self.branches())) or 'none'}")
+            raise RefNotFound(f"no branch {name!r}; branches are {', '.join(sorted(self.branches())) or 'none'}")
         return text_of(f"branch/{name}", found, "commit")
 
     def branches(self) -> dict[str, str]:

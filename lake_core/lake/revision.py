@@ -16,6 +16,7 @@ from lake_core.journal import Journal
 from lake_core.journal.errors import HistoryPurged, NoSuchEntry
 from lake_core.lake.errors import InvalidRef, RefNotFound
 from lake_core.lake.refs import RefsState, SessionRecord
+from lake_core.readable import count_of
 
 _EXPRESSION = re.compile(r"([\w][-.\w]*)((?:[~^][0-9]*|@(?:\{[^{}]*\})?)*)", re.ASCII)
 _MODIFIER = re.compile(r"([~^])([0-9]*)|@(?:\{([^{}]*)\})?")
@@ -92,6 +93,8 @@ def _at(refs: RefsState, journal: Journal, branch: str, text: str) -> Commit:
         return refs.commit(RefsState(journal.state_at(when)).branch(branch))
     except (HistoryPurged, NoSuchEntry):
         pass
+    except RefNotFound:
+        raise RefNotFound(f"branch {branch!r} did not exist at {text}") from None
     # The entries of that time are purged: the commits themselves know when they were made.
     found = refs.commit(refs.branch(branch))
     while found.creation_date > when:
@@ -113,7 +116,8 @@ def _parent(refs: RefsState, commit: Commit, number: int, expression: str) -> Co
     if number == 0:
         return commit
     if number > len(commit.parents):
-        _no_parent(expression)
+        what = f"{count_of(len(commit.parents), 'parent')}" if commit.parents else "no parent: it is the first commit"
+        raise RefNotFound(f"{expression!r} names a parent that is not there: commit {commit.id[:12]} has {what}")
     return refs.commit(commit.parents[number - 1])
 
 

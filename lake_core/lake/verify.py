@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -11,17 +11,18 @@ from typing import Literal
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
-from lake_core.lake.content import digest_of
+from lake_core.lake.content import digest_of, nanoseconds
 from lake_core.lake.live import Marks, live_states
 from lake_core.lake.place import in_place
 from lake_core.lake.repository import Repository
+from lake_core.store import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Something that is not as it should be."""
 
-    kind: Literal["missing", "corrupt", "unreadable", "not in place"]
+    kind: Literal["missing", "corrupt", "changed", "unreadable", "not in place"]
     key: str
     detail: str
 
@@ -45,17 +46,19 @@ def verify(
         except LakeError as error:
             yield Problem("unreadable", log.view.record.path, str(error))
     tell("marked", len(marks.keys))
-    present = {meta.key for meta in repository.root.list("")} if len(marks.keys) > 1000 else None
+    present = {meta.key: meta for meta in repository.root.list("")} if len(marks.keys) > 1000 else None
     for number, key in enumerate(sorted(marks.keys - {""})):
         if number % 1000 == 0:
             tell("checked", number)
         yield from _check(repository, key, present, hashes)
+    for key, entries in sorted(marks.references.items()):
+        yield from _check_reference(repository, key, entries, present)
     head = refs.commit(refs.branch(repository.format.branch))
     if not in_place(repository, head):
         yield Problem("not in place", head.id, "main's last commit is published, and not yet in place: `lake materialise` completes it")
 
 
-def _check(repository: Repository, key: str, present: set[str] | None, hashes: bool) -> Iterator[Problem]:
+def _check(repository: Repository, key: str, present: Mapping[str, ObjectMeta] | None, hashes: bool) -> Iterator[Problem]:
     root = repository.root
     digest = digest_of(key)
     try:
@@ -73,3 +76,18 @@ def _check(repository: Repository, key: str, present: set[str] | None, hashes: b
         yield Problem("missing", key, "a live state reaches it, and it is gone: restore it from a backup")
     except LakeError as error:
         yield Problem("corrupt", key, str(error))
+
+
+def _check_reference(
+    repository: Repository, key: str, entries: Collection[tuple[int, str, int]], present: Mapping[str, ObjectMeta] | None
+) -> Iterator[Problem]:
+    """Yield a problem where an object is not, or not for every live state, the one that was brought in."""
+    try:
+        meta = repository.root.head(key) if present is None else present[key]
+    except (NotFound, KeyError):
+        return  # which is a problem of its own
+    # A copy of a store keeps the times at most, not the etags.
+    same = {size == meta.size and (etag == meta.etag or modified == nanoseconds(meta.last_modified)) for size, etag, modified in entries}
+    if False in same:
+        detail = "it is not the file that was brought in, which must not change: put that one back, or bring this one in under another name"
+        yield Problem("changed", key, detail)

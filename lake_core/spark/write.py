@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import DeltaError, SchemaMismatch, TableAlreadyExists
@@ -49,7 +49,7 @@ def write_delta(
     partition_by: Sequence[str] = (),
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> WriteResult:
+) -> OperationResult:
     """Write a DataFrame's rows in one commit; the DataFrame is evaluated once.
 
     `mode`: `append`; `overwrite` (all rows, with `where` the matching ones, with `dynamic` those of the partitions that get

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
@@ -20,6 +18,8 @@ from urllib.parse import urlsplit
 
 from fsspec.asyn import sync
 
+from lake_core import runtime
+from lake_core.backoff import Backoff
 from lake_core.errors import (
     AccessDenied,
     AlreadyExists,
@@ -86,12 +86,8 @@ class RetryPolicy:
     """Requests at most while S3 is overloaded or out of reach."""
     conflict_seconds: float = 30.0
     """For how long a conditional put is tried again that met another one of the same key."""
-    first_delay: float = 0.1
-    longest_delay: float = 5.0
-
-    def delay(self, attempt: int) -> float:
-        """How long to wait after the attempt with this number (from 0): up to twice as long each time, at random."""
-        return random.uniform(0.2, 1.0) * min(self.longest_delay, self.first_delay * 2.0 ** min(attempt, 16))
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.1, 5.0, shortest_share=0.2))
+    """How long to wait in between."""
 
 
 class _Safety(Enum):
@@ -291,7 +287,7 @@ class S3Store(ObjectStore):
             if not failures:
                 return True
             left = {path: key for path, key in left.items() if path in failures}
-            time.sleep(self._retry.delay(attempt))
+            self._retry.backoff.wait(attempt + 1)
         path, failure = next(iter(failures.items()))
         raise StoreUnavailable(f"S3 did not delete {left.get(path, path)!r}: {failure.reason}", key=left.get(path, path))
 
@@ -367,7 +363,7 @@ class S3Store(ObjectStore):
     ) -> dict[str, Any] | Failure:
         """The answer to a request, or why it failed for good. Raises StoreUnavailable when the retries are used up."""
         policy = self._retry
-        deadline = time.monotonic() + policy.conflict_seconds
+        deadline = runtime.monotonic() + policy.conflict_seconds
         attempts = conflicts = 0
         unknown = False
         while True:
@@ -376,11 +372,11 @@ class S3Store(ObjectStore):
                 return answer
             if answer.kind is Kind.CONFLICT and retry_conflicts:
                 conflicts += 1
-                if time.monotonic() > deadline:
+                if runtime.monotonic() > deadline:
                     raise StoreUnavailable(
                         f"S3 answered {answer.code} for {self._shown(key)} for {policy.conflict_seconds:g} s: {answer.reason}", key=key
                     )
-                time.sleep(policy.delay(conflicts - 1))
+                policy.backoff.wait(conflicts)
                 continue
             if answer.kind not in (Kind.THROTTLED, Kind.UNKNOWN_OUTCOME):
                 return replace(answer, after_unknown_outcome=unknown)
@@ -389,7 +385,7 @@ class S3Store(ObjectStore):
             if attempts >= policy.attempts:
                 shown = f"{self._shown(key)} in {attempts} attempts"
                 raise StoreUnavailable(f"S3 gave no final answer for {shown}: {reason_at(answer, self._endpoint_option())}", key=key)
-            time.sleep(policy.delay(attempts - 1))
+            policy.backoff.wait(attempts)
 
     def _ask_once(self, operation: str, arguments: Mapping[str, object]) -> dict[str, Any] | Failure:
         file_system = self._file_system()

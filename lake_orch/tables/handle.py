@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.delta.marker import Txn
 from lake_core.readable import count_of, readable_bytes
@@ -71,14 +71,14 @@ class LakeTable:
         self._partition_by = partition_by
         self._one_partition = one_partition
         self._owner, self._ownership = owner, ownership
-        self._results: list[WriteResult] = []
+        self._results: list[OperationResult] = []
         self._receipt: Receipt | None = None
         self._failed = False
 
     def __repr__(self) -> str:
         return f"LakeTable({self.url!r}, {len(self._results)} batches)"
 
-    def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> WriteResult:
+    def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
         Rows are of any type that `DeltaIOManager` stores: Arrow, pandas, polars, PySpark. `schema_mode` says what becomes of columns that
@@ -87,14 +87,14 @@ class LakeTable:
         """
         return self._write(data, "append", None, schema_mode=schema_mode, txn=txn)
 
-    def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> WriteResult:
+    def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> OperationResult:
         """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
 
         Raises InvalidDefinition for what is no description of a merge, and what `DeltaTable.merge` raises.
         """
         return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
 
-    def overwrite(self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none") -> WriteResult:
+    def overwrite(self, data: Any, *, where: str | None = None, schema_mode: AppendSchemaMode = "none") -> OperationResult:
         """Replace the rows that `where` (Spark SQL on partition columns) selects, or all, unless this batch was committed before.
 
         Rows of `data` outside `where` fail the write before anything is visible. `schema_mode`: as for `append`.
@@ -138,7 +138,7 @@ class LakeTable:
         *,
         schema_mode: AppendSchemaMode = "none",
         txn: Txn | None = None,
-    ) -> WriteResult:
+    ) -> OperationResult:
         if self._failed:
             raise BatchFailed(
                 f"batch {len(self._results) + SINGLE_BATCH} of this step failed to write to {self.url}: let the step fail, so that a "
@@ -161,7 +161,7 @@ class LakeTable:
         return result
 
 
-def outcome(result: WriteResult, url: str, receipt: Receipt | None) -> str:
+def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
     """Say what became of a write, for a log. Only a version that readers will see is named by its number."""
     staged = receipt is not None and receipt.state == STAGED
     if result.skipped:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from lake_core.delta import OperationResult
 from lake_core.delta.operations.merge import Merge
 from lake_core.expression import quote_identifier
 from lake_orch.errors import InvalidDefinition
@@ -72,7 +73,7 @@ class MergeSettings:
         return cls(on, tuple(sorted(clauses, key=lambda clause: clause.condition is None)), keys, is_upsert)
 
     def within(self, columns: Sequence[str], target: str) -> MergeSettings:
-        """The merge, confined to the rows of the table for which `target` (SQL on the table's alias) is true.
+        """Return the merge, kept to the rows of the table for which `target` (SQL on the table's alias) is true.
 
         `columns`: those that the slice is told by; what a row has there comes from the source, whose rows are checked. Raises
         InvalidDefinition for a clause that would set them to anything else.
@@ -102,8 +103,8 @@ class MergeSettings:
                 columns.setdefault(name[len(TARGET) + 1 :] if name.lower().startswith(f"{TARGET}.") else name, sql)
         return columns
 
-    def describe(self, merge: Merge[Any]) -> Merge[Any]:
-        """A merge in the making, with these clauses."""
+    def describe(self, merge: Merge[OperationResult]) -> Merge[OperationResult]:
+        """Return a merge with these clauses."""
         for clause in self.clauses:
             add = getattr(merge, clause.name)
             merge = add(clause.condition) if clause.values is None else add(clause.values, clause.condition)

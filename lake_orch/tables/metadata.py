@@ -7,7 +7,7 @@ from typing import Any
 
 from dagster import TableColumn, TableColumnConstraints, TableConstraints, TableSchema
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
 from lake_core.workspace import STAGED, Receipt
 from lake_orch.location import table_name
@@ -25,7 +25,7 @@ _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 
 
 def write_metadata(
-    results: Sequence[WriteResult],
+    results: Sequence[OperationResult],
     table: DeltaTable,
     *,
     url: str,
@@ -115,7 +115,7 @@ def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
     return of_column, of_table
 
 
-def _removed(result: WriteResult) -> int | None:
+def _removed(result: OperationResult) -> int | None:
     known: Mapping[str, int] = result.metrics
     return next((known[name] for name in _REMOVED if name in known), None if result.skipped and not known else 0)
 

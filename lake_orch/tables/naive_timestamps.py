@@ -57,8 +57,12 @@ def _utc(kind: pa.DataType) -> pa.DataType:
         return pa.map_(kind.key_field, kind.item_field.with_type(_utc(kind.item_type)))
     if types.is_large_list(kind):
         return pa.large_list(kind.value_field.with_type(_utc(kind.value_type)))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)), kind.list_size)
     if types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
+    if types.is_dictionary(kind) and is_zoneless(kind.value_type):
+        return _utc(kind.value_type)  # a table keeps values, not their numbers
     return kind
 
 
@@ -69,7 +73,7 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
     elif pa.types.is_map(kind):
         yield from _leaves(kind.key_type)
         yield from _leaves(kind.item_type)
-    elif hasattr(kind, "value_field"):
+    elif pa.types.is_dictionary(kind) or hasattr(kind, "value_field"):
         yield from _leaves(kind.value_type)
     else:
         yield kind

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.write import Write
@@ -58,7 +58,7 @@ class TableWriter:
 
     def write(
         self, rows: Rows, *, mode: Mode, txn: Txn, guard: PartitionGuard | None = None, merge: MergeSettings | None = None
-    ) -> WriteResult:
+    ) -> OperationResult:
         """Write once under this marker.
 
         `overwrite` replaces the slice of the guard (all of the table without one), and `overwrite_partitions` the partitions that get
@@ -73,12 +73,12 @@ class TableWriter:
         except NaiveTimestamp as error:
             raise (error if self.by_hand else in_metadata(error, self.rows_name)) from None
 
-    def _write(self, rows: Rows, mode: Mode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> WriteResult:
+    def _write(self, rows: Rows, mode: Mode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> OperationResult:
         settings = self._settings
         table = self.workspace.find_table(self.path)
         earlier = table.recorded(txn) if table is not None else None
         if earlier is not None:
-            return _counted(earlier, mode)
+            return earlier
         if settings.schema is not None:
             rows = cast_rows(rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated))
         check_data(settings, rows.schema, self.rows_name)
@@ -96,7 +96,7 @@ class TableWriter:
         if mode in ("error", "ignore"):
             # What follows is an overwrite of nothing: unlike an append, it conflicts with rows that arrive meanwhile.
             if mode == "ignore" and not _is_empty(table, guard):
-                return WriteResult(table.version, False, 0, 0, 0)
+                return OperationResult(table.version)
             _check_empty(table, guard)
         if mode == "merge":
             assert merge is not None
@@ -161,34 +161,18 @@ class TableWriter:
             schema, partition_by = creation_schema(self._settings, schema), self._settings.partition_by
         return table.plan_overwrite(schema, where=_where(guard), dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
 
-    def _merge(self, rows: Rows, table: DeltaTable, settings: MergeSettings, guard: PartitionGuard | None, txn: Txn) -> WriteResult:
+    def _merge(self, rows: Rows, table: DeltaTable, settings: MergeSettings, guard: PartitionGuard | None, txn: Txn) -> OperationResult:
         source = rows if guard is None else rows.guarded(guard, self.rows_name)
         merge = settings.describe(source.merge_into(table, settings.on, alias=(TARGET, SOURCE)))
         if self._settings.schema_mode == "merge":
             merge = merge.with_schema_evolution()
-        result = merge.execute(txn)
-        return _counted(WriteResult(result.version, result.skipped, 0, 0, 0, result.metrics), "merge")
+        return merge.execute(txn)
 
 
-def final_result(result: WriteResult, receipt: Receipt | None, path: str) -> WriteResult:
+def final_result(result: OperationResult, receipt: Receipt | None, path: str) -> OperationResult:
     """A write's result with the version that it got by being published: within a session versions are provisional."""
     version = receipt.versions.get(path) if receipt else None
     return result if version is None or result.skipped else replace(result, version=version)
-
-
-def _counted(result: WriteResult, mode: Mode) -> WriteResult:
-    """The result of a merge with its counts under the names that other writes have for them."""
-    if mode != "merge":
-        return result
-    metrics = result.metrics
-    if result.skipped and not metrics:
-        return replace(result, rows=None, files=None, bytes=None)
-    return replace(
-        result,
-        rows=metrics.get("numTargetRowsInserted", 0) + metrics.get("numTargetRowsUpdated", 0),
-        files=metrics.get("numTargetFilesAdded", 0),
-        bytes=metrics.get("numTargetBytesAdded", 0),
-    )
 
 
 def _where(guard: PartitionGuard | None) -> str | None:

@@ -120,7 +120,8 @@ def test_upkeep(root: str) -> None:
     run(root, "table", "vacuum", "t/orders")
     run(root, "table", "checkpoint", "t/orders")
     assert list(Path(root, "t/orders/_delta_log").glob("*.checkpoint.parquet"))
-    assert told(root, "gc", "--dry-run")["keys"] == [] and told(root, "gc", "--history", "1h")["keys"] == []
+    assert told(root, "gc", "--dry-run")["keys"] == [] and told(root, "gc", "--history", "7d")["keys"] == []
+    assert "7 days at least" in run(root, "gc", "--history", "1h", code=2)
     assert told(root, "materialise")["objects"] == 0
     assert told(root, "verify") == [] and "all is there" in run(root, "verify", "--quick")
     Path(root, "t/orders/_delta_log/00000000000000000005.json").unlink()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from lake_core import runtime
 from lake_core.delta import DeltaTable
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.transaction import Operation, Pacing, commit
+from lake_core.delta.transaction import Operation, commit
 from lake_core.errors import AlreadyExists, StoreUnavailable
+from lake_core.runtime import Runtime
 from lake_core.store import MemoryStore
 from lake_core.store.object_store import Bytes, ObjectMeta
 from lake_core.testing import FaultStore
@@ -29,8 +32,9 @@ class Clockwork:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def pacing(self, deadline: float = 10) -> Pacing:
-        return Pacing(deadline, self.sleep, lambda: self.now, lambda low, high: high)
+    def running(self) -> AbstractContextManager[None]:
+        """Let this thread sleep on the clock, as long as it may."""
+        return runtime.using(Runtime(sleep=self.sleep, monotonic=lambda: self.now, uniform=lambda low, high: high))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -100,10 +104,10 @@ def test_a_store_that_stays_silent(lands: bool) -> None:
     operation = Operation("WRITE", base=table.snapshot, transaction=SetTransaction("app", 1, 0))
     if lands:
         # Reading still works, and the version tells who wrote it.
-        assert commit(operation, 0, time.pacing()).version == 1
+        assert commit(operation, 0).version == 1
     else:
-        with pytest.raises(CommitOutcomeUnknown, match="same txn marker"):
-            commit(operation, 0, time.pacing())
+        with time.running(), pytest.raises(CommitOutcomeUnknown, match="same txn marker"):
+            commit(operation, 0, deadline=10)
         assert time.now > 10
 
 
@@ -119,8 +123,8 @@ def test_a_commit_that_always_loses_gives_up_at_its_deadline() -> None:
 
     snapshot = DeltaTable.open(Rival(store, at=10**9)).snapshot
     time = Clockwork()
-    with pytest.raises(CommitTimeout):
-        commit(Operation("WRITE", base=snapshot), 0, time.pacing(1))
+    with time.running(), pytest.raises(CommitTimeout):
+        commit(Operation("WRITE", base=snapshot), 0, deadline=1)
     assert table.refresh().version > 5
 
 

@@ -31,7 +31,7 @@ from lake_core.delta.errors import (
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.write import Write
-from lake_core.delta.result import OperationResult, WriteResult
+from lake_core.delta.result import OperationResult
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.table import ArrowData
 from lake_core.delta.transaction import Operation, commit
@@ -536,7 +536,7 @@ class _Marked(DeltaTable):
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         return super().operate(plan, ("app", 1))
 
-    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> WriteResult:
+    def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
         return super()._write(arrow, plan, ("app", 1))
 
 
@@ -546,14 +546,14 @@ def test_any_operation_that_lost_the_race_to_itself(verb: str) -> None:
     first: list[object] = []
     late = _Marked.open(_Rival(store, lambda: first.append(LOSERS[verb].run(_Marked.open(store), "p0"))))
     result = LOSERS[verb].run(late, "p0")
-    assert isinstance(result, WriteResult | OperationResult)
+    assert isinstance(result, OperationResult)
     assert len(first) == 1
     assert (result.skipped, result.version, late.version) == (True, 3, 3)
     assert DeltaTable.open(store).version == 3
     assert _table_rows(store) == LOSERS[verb].model(BASE, "p0")
     # And one that comes later does not even begin.
     result = LOSERS[verb].run(_Marked.open(store), "p0")
-    assert isinstance(result, WriteResult | OperationResult)
+    assert isinstance(result, OperationResult)
     assert (result.skipped, DeltaTable.open(store).version) == (True, 3)
 
 

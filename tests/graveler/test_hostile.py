@@ -10,7 +10,7 @@ import time
 import pytest
 
 from lake_core.graveler import Commit, CorruptTable, Entry, Graveler, RangeInfo, Record, Table, write_sstable
-from lake_core.graveler.crc32c import masked_crc32c
+from lake_core.graveler.block import masked_crc32c
 from lake_core.graveler.metarange import Metarange
 from lake_core.graveler.record import join_value
 from lake_core.graveler.table_writer import write_table

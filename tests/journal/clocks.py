@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """A clock that stands until it is advanced, by tests or by whoever sleeps on it."""
+    """A clock that stands until it is advanced, by tests or by what sleeps on it. A test's newest clock is what its journals sleep on."""
+
+    newest: ClassVar[Clock | None] = None
 
     def __init__(self) -> None:
+        Clock.newest = self
         self.now = START
         self.passed = 0.0
         self.slept = 0.0

@@ -24,7 +24,7 @@ FAR = START + timedelta(days=9999)
 def _open(store: ObjectStore, clock: Clock, zed: bool = False) -> Journal:
     naming = ZED_NAMING if zed else None
     every = {"snapshot_every": 4, "head_every": 4}
-    return Journal(store, "refs", clock=clock, monotonic=clock.monotonic, sleep=clock.sleep, naming=naming, **every)  # type: ignore[arg-type]
+    return Journal(store, "refs", clock=clock, naming=naming, **every)  # type: ignore[arg-type]
 
 
 def _prepared(zed: bool = False) -> tuple[MemoryStore, Clock]:

@@ -268,7 +268,7 @@ def test_a_stale_hint_costs_few_round_trips() -> None:
 
 def test_polling_waits_for_entries() -> None:
     clock = Clock()
-    journal = Journal(MemoryStore(), "refs", clock=clock, monotonic=clock.monotonic, sleep=clock.sleep)
+    journal = Journal(MemoryStore(), "refs", clock=clock)
     journal.append(count)
     assert [entry.number for entry in journal.poll(0, timedelta(seconds=9))] == [1]
     assert journal.poll(1, timedelta(seconds=9)) == []

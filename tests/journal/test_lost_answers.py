@@ -11,8 +11,8 @@ import pytest
 
 from lake_core.errors import AccessDenied, AlreadyExists, StoreError, StoreUnavailable
 from lake_core.journal import Add, Journal, JsonCodec, Update
+from lake_core.journal.clock import AFTER_FAILURE, pause_after_loss
 from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout
-from lake_core.journal.pacing import Pacing
 from lake_core.store import MemoryStore, ObjectMeta
 from tests.journal.clocks import Clock
 from tests.journal.plans import count
@@ -29,7 +29,7 @@ def store() -> ScriptedStore:
 
 def _journal(store: ScriptedStore, clock: Clock | None = None) -> Journal:
     clock = clock or Clock()
-    return Journal(store, "refs", clock=clock, monotonic=clock.monotonic, sleep=clock.sleep)
+    return Journal(store, "refs", clock=clock)
 
 
 def _answers(*scripts: Callable[[Do], ObjectMeta]) -> Callable[[str, Do], ObjectMeta]:
@@ -255,9 +255,9 @@ def test_losing_all_races_ends_at_the_deadline(store: ScriptedStore) -> None:
 @pytest.mark.parametrize("lost", [1, 2, 10, 100, 10_000])
 def test_pauses_between_races_are_bounded(lost: int) -> None:
     for seconds in (0.0, 0.01, 0.05, 60.0):
-        pauses = [Pacing().after_loss(lost, seconds) for _ in range(100)]
+        pauses = [pause_after_loss(lost, seconds) for _ in range(100)]
         assert min(pauses) >= 0 and 0 < max(pauses) <= min(1.0, 16 * max(seconds, 0.001))
-        assert 0 < Pacing().after_failure(lost) <= 1.0
+        assert 0 < AFTER_FAILURE.pause(lost) <= 1.0
 
 
 def test_upkeep_that_fails_does_not_fail_the_append(store: ScriptedStore, caplog: pytest.LogCaptureFixture) -> None:

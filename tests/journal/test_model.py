@@ -44,8 +44,6 @@ class JournalModel(RuleBasedStateMachine):
             self.store,
             "refs",
             clock=self.clock,
-            monotonic=self.clock.monotonic,
-            sleep=self.clock.sleep,
             snapshot_every=5,
             head_every=3,
         )

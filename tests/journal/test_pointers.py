@@ -124,7 +124,7 @@ def test_entries_say_where_one_is_missing() -> None:
 @pytest.mark.parametrize("lie", [b"", b"garbage", b"0 0", b"1", b"1 0 0", b"-1 0", b"\xff"])
 def test_a_garbled_tail_stops_readers_and_writers(lie: bytes) -> None:
     store = _journal_of(3)
-    known = Journal(store, "refs", sleep=lambda seconds: None)
+    known = Journal(store, "refs")
     known.state()
     store.put("refs/TAIL", lie)
     fresh = Journal(store, "refs")

@@ -31,7 +31,7 @@ def store(clock: Clock) -> ScriptedStore:
 
 
 def _open(store: ObjectStore, clock: Clock, **options: int) -> Journal:
-    return Journal(store, "refs", clock=clock, monotonic=clock.monotonic, sleep=clock.sleep, **options)  # type: ignore[arg-type]
+    return Journal(store, "refs", clock=clock, **options)  # type: ignore[arg-type]
 
 
 def _daily(store: ObjectStore, clock: Clock, days: int, **options: int) -> Journal:

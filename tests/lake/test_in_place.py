@@ -14,7 +14,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import ConvertFailed
 from lake_core.errors import NotFound
-from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, Diverged, NothingToApply
+from lake_core.lake.errors import Conflict, ContentChanged, DatasetExists, DatasetNotFound, Diverged, NothingToApply
 from tests.lake.lakes import create_tables, ids, plain, rows
 
 CASES = Path(__file__).parents[3] / "shared" / "cases" / "delta"
@@ -191,6 +191,37 @@ def test_objects_are_named_where_they_stand(local: Lake, root: str) -> None:
     assert not any(path.read_bytes() == b"b/c" for path in objects if path.is_file()), "nothing is copied"
     local.gc()
     assert bytes(local.at().get("in/a")) == b"a" and local.verify() == []
+
+
+@pytest.fixture
+def imported(local: Lake, root: str) -> Path:
+    """A plain file of the lake's folder that main names."""
+    path = Path(root, "landing/a.csv")
+    path.parent.mkdir()
+    path.write_bytes(b"id\n1\n")
+    with local.session() as s:
+        s.import_objects("landing/")
+    return path
+
+
+@pytest.mark.parametrize("requested", [(None, None), (0, 2), (-2, None)])
+def test_a_file_that_was_brought_in_and_replaced_is_not_served(
+    local: Lake, imported: Path, requested: tuple[int | None, int | None]
+) -> None:
+    imported.write_bytes(b"id\n1\n2\n")
+    with pytest.raises(ContentChanged, match=r"landing/a\.csv has 7 bytes, and had 5"):
+        local.at().get("landing/a.csv", *requested)
+
+
+@pytest.mark.parametrize("body", [b"id\n1\n2\n", b"id\n2\n"])
+def test_verify_names_a_file_that_was_brought_in_and_replaced(local: Lake, imported: Path, body: bytes) -> None:
+    imported.write_bytes(body)
+    assert [(problem.kind, problem.key) for problem in local.verify(hashes=False)] == [("changed", "landing/a.csv")]
+
+
+def test_verify_passes_what_was_brought_in_by_a_lake_that_was_copied(local: Lake, imported: Path, root: str) -> None:
+    shutil.copytree(root, f"{root}-copy")
+    assert Lake.open(f"{root}-copy").verify() == []
 
 
 @pytest.mark.skipif(not CASES.exists(), reason=f"the reference tables are not at {CASES}")

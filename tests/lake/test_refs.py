@@ -82,6 +82,19 @@ def test_expressions(empty: Lake, time: Time) -> None:
             lake.at(wrong)
 
 
+def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: Time) -> None:
+    before = time.now.isoformat()
+    time.pass_days(1)
+    _put(empty, "main", "one")
+    empty.branch("dev")
+    with pytest.raises(RefNotFound, match=r"branch 'dev' did not exist at"):
+        empty.at(f"dev@{{{before}}}")
+    with pytest.raises(RefNotFound, match=r"'dev\^2' names a parent that is not there: commit \w{12} has 1 parent$"):
+        empty.at("dev^2")
+    with pytest.raises(RefNotFound, match=r"no branch 'other'; branches are dev, main"):
+        empty.merge("dev", into="other")
+
+
 def test_branches_and_tags(lake: Lake) -> None:
     lake.branch("dev")
     with pytest.raises(RefExists):

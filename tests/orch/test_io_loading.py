@@ -249,7 +249,7 @@ def test_a_handler_of_ones_own(root: str) -> None:
     assert isinstance(MeasurementsHandler(), TypeHandler)
     assert dg.materialize([measured, reader], resources={"io_manager": OwnIOManager(lake=lake), "lake": lake}).success
     assert seen == [Measurements([1, 2])]
-    with pytest.raises(UnsupportedData, match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame"):
+    with pytest.raises(UnsupportedData, match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame, pyspark\.sql\.DataFrame$"):
         to_rows(Measurements([]), "x")
 
 

@@ -209,6 +209,21 @@ def test_naive_timestamps_are_taken_as_utc(root: str, stream: bool) -> None:
     assert held(root) == [(aware, {"at": [aware]})]
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([NOON]).dictionary_encode(),
+        pa.array([[NOON]], pa.list_(pa.timestamp("us"), 1)),
+        pa.array([{"at": [NOON]}], pa.struct([("at", pa.list_(pa.timestamp("us"), 1))])),
+    ],
+    ids=["dictionary", "fixed-size list", "struct of one"],
+)
+def test_naive_timestamps_of_every_layout_are_taken_as_utc(root: str, column: pa.Array) -> None:
+    write(root, pa.table({"at": column}), {"lake/naive_timestamps": "utc"})
+    text = str(table(root).schema.field("at").type)
+    assert "timestamp[us, tz=UTC]" in text
+
+
 def test_naive_timestamps_are_kept_as_clock_times(root: str) -> None:
     write(root, pa.table({"id": [1]}), {"lake/naive_timestamps": "ntz"})
     assert table(root).protocol.min_writer_version < 7

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from lake_core.backoff import Backoff
 from lake_core.errors import (
     AccessDenied,
     AlreadyExists,
@@ -33,7 +34,7 @@ from lake_core.store.s3 import RetryPolicy, S3Store
 from lake_core.testing import SharedObjectStoreSuite
 from tests.store.s3_server import KEY, SECRET, S3Server
 
-QUICK = RetryPolicy(attempts=3, conflict_seconds=0.5, first_delay=0.01, longest_delay=0.05)
+QUICK = RetryPolicy(attempts=3, conflict_seconds=0.5, backoff=Backoff(0.01, 0.05))
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def test_put_whose_answer_was_lost_and_whose_object_was_replaced_since(
 ) -> None:
     """It can't know: it must not say that nothing was written."""
     bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
-    slow = S3Store(bucket, prefix, storage_options=s3_options, retry=RetryPolicy(first_delay=1.5))
+    slow = S3Store(bucket, prefix, storage_options=s3_options, retry=RetryPolicy(backoff=Backoff(1.5, 5.0)))
     other = open_store(s3_url, storage_options=s3_options)
     begin = slow.put("a", b"begin")
     cases: list[tuple[str, bool, str | None, type[StoreError]]] = [

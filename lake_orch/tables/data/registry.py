@@ -35,7 +35,7 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
     """Return the rows of a value. `name`: what errors call it. Raises UnsupportedData where no handler knows its type."""
     handler = _first(handlers, lambda known: isinstance(value, known))
     if handler is None:
-        raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers)}")
+        raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
     data = handler.to_rows(value)
     rows = rows_of(data)
     if rows is None:
@@ -83,6 +83,7 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _known(handlers: Sequence[TypeHandler]) -> str:
-    names = [named if isinstance(named, str) else _name(named) for handler in handlers for named in handler.supported_types]
+def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
+    known = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
+    names = [named if isinstance(named, str) else _name(named) for handler in known for named in handler.supported_types]
     return ", ".join(name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dagster import AssetKey, TableColumnLineage
 
-from lake_core.delta import DeltaTable, OperationResult, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.conform import plain
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import Merge
@@ -80,7 +80,7 @@ class ArrowRows:
         check_keys(plain(table), keys)
         return ArrowRows(table)
 
-    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> WriteResult:
+    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
         plan.writer.check_fits(self.schema)
         reader: pa.RecordBatchReader = self.data.to_reader() if isinstance(self.data, pa.Table) else self.data
         adds, changes = replace(plan.writer, threads=_THREADS).write(pa.Table.from_batches([batch]) for batch in reader)

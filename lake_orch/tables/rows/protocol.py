@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 from dagster import AssetKey, TableColumnLineage
 
-from lake_core.delta import DeltaTable, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
@@ -68,10 +68,10 @@ class Rows(Protocol):
     def with_unique(self, keys: Sequence[str]) -> Self:
         """Check that no two rows share their keys, where that can be told before a table is there. Raises DuplicateKeys, NullKeys."""
 
-    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> WriteResult:
+    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
         """Bring the rows into data files as a write was planned, and commit it. Raises what writing to a table raises."""
 
-    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge[Any]:
+    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge[OperationResult]:
         """Begin a merge of the rows into a table. `alias`: what expressions call the table and the rows."""
 
     def head(self, count: int) -> pa.Table | None:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lake_core.delta import DeltaTable, OperationResult, WriteResult
+from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import Merge
@@ -68,7 +68,7 @@ class SparkRows:
     def with_unique(self, keys: Sequence[str]) -> SparkRows:
         return self  # the merge itself checks them, in the executors
 
-    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> WriteResult:
+    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
         plan.writer.check_fits(self.schema)
         adds, changes = write_files(self.data, plan.writer)
         return table.commit(plan.operation(adds, changes, run_in(self.data.sparkSession)), txn)

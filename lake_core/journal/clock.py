@@ -1,0 +1,67 @@
+"""When a journal's handle trusts what it saw, and how long it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from lake_core import runtime
+from lake_core.backoff import Backoff
+
+NEVER_YOUNGER = timedelta(days=8)
+"""Entries younger than this are never purged, so that a writer or reader that was away for less can trust what it saw."""
+ASLEEP = timedelta(days=1)
+"""After so long a pause a handle no longer trusts that what it saw is still there. Far less than the above: clocks differ."""
+
+AFTER_FAILURE = Backoff(0.02, 1.0)
+"""How long to wait after the store failed."""
+_SHORTEST = 0.001
+_LONGEST = 1.0
+_WIDEST = 16.0
+_NARROWEST = 2.0
+
+
+def system_clock() -> datetime:
+    """Now, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time by both clocks."""
+
+    wall: datetime
+    monotonic: float
+
+
+@dataclass(frozen=True, slots=True)
+class JournalClock:
+    """The two clocks of a journal: the caller's, and the one of this machine that never runs backwards."""
+
+    clock: Callable[[], datetime] = system_clock
+
+    def now(self) -> datetime:
+        """Return the caller's time in UTC. Raises ValueError for a clock without a zone."""
+        now = self.clock()
+        if now.tzinfo is None:
+            raise ValueError("the clock returned a datetime without a time zone")
+        return now.astimezone(UTC)
+
+    def moment(self) -> Moment:
+        """Return this moment."""
+        return Moment(self.now(), runtime.monotonic())
+
+    def asleep(self, since: Moment) -> bool:
+        """Tell whether so much time may have passed that entries seen then may be purged: by either clock, and if one was set back."""
+        passed = max(abs(self.now() - since.wall), timedelta(seconds=runtime.monotonic() - since.monotonic))
+        return passed > ASLEEP
+
+
+def pause_after_loss(lost: int, put_seconds: float) -> float:
+    """Draw how long to wait after losing so many races in a row, where a put takes so long.
+
+    It is about as long as a few others take to get through, and shorter again for a writer that has waited for long.
+    """
+    widest = min(2.0 ** min(lost, 8), _WIDEST, max(_NARROWEST, _WIDEST * 8 / lost))
+    return runtime.uniform(0, min(_LONGEST, widest * max(_SHORTEST, put_seconds)))
