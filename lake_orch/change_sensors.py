@@ -76,8 +76,8 @@ def table_change_sensor(
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         seen: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-        found = _lake_changes(lake.open(), lake.branch, watched, seen) if lake.is_lake() else _plain_changes(lake, watched, seen)
-        changes = list(found)
+        unseen = _lake_changes(lake.open(), lake.branch, watched, seen) if lake.is_lake() else _plain_changes(lake, watched, seen)
+        changes = list(unseen)
         requests = []
         for change in changes:
             asked = request(change) if request else _request_for_table(change) if target is not None else None
@@ -93,8 +93,8 @@ def table_change_sensor(
         description=f"Sees new versions of {', '.join(list(watched)[:5])}.",
         **options,
     )
-    made: dg.SensorDefinition = sensor(look)
-    return made
+    definition: dg.SensorDefinition = sensor(look)
+    return definition
 
 
 def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
@@ -116,9 +116,9 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], s
         own = [commit for commit in reversed(since) if path in touched(commit)]
         if path not in state.datasets() or (not own and last is not None):
             continue
-        told = [touched(commit)[path] for commit in own]
-        operations = [str(one.get("operation")) for one in told]
-        metrics = _sum(one.get("summary") for one in told)
+        entries = [touched(commit)[path] for commit in own]
+        operations = [str(one.get("operation")) for one in entries]
+        metrics = _sum(one.get("summary") for one in entries)
         yield TableChange(path, key, state.delta(path).version, operations, metrics, len(own), own[-1].id if own else head)
 
 
@@ -141,10 +141,10 @@ def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
     return [entry for entry in reversed(table.history(count)) if after is None or entry["version"] > after]
 
 
-def _sum(told: Any) -> dict[str, int]:
+def _sum(summaries: Any) -> dict[str, int]:
     """Metrics of several operations, added up."""
     total: dict[str, int] = {}
-    for metrics in told:
+    for metrics in summaries:
         for name, value in (metrics or {}).items():
             text = str(value)
             if text.isdecimal():
@@ -184,14 +184,14 @@ def branch_sensor(
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
-        standing = {name: commit for name, commit in lake.open().branches().items() if name.startswith(prefix) and name != lake.branch}
+        heads = {name: commit for name, commit in lake.open().branches().items() if name.startswith(prefix) and name != lake.branch}
         seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         requests = []
-        for change in _branch_changes(seen, standing):
+        for change in _branch_changes(seen, heads):
             asked = request(change) if request else _request_for_branch(change)
             if asked is not None:
                 requests.append(asked)
-        return dg.SensorResult(run_requests=requests, cursor=json.dumps(standing, sort_keys=True))
+        return dg.SensorResult(run_requests=requests, cursor=json.dumps(heads, sort_keys=True))
 
     sensor: Any = dg.sensor(
         name=name,
@@ -200,17 +200,17 @@ def branch_sensor(
         description="Sees branches of the lake come, move and go.",
         **options,
     )
-    made: dg.SensorDefinition = sensor(look)
-    return made
+    definition: dg.SensorDefinition = sensor(look)
+    return definition
 
 
-def _branch_changes(seen: Mapping[str, str], standing: Mapping[str, str]) -> Iterator[BranchChange]:
-    for branch, commit in sorted(standing.items()):
+def _branch_changes(seen: Mapping[str, str], heads: Mapping[str, str]) -> Iterator[BranchChange]:
+    for branch, commit in sorted(heads.items()):
         if branch not in seen:
             yield BranchChange(branch, "created", commit)
         elif seen[branch] != commit:
             yield BranchChange(branch, "moved", commit)
-    for branch in sorted(seen.keys() - standing.keys()):
+    for branch in sorted(seen.keys() - heads.keys()):
         yield BranchChange(branch, "deleted", None)
 
 
@@ -222,9 +222,9 @@ def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
 
 def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:
     """A table that others write, as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
-    found = dg.AssetKey.from_coercible(key)
-    metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(found.path, {PATH: path} if path else {})}
-    return dg.AssetSpec(found, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)
+    asset_key = dg.AssetKey.from_coercible(key)
+    metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(asset_key.path, {PATH: path} if path else {})}
+    return dg.AssetSpec(asset_key, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)
 
 
 def _path(table: dg.AssetSpec | dg.AssetKey | str) -> str:

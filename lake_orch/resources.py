@@ -27,8 +27,8 @@ from lake_orch.runs.reading import pinned
 from lake_orch.runs.session import (
     BACKFILL_TAG,
     Gate,
+    PublishScope,
     RunSession,
-    Scope,
     backfill_branch,
     gate_of,
     inherited_session,
@@ -181,9 +181,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         A run that is to have one, and that no executor of ours runs, opens it here; it is published when its resources are torn down.
         """
-        found = session_of(instance, run.run_id)
-        if found is not None:
-            return found
+        session = session_of(instance, run.run_id)
+        if session is not None:
+            return session
         if self._scope(instance, run) == "asset" and not self._carries_on(instance, run):
             return None
         branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
@@ -193,7 +193,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """Whether a run that nobody gave a session goes on with that of a failed one: a job of ops leaves out the op that opened it."""
         return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
 
-    def _scope(self, instance: DagsterInstance, run: DagsterRun) -> Scope:
+    def _scope(self, instance: DagsterInstance, run: DagsterRun) -> PublishScope:
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def assignment(self, attempt: Attempt) -> Assignment:
@@ -358,13 +358,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not all_succeeded(instance, stored):
             return
         try:
-            done = publish_session(instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed)
+            published = publish_session(instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed)
         except LakeError as error:
             if context.log:
                 context.log.error(f"session {session.id} of this run is not published: {error}")
             raise
         if context.log:
-            context.log.info(f"session {session.id} of this run is published as commit {done.commit[:12]}")
+            context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
 
 
 # A step may reach one table through several resources on the same root. If each counted its batches from one, the second

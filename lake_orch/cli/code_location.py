@@ -25,11 +25,11 @@ def resources_of(module: str) -> Mapping[str, object]:
 
 
 def _definitions(module: ModuleType) -> dg.Definitions:
-    found = [value for value in vars(module).values() if isinstance(value, dg.Definitions | LazyDefinitions)]
-    if len(found) != 1:
-        raise InvalidDefinition(f"module {module.__name__} has {len(found)} dagster.Definitions, and one is needed")
-    (made,) = found
-    loaded = made() if isinstance(made, LazyDefinitions) else made
+    definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions | LazyDefinitions)]
+    if len(definitions) != 1:
+        raise InvalidDefinition(f"module {module.__name__} has {len(definitions)} dagster.Definitions, and one is needed")
+    (definition,) = definitions
+    loaded = definition() if isinstance(definition, LazyDefinitions) else definition
     if not isinstance(loaded, dg.Definitions):
         raise InvalidDefinition(f"module {module.__name__} has a repository: commands need dagster.Definitions")
     return loaded

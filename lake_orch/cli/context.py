@@ -49,11 +49,11 @@ class OrchContext(Context):
 @contextmanager
 def _instance() -> Iterator[dg.DagsterInstance]:
     try:
-        found = dg.DagsterInstance.get()
+        default = dg.DagsterInstance.get()
     except (DagsterHomeNotSetError, dg.DagsterInvariantViolationError) as error:
-        told = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise InvalidDefinition(
-            f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({told})"
+            f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({reason})"
         ) from None
-    with found as instance:
+    with default as instance:
         yield instance

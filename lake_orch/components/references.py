@@ -24,14 +24,14 @@ def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[
     if module.startswith("."):
         module = f"{context.defs_relative_module_name(context.path)}{module}"
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ModuleNotFoundError, AttributeError) as error:
         raise InvalidDefinition(f"{reference!r} names no function that can be imported: {error}") from error
-    if not callable(found):
-        raise InvalidDefinition(f"{reference!r} is a {type(found).__name__}: name a function")
-    function: Callable[..., Any] = found
+    if not callable(value):
+        raise InvalidDefinition(f"{reference!r} is a {type(value).__name__}: name a function")
+    function: Callable[..., Any] = value
     return function
 
 

@@ -77,14 +77,14 @@ class LandingZone:
         filesystem, root = self.filesystem()
         root = root.rstrip("/")
         try:
-            found = filesystem.find(root, detail=True)
+            files = filesystem.find(root, detail=True)
         except FileNotFoundError:
             return []
         now = now or datetime.now(UTC)
-        return sorted(self._counted(found, root, now), key=lambda file: file.key)
+        return sorted(self._counted(files, root, now), key=lambda file: file.key)
 
-    def _counted(self, found: Mapping[str, Mapping[str, Any]], root: str, now: datetime) -> Iterator[FoundFile]:
-        for path, info in found.items():
+    def _counted(self, files: Mapping[str, Mapping[str, Any]], root: str, now: datetime) -> Iterator[FoundFile]:
+        for path, info in files.items():
             if info.get("type") == "directory" or not path.startswith(f"{root}/"):
                 continue
             file = file_of(path[len(root) + 1 :], info)

@@ -54,7 +54,7 @@ def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHea
     files = snapshot.files(["path", "size", "partitionValues", "stats"])
     small, partitions = _small_files(files, table, small_file)
     listing = list_log(snapshot.store, end=snapshot.version)
-    checkpointed = max((found.version for found in listing.checkpoints), default=-1)
+    checkpointed = max((checkpoint.version for checkpoint in listing.checkpoints), default=-1)
     return TableHealth(
         version=snapshot.version,
         files=len(files),

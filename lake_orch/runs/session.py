@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lake_core.lake import Lake
     from lake_core.lake.refs import SessionRecord
 
-Scope: TypeAlias = Literal["asset", "run"]
+PublishScope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
 Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
 
@@ -91,7 +91,7 @@ def gate_named(name: str) -> Gate:
     raise InvalidDefinition(f"tag {GATE_TAG} is {name!r}: use 'blocking', 'error' or 'none'")
 
 
-def scope_of(tags: Mapping[str, str], default: Scope) -> Scope:
+def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
     """Say what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
     name = tags.get(SCOPE_TAG, tags.get(JOB_SCOPE_TAG, default))
     if name == "run":
@@ -148,24 +148,24 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
     Raises SessionLost, and SessionClosed where another run has carried it on and published it: what is left to do was done there.
     """
     parent = _carried_on(instance, run)
-    begun = from_tags(parent) if parent is not None else None
-    if parent is None or begun is None:
+    parent_session = from_tags(parent) if parent is not None else None
+    if parent is None or parent_session is None:
         return None
-    record = _record(lake, begun.id)
+    record = _record(lake, parent_session.id)
     if record is not None and record.state in (OPEN, FAILED):
-        return begun.id
-    if record is not None and record.state == PUBLISHED and record.epoch > begun.epoch:
+        return parent_session.id
+    if record is not None and record.state == PUBLISHED and record.epoch > parent_session.epoch:
         raise SessionClosed(
-            f"run {run.run_id} carries on run {parent.run_id}, but another run has done that and published session {begun.id}: "
+            f"run {run.run_id} carries on run {parent.run_id}, but another run has done that and published session {parent_session.id}: "
             f"doing it again would double it. To do so nevertheless, start a new run, or re-execute that other one",
             state=record.state,
         )
     if record is not None and (record.state == PUBLISHED or not record.batches):
         return None
-    told = "is no longer on record" if record is None else f"has ended ({record.state})"
+    reason = "is no longer on record" if record is None else f"has ended ({record.state})"
     raise SessionLost(
-        f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session {begun.id}, "
-        f"which {told}: start a new run of all steps"
+        f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session "
+        f"{parent_session.id}, which {reason}: start a new run of all steps"
     )
 
 

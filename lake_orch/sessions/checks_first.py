@@ -99,13 +99,13 @@ def _in_order(events: Iterable[Any]) -> list[Any]:
 
 
 def _without_checks(event: MaterializeResult[Any] | ObserveResult) -> Any:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "asset_key": event.asset_key,
         "metadata": event.metadata,
         "data_version": event.data_version,
         "tags": event.tags,
     }
-    return ObserveResult(**told) if isinstance(event, ObserveResult) else MaterializeResult(**told, value=event.value)
+    return ObserveResult(**fields) if isinstance(event, ObserveResult) else MaterializeResult(**fields, value=event.value)
 
 
 def _about(check: AssetCheckResult, asset_key: Any) -> AssetCheckResult:

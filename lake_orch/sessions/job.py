@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from lake_orch.runs.session import Gate, Scope
+from lake_orch.runs.session import Gate, PublishScope
 from lake_orch.sessions.executor import lake_executor, with_sessions
 from lake_orch.tags import BRANCH_TAG, JOB_GATE_TAG, JOB_SCOPE_TAG
 
@@ -17,7 +17,7 @@ def lake_job(
     selection: dg.AssetSelection | Any = None,
     *,
     gate: Gate | None = None,
-    scope: Scope = "run",
+    scope: PublishScope = "run",
     branch: str | None = None,
     executor_def: dg.ExecutorDefinition | None = None,
     tags: Mapping[str, str] | None = None,

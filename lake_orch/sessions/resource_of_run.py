@@ -36,10 +36,10 @@ def find_lake(
 
 def lake_in(resource: Any) -> LakeResource:
     """The lake that a resource is, or that an IO manager writes to."""
-    found = resource if isinstance(resource, LakeResource) else getattr(resource, "lake", None)
-    if not isinstance(found, LakeResource):
+    lake = resource if isinstance(resource, LakeResource) else getattr(resource, "lake", None)
+    if not isinstance(lake, LakeResource):
         raise InvalidDefinition(f"{type(resource).__name__} holds no LakeResource: give one as its `lake`")
-    return found
+    return lake
 
 
 def _key(owner: str, resources: Mapping[str, object]) -> str:
@@ -59,5 +59,5 @@ def _key(owner: str, resources: Mapping[str, object]) -> str:
 
 
 def _class(resource: object) -> type:
-    found = getattr(resource, "configurable_resource_cls", None)
-    return found if isinstance(found, type) else type(resource)
+    configured = getattr(resource, "configurable_resource_cls", None)
+    return configured if isinstance(configured, type) else type(resource)

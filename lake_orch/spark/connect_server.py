@@ -224,9 +224,9 @@ def _wait(folder: Path) -> int:
     while not (folder / "server.json").exists():
         if not is_locked(folder / "alive") or time.monotonic() >= until:
             log = folder / "log"
-            told = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
+            last_lines = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
             shutil.rmtree(folder, ignore_errors=True)
-            raise SparkServerFailed("the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(told))
+            raise SparkServerFailed("the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(last_lines))
         time.sleep(0.05)
     return int(json.loads((folder / "server.json").read_text())["port"])
 
@@ -250,10 +250,10 @@ def _locked(base: Path) -> Iterator[None]:
 
 def _private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise SparkServerFailed(f"{folder} holds the access to a shared Spark server, but is not this user's own folder: remove it")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         folder.chmod(0o700)
     return folder
 
@@ -269,14 +269,14 @@ def _identity(config: Mapping[str, str], path: list[str]) -> str:
 def _import_path() -> list[str]:
     """Where this process finds code of its own: the server's Python workers must find it too."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
-    found = []
+    paths = []
     for entry in sys.path:
         place = Path(entry or os.curdir).resolve()
         if place.name.startswith(_OF_A_SESSION):
             continue
-        if place.exists() and str(place) not in found and not any(place.is_relative_to(prefix) for prefix in installed):
-            found.append(str(place))
-    return found
+        if place.exists() and str(place) not in paths and not any(place.is_relative_to(prefix) for prefix in installed):
+            paths.append(str(place))
+    return paths
 
 
 def _spark_home() -> Path:

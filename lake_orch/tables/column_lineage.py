@@ -45,9 +45,9 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
         _LOG.debug("no column lineage: %s", error)
         return None
     deps = {
-        column: [TableColumnDep(asset_key=keys[mark], column_name=name) for mark, name in sorted(found)]
-        for column, found in (origins or {}).items()
-        if found and all(mark in keys for mark, _ in found)
+        column: [TableColumnDep(asset_key=keys[mark], column_name=name) for mark, name in sorted(sources)]
+        for column, sources in (origins or {}).items()
+        if sources and all(mark in keys for mark, _ in sources)
     }
     return TableColumnLineage(deps_by_column=deps) if deps else None
 

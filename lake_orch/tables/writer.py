@@ -22,7 +22,7 @@ from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in
 from lake_orch.tables.owner import Owner, check_owner, take
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows import Rows
-from lake_orch.tables.settings import Mode, TableSettings
+from lake_orch.tables.settings import TableSettings, WriteMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TableWriter:
         return as_utc(rows, None if table is None else table.schema)
 
     def write(
-        self, rows: Rows, *, mode: Mode, txn: Txn, guard: PartitionGuard | None = None, merge: MergeSettings | None = None
+        self, rows: Rows, *, mode: WriteMode, txn: Txn, guard: PartitionGuard | None = None, merge: MergeSettings | None = None
     ) -> OperationResult:
         """Write once under this marker.
 
@@ -73,7 +73,7 @@ class TableWriter:
         except NaiveTimestamp as error:
             raise (error if self.by_hand else in_metadata(error, self.rows_name)) from None
 
-    def _write(self, rows: Rows, mode: Mode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> OperationResult:
+    def _write(self, rows: Rows, mode: WriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> OperationResult:
         settings = self._settings
         table = self.workspace.find_table(self.path)
         earlier = table.recorded(txn) if table is not None else None
@@ -122,7 +122,7 @@ class TableWriter:
     def _settings(self) -> TableSettings:
         return self.settings or TableSettings(self.path)
 
-    def _check_owner(self, table: DeltaTable, mode: Mode, *, is_slice: bool) -> None:
+    def _check_owner(self, table: DeltaTable, mode: WriteMode, *, is_slice: bool) -> None:
         if self.owner is None or self._settings.ownership == "shared":
             return
         if self._settings.ownership == "take":

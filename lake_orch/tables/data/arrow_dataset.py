@@ -56,8 +56,8 @@ def _in_place(part: TableSlice) -> ds.Dataset | None:
             return None
     if files.deleted:
         return None
-    found: ds.Dataset = ds.FileSystemDataset(_fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files)))
-    return found if exact or scan.predicate is None else found.filter(to_arrow(scan.predicate))
+    dataset: ds.Dataset = ds.FileSystemDataset(_fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files)))
+    return dataset if exact or scan.predicate is None else dataset.filter(to_arrow(scan.predicate))
 
 
 def _widened(table: DeltaTable) -> bool:

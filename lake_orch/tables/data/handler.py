@@ -91,5 +91,5 @@ def resolved(kind: type | str) -> type | None:
     if not isinstance(kind, str):
         return kind
     module, _, name = kind.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) else None
+    value = getattr(sys.modules.get(module), name, None)
+    return value if isinstance(value, type) else None
