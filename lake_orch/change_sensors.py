@@ -63,7 +63,7 @@ def table_change_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """A sensor that sees new versions of tables, whoever wrote them.
+    """Make a sensor that sees new versions of tables, whoever wrote them.
 
     It observes each changed table on its asset: version, commit, what was done, and the data version, so that what depends on an external
     table is known to be stale. With a `target` it asks for a run of each change, or for what `request` makes of one. Its cursor is the
@@ -98,7 +98,7 @@ def table_change_sensor(
 
 
 def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
-    """What happened on a branch since the commit in the cursor. Changes `seen`."""
+    """Yield what happened on a branch since the commit in the cursor. Changes `seen`."""
     refs = lake.repository.refs()
     if seen.get("number") == refs.number:
         return
@@ -123,7 +123,7 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], s
 
 
 def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
-    """What happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
+    """Yield what happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
     for path, key in watched.items():
         table = lake.find_table(path)
         if table is None or seen.get(path) == table.version:
@@ -136,7 +136,7 @@ def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], seen:
 
 
 def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
-    """The versions after one, oldest first, as far as the log has them."""
+    """Return the versions after one, oldest first, as far as the log has them."""
     count = min(table.version - after, _MOST_CHANGES) if after is not None and after < table.version else 1
     return [entry for entry in reversed(table.history(count)) if after is None or entry["version"] > after]
 
@@ -175,7 +175,7 @@ def branch_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """A sensor that sees branches of the lake come, move and go: to check a pull request's branch, or to clean up after one.
+    """Make a sensor that sees branches of the lake come, move and go: to check a pull request's branch, or to clean up after one.
 
     It asks for a run of `target` on each branch that was created or has moved (by the tag `lake/branch`), or for what `request` makes of a
     change. The branch that the resource stands for is left out, as are those without `prefix`. `options` are those of `@dg.sensor`.
@@ -221,7 +221,7 @@ def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
 
 
 def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:
-    """A table that others write, as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
+    """Declare a table that others write as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
     asset_key = dg.AssetKey.from_coercible(key)
     metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(asset_key.path, {PATH: path} if path else {})}
     return dg.AssetSpec(asset_key, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)

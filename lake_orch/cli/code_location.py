@@ -13,7 +13,7 @@ from lake_orch.errors import InvalidDefinition
 
 
 def resources_of(module: str) -> Mapping[str, object]:
-    """The resources that a module's Definitions name. Raises InvalidDefinition where it has none, or cannot be imported."""
+    """Return the resources that a module's Definitions name. Raises InvalidDefinition where it has none, or cannot be imported."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

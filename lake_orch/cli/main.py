@@ -45,7 +45,7 @@ def _ours(context: Context) -> OrchContext:
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @command
 def sessions(context: Context, everything: bool) -> None:
-    """The sessions on record: whose run, since when, and whether `recover` can publish it."""
+    """List the sessions on record: whose run, since when, and whether `recover` can publish it."""
     with _ours(context).opened() as (instance, resource):
         lake = resource.open()
         publishable = set(recoverable(instance, lake))
@@ -136,7 +136,7 @@ def merge_backfills_command(context: Context, into: str | None) -> None:
 
 
 def _age(span: timedelta) -> str:
-    """A length of time, as people say it."""
+    """Spell a length of time as people say it."""
     seconds = int(span.total_seconds())
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:

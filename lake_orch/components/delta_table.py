@@ -35,7 +35,7 @@ class TableInput(dg.Model, dg.Resolvable):
     version: Annotated[int | None, described("A version of the table to load.")] = None
 
     def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
-        """The input of an asset."""
+        """Return the input of an asset."""
         values = {"columns": self.columns, "lake/where": self.where, "lake/ref": self.ref, "lake/version": self.version}
         metadata = {name: value for name, value in values.items() if value is not None}
         return dg.AssetIn(key=self.asset or key, metadata=metadata, **({} if kind is None else {"dagster_type": kind}))
@@ -50,7 +50,7 @@ class TableColumn(dg.Model, dg.Resolvable):
     nullable: Annotated[bool, described("Whether it may be null.")] = True
 
     def field(self, subject: str) -> pa.Field:
-        """What rows are brought into. Raises InvalidDefinition for a type that is none."""
+        """Return the column that rows are brought into. Raises InvalidDefinition for text that names no type."""
         try:
             return pa.field(self.name, arrow_type_of(self.type), self.nullable)
         except ValueError as error:
@@ -140,7 +140,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         return self
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for what cannot be followed: SQL, settings of the table, a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition for SQL or settings that cannot be followed, and a function that is not there."""
         definition = self._of_function(context) if self.function is not None else self._of_query(context)
         return dg.Definitions(assets=[definition])
 
@@ -270,7 +270,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def _checked(self, value: Any) -> Iterator[Any]:
-        """The results of the checks first: a blocking one that fails keeps the rows from being published."""
+        """Yield the results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
@@ -281,5 +281,5 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _input_name(number: int, table: str) -> str:
-    """A name that Dagster and Python can take, and nothing else in the step has."""
+    """Make a name that Dagster and Python can take, and nothing else in the step has."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table).strip('_')}_{number + 1}"

@@ -16,7 +16,7 @@ _PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 
 
 def input_type(engine: Engine, subject: str) -> Any:
-    """What the IO manager is to load a query's tables as. Raises InvalidDefinition where the engine is not installed."""
+    """Return what the IO manager is to load a query's tables as. Raises InvalidDefinition where the engine is not installed."""
     if importlib.util.find_spec(_PACKAGE[engine]) is None:
         raise InvalidDefinition(f"{subject} is made by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
     if engine == "spark":
@@ -32,7 +32,7 @@ def input_type(engine: Engine, subject: str) -> Any:
 def run_query(
     query: Query, engine: Engine, tables: Mapping[str, Any], parameters: Mapping[str, Any], key: dg.AssetKey, spark: SparkResource | None
 ) -> Iterator[Any]:
-    """The rows of a query over loaded tables, for as long as the `with` block lasts."""
+    """Give the rows of a query over loaded tables, for as long as the `with` block lasts."""
     stem = "lake_" + re.sub(r"\W", "_", "_".join(key.path))
     names = {table: f"{stem}_{number}" for number, table in enumerate(query.tables)}
     run = _spark if engine == "spark" else _duckdb
@@ -66,7 +66,7 @@ def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], 
 
 
 def partition_parameters(context: dg.AssetExecutionContext, wanted: Sequence[str] | frozenset[str]) -> dict[str, Any]:
-    """The values of a query's parameters: the partition's key, and the beginning and end of its time window."""
+    """Return the values of a query's parameters: the partition's key, and the beginning and end of its time window."""
     parameters: dict[str, Any] = {}
     if "partition_key" in wanted:
         parameters["partition_key"] = context.partition_key

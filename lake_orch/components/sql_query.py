@@ -46,7 +46,7 @@ class Query:
         return list(dict.fromkeys(mention.name for mention in sorted(self.mentions, key=lambda one: one.start)))
 
     def naming(self, names: Mapping[str, str]) -> str:
-        """The text with each table under the name that it has for an engine; columns go by what they were called before."""
+        """Return the text with each table under the name that it has for an engine; columns go by what they were called before."""
         text = self.text
         for mention in sorted(self.mentions, key=lambda one: one.start, reverse=True):
             alias = f" AS {mention.alias}" if mention.alias else ""

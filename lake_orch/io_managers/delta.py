@@ -100,7 +100,7 @@ class DeltaIOManager(ConfigurableIOManager):
 
     @classmethod
     def type_handlers(cls) -> Sequence[TypeHandler]:
-        """Who stores and loads which Python types; the first that knows one does.
+        """List who stores and loads which Python types; the first that knows one does.
 
         Override it to add types: `return (GeoFrames(), *super().type_handlers())`.
         """

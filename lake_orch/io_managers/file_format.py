@@ -21,7 +21,7 @@ _WHY_NO_PICKLE = (
 
 
 def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
-    """A value's format by its type, and its bytes. Raises UnsupportedData for one that has no other form than pickle's, unless allowed,
+    """Encode a value by its type: its format, and its bytes. Raises UnsupportedData for one that only pickle can hold, unless allowed,
     and for what JSON would not give back as it was.
     """
     if isinstance(value, bytes | bytearray | memoryview):
@@ -44,7 +44,7 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
 
 
 def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_pickle: bool) -> Any:
-    """The value of a file's bytes, as a parameter is annotated; its extension decides where that does not.
+    """Decode a file's bytes as a parameter is annotated; the file's extension decides where that does not.
 
     Raises UnsupportedData for pickle that is not allowed, and for bytes that are not of their format.
     """
@@ -70,7 +70,7 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
 
 
 def _no_json(value: object, path: str = "") -> str | None:
-    """What of a value JSON would lose or change; None for nothing."""
+    """Find what of a value JSON would lose or change; None for nothing."""
     if value is None or isinstance(value, bool | int | str):
         return None
     if isinstance(value, float):

@@ -140,7 +140,7 @@ def _partition_keys(context: OutputContext) -> Sequence[str]:
 
 
 def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | None, object]:
-    """The values to write, by partition."""
+    """Return the values to write, by partition."""
     if len(keys) < 2:
         return {keys[0] if keys else None: value}
     if not isinstance(value, Mapping) or {str(key) for key in value} != {str(key) for key in keys}:
@@ -160,11 +160,11 @@ class _Place:
     """Empty where the value's format decides."""
 
     def below(self, *parts: str) -> "_Place":
-        """The place of a part. What cannot stand in a path is quoted as in URLs."""
+        """Return the place of a part. What cannot stand in a path is quoted as in URLs."""
         return _Place("/".join([self.stem, *map(_quoted, parts)]), self.extension)
 
     def of(self, key: str | None) -> "_Place":
-        """The place of a partition's file."""
+        """Return the place of a partition's file."""
         if key is None:
             return self
         return (
@@ -174,14 +174,14 @@ class _Place:
         )
 
     def find(self, files: ObjectStore) -> str:
-        """The file that is there. Raises NotFound."""
+        """Find the file that is there. Raises NotFound."""
         paths = [f"{self.stem}{self.extension}"] if self.extension else self.others(files)
         if not paths:
             raise NotFound(f"no file {self.stem}.* ({', '.join(EXTENSIONS.values())}): materialize the asset first", key=self.stem)
         return paths[0]
 
     def others(self, files: ObjectStore) -> list[str]:
-        """The files that are there, under whatever extension."""
+        """List the files that are there, under whatever extension."""
         names = [] if self.extension else [f"{self.stem}{extension}" for extension in EXTENSIONS.values()]
         return [meta.key for meta in files.list(f"{self.stem}.") if meta.key in names]
 

@@ -29,12 +29,12 @@ Read: TypeAlias = Callable[[LandedBatch], Any]
 
 
 def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
-    """The ledger of a zone beside a lake."""
+    """Open the ledger of a zone beside a lake."""
     return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
 
 
 def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None) -> int:
-    """The last batch that is in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
+    """Find the last batch in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
     existing = lake.find_table(table, ref=branch)
     if existing is None and branch is not None:
         return 0  # the ledger tells of the lake's own
@@ -43,7 +43,7 @@ def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, br
 
 
 def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
-    """The batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor of the zone asked for, FilesGone."""
+    """Take up the batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor asked for, FilesGone."""
     tags = context.run_tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
@@ -62,7 +62,7 @@ def landing_zone_asset(
     partition_by: Sequence[str] = (),
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """An asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
+    """Make an asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
 
     `read` makes rows of a batch; by default the files are read as what their names say they are. `schema`: of the table, and of what is
     read. `options` are those of `@dg.asset`.
@@ -110,7 +110,7 @@ def landing_zone_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """A sensor that puts new files into batches and asks for one run a batch, in order: the next as soon as the one before has landed.
+    """Make a sensor that puts new files into batches and asks for one run a batch, in order: the next once the one before has landed.
 
     A run that failed is asked for again, up to `max_retries` times; then somebody must look, and re-execute it. `target`: the job or
     assets to run. `table`: the path of the table that the batches land in. `request` adds to a run request, such as a partition key.

@@ -57,16 +57,16 @@ class Ledger:
 
     @classmethod
     def of(cls, zone: LandingZone, store: ObjectStore) -> Ledger:
-        """The ledger of a zone, kept in a store: the lake's root."""
+        """Open the ledger of a zone, kept in a store: the lake's root."""
         return cls(zone, Journal(store, f"{FOLDER}/{zone.name}"))
 
     def batches(self, after: int = 0) -> list[BatchRecord]:
-        """The batches with numbers above this one, in order."""
+        """List the batches with numbers above this one, in order."""
         state = self.journal.state()
         return [record for number in range(after + 1, _last(state) + 1) if (record := _batch(state, number)) is not None]
 
     def batch(self, number: int) -> BatchRecord | None:
-        """A batch by its number."""
+        """Return a batch by its number."""
         return _batch(self.journal.state(), number)
 
     @property

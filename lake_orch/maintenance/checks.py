@@ -113,7 +113,7 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
 
 
 def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefinition:
-    """A check that warns of sessions whose runs failed and that nobody has taken up yet."""
+    """Make a check that warns of sessions whose runs failed and that nobody has taken up yet."""
 
     def stale_sessions(lake: LakeResource) -> dg.AssetCheckResult:
         failed = [record.id for record in lake.open().sessions() if record.state == "failed"]

@@ -150,7 +150,7 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raises InvalidDefinition for a table that this very run has written into its session: what is rearranged beside it would conflict."""
+    """Raise InvalidDefinition for a table that this very run has staged: what is rearranged beside that would conflict with it."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
             f"this run has written to {path}, and publishes that at its end: maintain the table in a run of its own, such as a schedule's"

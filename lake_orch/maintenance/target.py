@@ -45,7 +45,7 @@ class MaintenanceTarget:
 
 
 def targets_of(tables: Sequence[Maintainable], **settings: Any) -> list[MaintenanceTarget]:
-    """The tables of a call, with settings that hold for all of them. Raises InvalidDefinition for none, and for one named twice."""
+    """Return the tables of a call, with settings that hold for all of them. Raises InvalidDefinition for none, and for one named twice."""
     targets = [target for table in tables for target in _targets(table, settings)]
     paths = [target.path for target in targets]
     if not targets:

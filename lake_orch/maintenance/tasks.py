@@ -34,7 +34,7 @@ class Job:
     spark: SparkResource | None = None
 
     def table(self) -> DeltaTable:
-        """The table as it stands. Raises TableNotFound."""
+        """Open the table as it stands. Raises TableNotFound."""
         table = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
         if table is None:
             raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")

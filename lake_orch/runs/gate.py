@@ -33,7 +33,7 @@ class FailedCheck:
 
 
 def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
-    """The runs that wrote into a session, in the order in which they took it over: one that was made earlier may have waited longer."""
+    """List the runs that wrote into a session, in the order in which they took it over: one made earlier may have waited longer."""
     records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
     runs = [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
     epochs = {run.run_id: session_of_run.epoch for run in runs if (session_of_run := from_tags(run)) is not None}
@@ -41,7 +41,7 @@ def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
 
 
 def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[FailedCheck]:
-    """The checks that keep a session from being published, under this policy."""
+    """List the checks that keep a session from being published, under this policy."""
     evaluations = (
         entry.dagster_event.asset_check_evaluation_data
         for run in runs_of(instance, session)
@@ -52,7 +52,7 @@ def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[F
 
 
 def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
-    """Of evaluations in the order of their time, those that are a check's latest and stand against publishing."""
+    """Find the checks whose latest evaluation stands against publishing, among evaluations in the order of their time."""
     latest: dict[FailedCheck, AssetCheckEvaluation] = {}
     for evaluation in evaluations:
         asset, partition = evaluation.asset_key.to_user_string(), getattr(evaluation, "partition", None)
@@ -61,7 +61,7 @@ def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) ->
 
 
 def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
-    """Whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
+    """Tell whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
     return bool(evaluation.blocking) or gate == "error"

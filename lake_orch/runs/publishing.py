@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
-    """Raises GateFailed where a check stands against publishing a session."""
+    """Raise GateFailed where a check stands against publishing a session."""
     failed = failed_checks(instance, session, gate)
     if failed:
         raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
@@ -63,7 +63,7 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
 
 
 def published_metadata(session: RunSession, branch: str, published: Published, *, resumed: bool) -> dict[str, Any]:
-    """What the run's log says of a publish."""
+    """Describe a publish for the run's log."""
     versions = [f"- `{path}`: version {version}" for path, version in sorted(published.versions.items())]
     metadata: dict[str, Any] = {SESSION_TAG: session.id, BRANCH: branch, COMMIT: published.commit, "lake/datasets": len(published.versions)}
     if versions:

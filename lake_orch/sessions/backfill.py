@@ -69,13 +69,13 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
 
 
 def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether a later re-execution of a failed run succeeded."""
+    """Tell whether a later re-execution of a failed run succeeded."""
     group = instance.get_run_group(run.root_run_id or run.run_id)
     return group is not None and any(other.is_success for other in group[1])
 
 
 def lake_backfill_sensor(name: str = "lake_backfills", *, minimum_interval_seconds: int = 30, **options: Any) -> dg.SensorDefinition:
-    """A sensor that merges the branches of finished backfills, for a `LakeResource(backfills="gather")`."""
+    """Make a sensor that merges the branches of finished backfills, for a `LakeResource(backfills="gather")`."""
 
     @dg.sensor(name=name, minimum_interval_seconds=minimum_interval_seconds, description="Merges what backfills gathered.", **options)
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:

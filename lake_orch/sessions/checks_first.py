@@ -65,7 +65,7 @@ def checks_first(function: _F) -> _F:
 
 
 def _returned(result: Any) -> Any:
-    """What a function returned, as a generator where the order of its parts matters: Dagster takes that for a function that yields."""
+    """Return a result as a generator where the order of its parts matters: Dagster takes that for a function that yields."""
     if not _in_a_step():
         return result
     if inspect.isgenerator(result):
@@ -84,7 +84,7 @@ def _has_checks(event: object) -> bool:
 
 
 def _in_order(events: Iterable[Any]) -> list[Any]:
-    """The same events, with the check results in front."""
+    """Return the same events, with the check results in front."""
     checks: list[Any] = []
     others: list[Any] = []
     for event in events:
@@ -109,7 +109,7 @@ def _without_checks(event: MaterializeResult[Any] | ObserveResult) -> Any:
 
 
 def _about(check: AssetCheckResult, asset_key: Any) -> AssetCheckResult:
-    """A check result that says by itself which asset it is about."""
+    """Return a check result that says by itself which asset it is about."""
     if check.asset_key is not None or asset_key is None:
         return check
     return AssetCheckResult(

@@ -50,7 +50,7 @@ class SessionExecutor(Executor):
         return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
-        """The run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
+        """Yield the run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
         if scope_of(plan_context.dagster_run.tags, self._scope) == "asset":
             yield from self.inner.execute(plan_context, execution_plan)
             return
@@ -127,7 +127,7 @@ def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta)
 
 
 def _status(plan_context: PlanOrchestrationContext) -> DagsterRunStatus | None:
-    """The run's status now: somebody may have cancelled it by force."""
+    """Look up the run's status now: somebody may have cancelled it by force."""
     run = plan_context.instance.get_run_by_id(plan_context.dagster_run.run_id)
     return None if run is None else run.status
 

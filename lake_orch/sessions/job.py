@@ -23,7 +23,7 @@ def lake_job(
     tags: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Any:
-    """An asset job whose runs publish all they materialize at once: `dg.define_asset_job` with the lake's executor.
+    """Define an asset job whose runs publish all they materialize at once: `dg.define_asset_job` with the lake's executor.
 
     `gate`: which failed checks hold a run back; by default what the resource says. `scope="asset"` makes a job whose assets publish one by
     one where the code location's executor would do otherwise. `executor_def`: what runs the steps, such as `k8s_job_executor`; by default

@@ -41,7 +41,7 @@ class MergeConfig(dg.Config):
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Open a session of the lake that the rest of the run writes into, or resume the failed run's.")
 def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    """In a run that has a session already, by its executor, that one is kept."""
+    """Open the run's session. One that it has already, by its executor, is kept."""
     session = session_of(context.instance, context.run_id)
     if session is None:
         branch = lake.branch_of(context.run.tags)
@@ -53,7 +53,7 @@ def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Publish the run's session: everything that was written into it becomes visible at once.")
 def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    """Repeated, the same. Raises what publishing raises."""
+    """Publish the run's session; repeated, the same. Raises what publishing raises."""
     context.add_output_metadata(_publish(context, lake))
 
 
@@ -64,7 +64,7 @@ def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Merge a branch of the lake into another.")
 def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: LakeResource) -> None:
-    """A branch that holds nothing new leaves the other as it is. Raises Conflict, RefNotFound."""
+    """Merge a branch. One that holds nothing new leaves the other as it is. Raises Conflict, RefNotFound."""
     try:
         merged = lake.open().merge(config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}")
     except NothingToApply:
@@ -75,7 +75,7 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
 
 @dg.op(out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed.")
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
-    """Raises what kept one from being published, after all were tried. One that its gate holds back is told, and left as it is."""
+    """Publish what can be, then raise what kept one from it. A session that its gate holds back is logged, and left as it is."""
     keep = lake.keep_failed
     lifted = None if config.gate is None else gate_named(config.gate)
     if config.session is not None:
@@ -95,7 +95,7 @@ def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake
 
 
 def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
-    """A job that publishes sessions whose steps all succeeded and whose publish did not: run it from the UI after a failed publish."""
+    """Make a job that publishes sessions whose steps all succeeded and whose publish did not: run it from the UI after a failed publish."""
 
     @dg.job(name=name, description="Publish sessions whose steps all succeeded and whose publish did not.")
     def recover_job() -> None:
@@ -105,7 +105,7 @@ def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
 
 
 def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
-    """An asset that publishes the run's session once all of `deps` are materialized: a visible step, which can be retried by itself.
+    """Make an asset that publishes the run's session once all of `deps` are materialized: a visible step, to be retried by itself.
 
     For runs with one session (`scope="run"`); select it together with what it publishes. `options` are those of `@dg.asset`.
     """

@@ -93,7 +93,7 @@ def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: 
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
-    """The sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
+    """List the sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
     return [record.id for record in lake.sessions() if _obstacle(instance, record.id) is None]
 
 
@@ -145,7 +145,7 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
 
 
 def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequence[DagsterRun]:
-    """Runs that re-executed one of these, and wrote somewhere else."""
+    """Find runs that re-executed one of these, and wrote somewhere else."""
     session, ids = runs[0].tags[SESSION_TAG], {run.run_id for run in runs}
     first = instance.get_run_record_by_id(runs[0].run_id)
     # Not by tags: re-executions through the Python API have none.

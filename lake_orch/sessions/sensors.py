@@ -83,7 +83,7 @@ def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None =
 def lake_session_reaper(
     key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper", *, alert: Alert | None = None, **options: Any
 ) -> dg.AssetsDefinition:
-    """An asset that looks at every open or failed session: those of runs that ended are failed, those whose time is up expire.
+    """Make an asset that looks at every open or failed session: those of runs that ended are failed, those whose time is up expire.
 
     It works without sensors and after a lost daemon: give it a schedule, such as
     `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. `options` are those of `@dg.asset`.

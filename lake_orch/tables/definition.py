@@ -32,7 +32,7 @@ _CONSTRAINT = "delta.constraints."
 
 
 def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
-    """The schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
+    """Return the schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
 
     Raises InvalidDefinition for a generation expression that does not fit the columns.
     """
@@ -80,7 +80,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
 
 
 def creation_properties(settings: TableSettings) -> dict[str, str]:
-    """The properties of a table that is created, its constraints among them."""
+    """Return the properties of a table that is created, its constraints among them."""
     properties = dict(settings.properties)
     properties |= {f"{_CONSTRAINT}{name.lower()}": sql for name, sql in settings.constraints.items()}
     if settings.cluster_by:
@@ -89,7 +89,7 @@ def creation_properties(settings: TableSettings) -> dict[str, str]:
 
 
 def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None:
-    """Raises DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
+    """Raise DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
 
     Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one that widens to it.
     """
@@ -138,7 +138,7 @@ def keep_up(table: DeltaTable, settings: TableSettings) -> None:
 
 
 def comment_of(child: pa.Field) -> str | None:
-    """A column's comment."""
+    """Return a column's comment."""
     raw = child.metadata or {}
     if ARROW_METADATA_KEY in raw:
         comment = json.loads(raw[ARROW_METADATA_KEY]).get("comment")
@@ -147,7 +147,7 @@ def comment_of(child: pa.Field) -> str | None:
 
 
 def generation_of(child: pa.Field) -> str | None:
-    """The SQL that a generated column is computed by."""
+    """Return the SQL that a generated column is computed by."""
     raw = child.metadata or {}
     generation = json.loads(raw[ARROW_METADATA_KEY]).get(GENERATION_EXPRESSION) if ARROW_METADATA_KEY in raw else None
     return generation if isinstance(generation, str) else None

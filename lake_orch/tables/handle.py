@@ -110,21 +110,21 @@ class LakeTable:
         return True
 
     def open(self) -> DeltaTable:
-        """The table itself, at its latest version. Raises TableNotFound before the first write."""
+        """Open the table itself, at its latest version. Raises TableNotFound before the first write."""
         return self._look()
 
     def to_arrow(self, *, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows at the latest version. Raises TableNotFound before the first write."""
+        """Read the rows at the latest version. Raises TableNotFound before the first write."""
         return self.open().to_arrow(columns=columns, where=where)
 
     def read(self, spark: SparkResource, *, columns: list[str] | None = None, where: str | None = None) -> DataFrame:
-        """The rows at the latest version as a Spark DataFrame. Raises TableNotFound before the first write."""
+        """Read the rows at the latest version as a Spark DataFrame. Raises TableNotFound before the first write."""
         from lake_core.spark import read_delta
 
         return read_delta(spark.session, self.open(), columns=columns, where=where)
 
     def metadata(self) -> dict[str, Any]:
-        """The output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
+        """Return the output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
         return write_metadata(
             self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
         )

@@ -73,7 +73,7 @@ def write_metadata(
 
 
 def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:
-    """A table's columns for the UI: Spark SQL type names, comments, and the rules that rows keep; tags and uniqueness as declared."""
+    """Describe a table's columns for the UI: Spark SQL type names, comments, rules that rows keep; tags and uniqueness as declared."""
     declared = {column.name.lower(): column for column in settings.columns} if settings else {}
     of_column, of_table = _checks(table)
     table_columns = []

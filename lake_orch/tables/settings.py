@@ -210,7 +210,7 @@ def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["no
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
+    """Return metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
     return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
 
 

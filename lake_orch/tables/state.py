@@ -33,7 +33,7 @@ class TableState:
 
 
 def table_state(table: DeltaTable, where: str | None = None) -> TableState:
-    """The state of a table, and of the slice that `where` selects. Looks at the log alone; this is not a read of rows."""
+    """Find the state of a table, and of the slice that `where` selects. Looks at the log alone; this is not a read of rows."""
     snapshot = table.snapshot
     files = snapshot.files([*snapshot.identity, "size", "stats"])
     slice_rows, part = None, files

@@ -170,7 +170,7 @@ class TableWriter:
 
 
 def final_result(result: OperationResult, receipt: Receipt | None, path: str) -> OperationResult:
-    """A write's result with the version that it got by being published: within a session versions are provisional."""
+    """Return a write's result with the version that it got by being published: within a session versions are provisional."""
     version = receipt.versions.get(path) if receipt else None
     return result if version is None or result.skipped else replace(result, version=version)
 

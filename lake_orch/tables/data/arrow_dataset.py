@@ -39,7 +39,7 @@ class ArrowDatasets:
 
 
 def _in_place(part: TableSlice) -> ds.Dataset | None:
-    """The slice as a dataset over the table's files; None where Arrow's own reader would get it wrong."""
+    """Open the slice as a dataset over the table's files; None where Arrow's own reader would get it wrong."""
     import pyarrow.dataset as ds
 
     table = part.table
