@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from lake_core.delta import OperationResult
 from lake_core.delta.operations.merge import Merge
 from lake_core.expression import quote_identifier
 from lake_orch.errors import InvalidDefinition
@@ -104,7 +103,7 @@ class MergeSettings:
                 columns.setdefault(name[len(TARGET) + 1 :] if name.lower().startswith(f"{TARGET}.") else name, sql)
         return columns
 
-    def describe(self, merge: Merge[OperationResult]) -> Merge[OperationResult]:
+    def describe(self, merge: Merge) -> Merge:
         """Return a merge with these clauses."""
         for clause in self.clauses:
             add = getattr(merge, clause.name)

@@ -76,6 +76,7 @@ def test_the_first_day_is_published_by_command(first_day: dict[str, str], termin
     assert amounts(terminal.folder, "orders") == [4.0, 10.5]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.browser
 def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dict[str, str], terminal: Terminal, page: Page) -> None:
     serve, look, mend, look_again = blocks(PAGE, "console", "The second day, in the UI")
@@ -108,6 +109,7 @@ def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dic
         assert instance.get_latest_materialization_event(dg.AssetKey(["maintenance", "compaction"])) is not None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.browser
 def test_components_go_on_from_failure_once_the_file_is_mended(first_day: dict[str, str], terminal: Terminal, page: Page) -> None:
     make, serve, mend_and_look = blocks(PAGE, "console", "The same as components")

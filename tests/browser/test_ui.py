@@ -19,7 +19,7 @@ from playwright.sync_api import Page, expect
 from lake_core.delta import DeltaTable
 from tests.conftest import DEMO_SECONDS, ROOT, Demo
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(DEMO_SECONDS + 300)]  # the first test may run the demo
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive, pytest.mark.timeout(DEMO_SECONDS + 300)]  # the first test may run the demo
 
 
 @pytest.fixture(scope="module")

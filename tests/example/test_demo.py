@@ -17,6 +17,7 @@ from tests.conftest import DEMO_SECONDS, Demo
 pytestmark = pytest.mark.timeout(DEMO_SECONDS + 300)  # the first test runs the demo
 
 
+@pytest.mark.exhaustive
 def test_it_tells_its_story(demo: Demo) -> None:
     assert demo.exit_code == 0, demo.output
     for line in (
@@ -37,17 +38,20 @@ def test_it_tells_its_story(demo: Demo) -> None:
     assert "FAILED" not in demo.output
 
 
+@pytest.mark.exhaustive
 def test_it_ends_with_what_to_look_at(demo: Demo) -> None:
     assert "Minutes that flights left late, by hour of departure" in demo.output
     assert demo.output.count("█") > 100
     assert "make ui" in demo.output.split("Look at it:")[1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("noise", ["WARN", "log4j", "incubator", "Warning:", "log level"])
 def test_other_libraries_say_nothing_in_its_story(demo: Demo, noise: str) -> None:
     assert noise not in demo.output
 
 
+@pytest.mark.exhaustive
 def test_its_runs_are_sessions(demo: Demo) -> None:
     """Fourteen publishes of five tables each (twelve months, corrections; the broken month once), and nothing half done."""
     lake = Lake.open(demo.lake)
@@ -59,6 +63,7 @@ def test_its_runs_are_sessions(demo: Demo) -> None:
     assert flights.txn_version("landing/flights") == 12 and flights.txn_version("landing/corrections") == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", report.TABLES)
 def test_deltalake_reads_the_same_rows(demo: Demo, name: str) -> None:
     url = f"{demo.lake}/tables/{name}"
@@ -70,6 +75,7 @@ def test_deltalake_reads_the_same_rows(demo: Demo, name: str) -> None:
     assert ours.sort_by(order).equals(theirs.sort_by(order))
 
 
+@pytest.mark.exhaustive
 def test_tables_have_as_many_rows_as_the_source(demo: Demo) -> None:
     rows = {name: DeltaTable.open(f"{demo.lake}/tables/{name}").to_arrow().num_rows for name in report.TABLES[:5]}
     assert rows == {"flights": 336_776, "weather": 26_115, "planes": 3_322, "airlines": 16, "airports": 1_458}

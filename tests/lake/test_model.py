@@ -216,9 +216,16 @@ def _run(steps: list[tuple[str, str, Any]]) -> None:
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=50, deadline=None, suppress_health_check=CHECKS)
 @given(st.lists(STEP, min_size=2, max_size=8))
 def test_random_histories(steps: list[tuple[str, str, Any]]) -> None:
+    _run(steps)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=200, deadline=None, suppress_health_check=CHECKS)
+@given(st.lists(STEP, min_size=2, max_size=8))
+def test_more_random_histories(steps: list[tuple[str, str, Any]]) -> None:
     _run(steps)
 
 

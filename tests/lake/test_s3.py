@@ -205,6 +205,7 @@ def _made(url: str, options: Options) -> Callable[[Time], ObjectStore]:
     return make
 
 
+@pytest.mark.exhaustive
 def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> None:
     operations, seen = sweep(work, "before", sampled=14, late=0, make=_made(s3_url, s3_options))
     assert operations > 60

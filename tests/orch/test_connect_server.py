@@ -125,6 +125,7 @@ def command_lines() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Path) -> None:
     first, second = (told(client) for client in [start_client(folder, "table"), start_client(folder)])
@@ -185,6 +186,7 @@ def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder:
     lease.release()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) -> None:
     found = told(start_client(folder, "die"))

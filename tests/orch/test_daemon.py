@@ -198,8 +198,8 @@ def test_from_failed_assets_then_all_steps(server: Server) -> None:
     assert repeated.tags["lake/session"] != failed.tags["lake/session"]
 
 
-def test_a_backfill_of_a_dozen_partitions_six_at_a_time(server: Server) -> None:
-    backfill_all(server, 12)
+def test_a_backfill_of_four_partitions(server: Server) -> None:
+    backfill_all(server, 4)
 
 
 @pytest.mark.exhaustive
@@ -239,12 +239,14 @@ def backfill_all(server: Server, days: int, *, seconds: float = 390) -> None:
     assert server.lake.verify(hashes=False) == []
 
 
+@pytest.mark.exhaustive
 def test_a_range_in_a_single_run(server: Server) -> None:
     backfill = server.backfill(["at_once"], 20)
     until(lambda: len(server.rows("at_once")) == 60, "the rows")
     assert len(server.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_backfill_that_gathers_is_merged_once(server: Server) -> None:
     """Its runs publish on a branch of their own, whose name is the backfill's."""
     backfill = server.backfill(["gathered"], 6, **{"lake/backfills": "gather"})

@@ -63,6 +63,7 @@ def test_a_run_is_published_whole_or_resumed(resource: LakeResource, lake: Lake,
     assert (rows(resource, "first"), rows(resource, "second")) == (2, 2) and len(lake.log()) == 2
 
 
+@pytest.mark.exhaustive
 def test_files_land_and_are_put_together(
     resource: LakeResource, instance: dg.DagsterInstance, s3_url: str, s3_options: dict[str, Any]
 ) -> None:

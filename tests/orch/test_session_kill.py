@@ -71,6 +71,7 @@ def test_a_step_is_killed(bench: Bench) -> None:
     check_published(bench)
 
 
+@pytest.mark.exhaustive
 def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
     """The orphan wakes up when the run that took over has published: it must not add a row."""
     bench.wish(stock="wait")
@@ -120,7 +121,7 @@ def _ended(bench: Bench, run: dg.DagsterRun) -> bool:
     )
 
 
-@pytest.mark.parametrize("seam", ["die before", "die after"])
+@pytest.mark.parametrize("seam", [pytest.param("die before", marks=pytest.mark.exhaustive), "die after"])
 def test_the_run_worker_is_killed_as_it_publishes(bench: Bench, seam: str) -> None:
     """All steps are green, and whether the publish took place is not known: recovery ends it, once."""
     bench.wish(publish=seam)
@@ -135,6 +136,7 @@ def test_the_run_worker_is_killed_as_it_publishes(bench: Bench, seam: str) -> No
     check_published(bench)
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_cancelled(bench: Bench) -> None:
     bench.wish(totals="wait")
     with worker(bench) as process:

@@ -70,6 +70,7 @@ def test_shared_servers_belong_to_the_instance(tmp_path: Path, monkeypatch: pyte
     assert spark.directory().name.startswith("lake_spark_connect-"), "one a user"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.spark
 def test_steps_in_processes_of_their_own_share_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_ROOT", str(tmp_path / "lake"))

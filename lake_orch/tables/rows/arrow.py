@@ -86,7 +86,7 @@ class ArrowRows:
         adds, changes = replace(plan.writer, threads=_THREADS).write(pa.Table.from_batches([batch]) for batch in reader)
         return table.commit(plan.operation(adds, changes), txn)
 
-    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge[OperationResult]:
+    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
         return table.merge(self.data, on, alias=alias)
 
     def head(self, count: int) -> pa.Table | None:

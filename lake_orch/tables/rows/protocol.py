@@ -71,7 +71,7 @@ class Rows(Protocol):
     def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
         """Bring the rows into data files as a write was planned, and commit it. Raises what writing to a table raises."""
 
-    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge[OperationResult]:
+    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
         """Begin a merge of the rows into a table. `alias`: what expressions call the table and the rows."""
 
     def head(self, count: int) -> pa.Table | None:

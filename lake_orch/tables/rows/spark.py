@@ -73,7 +73,7 @@ class SparkRows:
         adds, changes = write_files(self.data, plan.writer)
         return table.commit(plan.operation(adds, changes, run_in(self.data.sparkSession)), txn)
 
-    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge[OperationResult]:
+    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
         return merge_delta(self.data, table, on, alias=alias)
 
     def head(self, count: int) -> pa.Table | None:
