@@ -30,8 +30,11 @@ def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
     return rows.assume_utc(changed) if changed else rows
 
 
-def allow_naive(table: DeltaTable) -> None:
-    """Let a table have timestamps without a zone from now on, if it may not yet."""
+def allow_naive(table: DeltaTable, rows: pa.Schema, *, replaces_schema: bool) -> None:
+    """Let a table have timestamps without a zone from now on, where rows bring some in columns that are new to it."""
+    own = set() if replaces_schema else {name.lower() for name in table.schema.names}
+    if not has_naive(pa.schema([child for child in rows if child.name.lower() not in own])):
+        return
     if FEATURE.removeprefix("delta.feature.") not in (table.protocol.writer_features or ()):
         table.set_properties({FEATURE: "supported"})
 

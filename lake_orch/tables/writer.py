@@ -14,12 +14,12 @@ from lake_core.delta.operations.write import Write
 from lake_core.workspace import Receipt, Workspace
 from lake_orch.errors import TableNotEmpty
 from lake_orch.tables.casting import cast_rows
-from lake_orch.tables.column_check import check_columns, check_some, check_types
+from lake_orch.tables.column_check import check_rows
 from lake_orch.tables.definition import check_data, creation_properties, creation_schema, keep_up, merge_schema
 from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
-from lake_orch.tables.owner import Owner, check_owner, take
+from lake_orch.tables.owner import Owner, claim
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.settings import TableSettings, WriteMode
@@ -82,15 +82,17 @@ class TableWriter:
         if settings.schema is not None:
             rows = cast_rows(rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated))
         check_data(settings, rows.schema, self.rows_name)
-        self._check_columns(rows.schema, table, merge)
+        check_rows(rows.schema, None if table is None else table.schema, settings.schema_mode, merge, self.rows_name)
         if table is None:
             if merge is not None and merge.is_upsert:
                 rows = rows.with_unique(merge.keys)
             table = self._create(rows.schema, merge)
         else:
-            self._check_owner(table, mode, is_slice=guard is not None)
+            replaces_rows = mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and guard is not None)
+            claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
             keep_up(table, settings)
-            self._allow_naive(table, rows.schema)
+            if settings.naive_timestamps == "ntz":
+                allow_naive(table, rows.schema, replaces_schema=settings.schema_mode == "overwrite")
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
@@ -107,34 +109,9 @@ class TableWriter:
             plan = self._plan_overwrite(rows.schema, table, guard, dynamic=mode == "overwrite_partitions")
         return rows.write(table, plan if guard is None else guard.bound(plan), txn)
 
-    def _check_columns(self, schema: pa.Schema, table: DeltaTable | None, merge: MergeSettings | None) -> None:
-        check_some(schema, self.rows_name)
-        mode = self._settings.schema_mode
-        if table is None or mode == "overwrite" or (merge is not None and not merge.is_upsert):
-            return  # clauses say themselves which columns they take
-        if merge is None:
-            check_columns(schema, table.schema, self.rows_name, may_lack=mode is not None, may_add=mode == "merge")
-            return
-        check_columns(schema, table.schema, self.rows_name, may_lack=False, may_add=mode == "merge", is_merge=True)
-        check_types(schema, table.schema)
-
     @property
     def _settings(self) -> TableSettings:
         return self.settings or TableSettings(self.path)
-
-    def _check_owner(self, table: DeltaTable, mode: WriteMode, *, is_slice: bool) -> None:
-        if self.owner is None or self._settings.ownership == "shared":
-            return
-        if self._settings.ownership == "take":
-            take(table, self.owner)
-        elif mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and is_slice):
-            check_owner(table, self.owner)
-
-    def _allow_naive(self, table: DeltaTable, data: pa.Schema) -> None:
-        settings = self._settings
-        own = set() if settings.schema_mode == "overwrite" else {name.lower() for name in table.schema.names}
-        if settings.naive_timestamps == "ntz" and has_naive(pa.schema([child for child in data if child.name.lower() not in own])):
-            allow_naive(table)
 
     def _create(self, schema: pa.Schema, merge: MergeSettings | None) -> DeltaTable:
         if merge is not None and self._settings.schema is None:
