@@ -12,7 +12,7 @@ import dagster as dg
 from lake_core.delta import DeltaTable
 from lake_core.graveler import Commit
 from lake_core.lake import Lake
-from lake_core.lake.place import touched
+from lake_core.lake.refs.commit_record import changed_datasets
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
@@ -113,10 +113,10 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], s
         since.append(commit)
     state = lake.at(head)
     for path, key in watched.items():
-        own = [commit for commit in reversed(since) if path in touched(commit)]
+        own = [commit for commit in reversed(since) if path in changed_datasets(commit)]
         if path not in state.datasets() or (not own and last is not None):
             continue
-        entries = [touched(commit)[path] for commit in own]
+        entries = [changed_datasets(commit)[path] for commit in own]
         operations = [str(one.get("operation")) for one in entries]
         metrics = _sum(one.get("summary") for one in entries)
         yield TableChange(path, key, state.delta(path).version, operations, metrics, len(own), own[-1].id if own else head)

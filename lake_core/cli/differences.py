@@ -7,7 +7,7 @@ from typing import Any
 
 from lake_core.cli.output import cell_text
 from lake_core.dataset import DatasetComparison
-from lake_core.lake.comparison import Comparison, DatasetDifference
+from lake_core.lake.publish.comparison import ChangedDataset, Comparison
 from lake_core.readable import count_of, readable_bytes
 
 _SIGNS = {"added": "+", "removed": "-", "dropped": "-", "changed": "~"}
@@ -40,7 +40,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield f"{_SIGNS[file.kind]} {file.key}  {readable_bytes(file.size)}"
 
 
-def dataset_line(difference: DatasetDifference) -> str:
+def dataset_line(difference: ChangedDataset) -> str:
     """Say in one line what differs in a dataset: its versions, rows and files."""
     compared = difference.comparison
     versions = f"version {compared.before} -> {compared.after}"

@@ -18,11 +18,12 @@ from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
 from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetExists
-from lake_core.lake.importing import references
-from lake_core.lake.paths import is_claimed
-from lake_core.lake.session import Session
-from lake_core.lake.state_store import StateStore
-from lake_core.lake.view import RESERVED, dataset_above
+from lake_core.lake.session.importing import references
+from lake_core.lake.session.private_session import Session
+from lake_core.lake.state.claims import is_claimed
+from lake_core.lake.state.dataset_record import dataset_above
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.view import RESERVED
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, ObjectMeta
 

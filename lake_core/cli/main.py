@@ -73,9 +73,9 @@ def status(context: Context) -> None:
     lines += [f"branch     {name:20} {commit[:12]}" for name, commit in sorted(glance.branches.items())]
     lines += [f"dataset    {record.path:40} {record.format}" for record in datasets]
     lines += [f"sessions   {glance.sessions} open"]
-    behind = glance.not_in_place
+    behind = glance.pending_checkout
     if behind:
-        lines += [f"{count_of(len(behind), 'commit')} published, not yet in place (run `lake materialise`):"]
+        lines += [f"{count_of(len(behind), 'commit')} published, not yet in place (run `lake checkout`):"]
         lines += [f"           {commit[:12]}" for commit in behind]
     context.output.show({"status": glance, "datasets": datasets}, "\n".join(lines))
 
@@ -84,6 +84,6 @@ for each in (
     *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
     *(files.ls, files.cat, files.head, files.import_, sql, table),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
-    *(upkeep.gc, upkeep.materialise, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor),
+    *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor),
 ):
     main.add_command(each)

@@ -10,9 +10,9 @@ from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.output import date_text
 from lake_core.graveler import Commit
 from lake_core.lake import Lake
-from lake_core.lake.comparison import MOST_ROWS, Comparison
 from lake_core.lake.errors import InvalidRef
-from lake_core.lake.place import touched
+from lake_core.lake.publish.comparison import MOST_ROWS, Comparison
+from lake_core.lake.refs.commit_record import changed_datasets
 
 _FIELDS = ("datasets", "at")
 """What a commit's metadata holds for the lake's own use, and is shown otherwise."""
@@ -34,7 +34,7 @@ class CreatesByDefault(click.Group):
 
 @click.command()
 @click.argument("ref", default="main", type=Ref())
-@click.option("--dataset", type=TablePath(), help="Only commits that touched it.")
+@click.option("--dataset", type=TablePath(), help="Only commits that changed_datasets it.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--first-parent", is_flag=True, help="Leave out what came in by merges.")
 @click.option("--oneline", is_flag=True, help="A line for each: its id and its message.")
@@ -66,7 +66,9 @@ def _row(commit: Commit, as_json: bool) -> dict[str, object]:
         "date": commit.creation_date,
         "committer": commit.committer,
         "message": commit.message,
-        "datasets": touched(commit) if as_json else ", ".join(f"{path}@{each['version']}" for path, each in touched(commit).items()),
+        "datasets": changed_datasets(commit)
+        if as_json
+        else ", ".join(f"{path}@{each['version']}" for path, each in changed_datasets(commit).items()),
         "parents": commit.parents,
         "metadata": commit.metadata,
     }

@@ -9,8 +9,8 @@ import click
 from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref
 from lake_core.cli.output import plain
-from lake_core.lake.apply import Strategy
-from lake_core.lake.merging import MergePreview
+from lake_core.lake.publish.merge import MergePreview
+from lake_core.lake.publish.tree_update import Strategy
 from lake_core.readable import count_of
 
 
@@ -73,7 +73,7 @@ def publish(context: Context, session_id: str) -> None:
     )
     published = context.open().publish(session_id)
     versions = ", ".join(f"{path}@{version}" for path, version in published.versions.items())
-    late = "" if published.in_place else " (not yet in place: run `lake materialise`)"
+    late = "" if published.is_checked_out else " (not yet in place: run `lake checkout`)"
     context.output.show(published, f"commit {published.commit[:12]} {versions}{late}")
 
 

@@ -17,7 +17,7 @@ from lake_core.cli.context import Context, command
 from lake_core.cli.names import Ref
 from lake_core.delta import DeltaTable
 from lake_core.errors import LakeError
-from lake_core.lake.state_store import StateStore
+from lake_core.lake.state.state_store import StateStore
 
 
 class InvalidQuery(LakeError):

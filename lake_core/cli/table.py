@@ -14,7 +14,7 @@ from lake_core.cli.output import cell_text
 from lake_core.delta.row_counts import version_rows
 from lake_core.graveler import Commit
 from lake_core.lake import Lake
-from lake_core.lake.place import touched
+from lake_core.lake.refs.commit_record import changed_datasets
 from lake_core.readable import count_of
 
 
@@ -63,7 +63,7 @@ def _is_session(lake: Lake, ref: str) -> bool:
 def _commits_by_version(commits: Iterable[Commit], path: str) -> dict[int, Commit]:
     versions: dict[int, Commit] = {}
     for commit in commits:
-        version = touched(commit)[path].get("version")
+        version = changed_datasets(commit)[path].get("version")
         if isinstance(version, int):
             versions.setdefault(version, commit)
     return versions

@@ -1,4 +1,4 @@
-"""`lake gc, materialise, adopt, release, verify, doctor`: a lake's upkeep."""
+"""`lake gc, checkout, adopt, release, verify, doctor`: a lake's upkeep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lake_core.cli.doctor import examine
 from lake_core.cli.names import TablePath
 from lake_core.dataset import resolver
 from lake_core.lake.errors import DatasetNotFound
-from lake_core.lake.refs import MOST_EXPIRY
+from lake_core.lake.refs.session_record import MOST_EXPIRY
 from lake_core.readable import count_of, readable_bytes
 from lake_core.store import FolderStore, open_store
 
@@ -33,11 +33,11 @@ def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
 
 @click.command()
 @command
-def materialise(context: Context) -> None:
+def checkout(context: Context) -> None:
     """Put main's datasets in place, as far as they are not."""
     with context.output.progress("putting in place") as progress:
-        placed = context.open().materialise(progress=lambda number, count: progress("commit", number))
-    context.output.show(placed, f"{count_of(placed.objects, 'object')} put in place")
+        result = context.open().checkout(progress=lambda number, count: progress("commit", number))
+    context.output.show(result, f"{count_of(result.objects, 'object')} put in place")
 
 
 @click.command()

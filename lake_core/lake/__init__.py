@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from lake_core.lake.lake import Difference, Lake, Status
-from lake_core.lake.session import Part, Published, Session, SessionHandle
+from lake_core.lake.lake import Lake, Status
+from lake_core.lake.publish.comparison import ChangedKey
+from lake_core.lake.publish.published import Published
+from lake_core.lake.session.private_session import Session
+from lake_core.lake.session.session_writer import SessionWriter
+from lake_core.lake.session.shared_session import SharedSession
 
-__all__ = ["Difference", "Lake", "Part", "Published", "Session", "SessionHandle", "Status"]
+__all__ = ["ChangedKey", "Lake", "Published", "Session", "SessionWriter", "SharedSession", "Status"]

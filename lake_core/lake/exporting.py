@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from lake_core.graveler import Commit, Entry, Record
 from lake_core.graveler.export import Exported, export_commits
-from lake_core.lake.content import digest_of, item_of, reference
 from lake_core.lake.errors import FolderInUse
 from lake_core.lake.format import FORMAT_KEY
 from lake_core.lake.repository import Repository
-from lake_core.lake.state_store import StateStore
-from lake_core.lake.view import RESERVED
+from lake_core.lake.state.content import digest_of, item_of, reference
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.view import RESERVED
 from lake_core.store import ObjectStore
 
 _MARKER = "_lakefs/lake-orch-export.json"

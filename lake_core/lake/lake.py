@@ -15,40 +15,35 @@ from lake_core import runtime
 from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import Exported
 from lake_core.journal import Action, Add, Journal, State, Update
-from lake_core.lake import adopting, shared
-from lake_core.lake.advance import Change, advance
-from lake_core.lake.branches import BranchesAndTags
-from lake_core.lake.collect import Collected, collect
-from lake_core.lake.comparison import MOST_ROWS, Comparison, compare_states
-from lake_core.lake.content import item_of
-from lake_core.lake.errors import Conflict, LakeAlreadyExists
+from lake_core.lake.errors import InvalidRef, LakeAlreadyExists
 from lake_core.lake.exporting import export
 from lake_core.lake.format import check_no_repository, create_format, read_format
-from lake_core.lake.history import log
-from lake_core.lake.live import HISTORY
-from lake_core.lake.place import Placed, complete, in_place, not_in_place
-from lake_core.lake.refs import OPEN, RefsState, SessionRecord, check_name, commit_value
+from lake_core.lake.gc.collect import Collection, collect
+from lake_core.lake.gc.mark import HISTORY
+from lake_core.lake.gc.verify import Problem, verify
+from lake_core.lake.publish.adopt import adopt
+from lake_core.lake.publish.checkout import Checkout, check_out_branch, is_checked_out, pending_checkout
+from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states
+from lake_core.lake.publish.merge import MergePreview, cherry_pick, merge, preview_merge, revert
+from lake_core.lake.publish.published import Published
+from lake_core.lake.publish.tree_update import Strategy
+from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag, protect, unprotect
+from lake_core.lake.refs.commit_record import commit_value
+from lake_core.lake.refs.history import log
+from lake_core.lake.refs.refs_state import RefsState, check_name
+from lake_core.lake.refs.revision import resolve, resolve_commit
+from lake_core.lake.refs.session_record import FAILED, OPEN, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
-from lake_core.lake.revision import resolve
-from lake_core.lake.session import Part, Published, Session, SessionHandle
-from lake_core.lake.state_store import StateStore
-from lake_core.lake.verify import Problem, verify
-from lake_core.lake.view import RESERVED, DatasetRecord, Overlay, View
+from lake_core.lake.session.private_session import Session, SessionOptions
+from lake_core.lake.session.release import release
+from lake_core.lake.session.session_state import DEFAULT_EXPIRY, KEEP_FAILED
+from lake_core.lake.session.session_writer import SessionWriter
+from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
 
 _FIRST_MESSAGE = "Repository created"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A key that differs between two states."""
-
-    key: str
-    kind: Literal["added", "removed", "changed"]
-    dataset: str | None
-    """The dataset that the key is part of."""
-    size: int
-    """Bytes, of what stands there now; of what stood there, for one that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +57,11 @@ class Status:
     """Open ones."""
     entries: int
     """Of the refs journal."""
-    not_in_place: Sequence[str]
-    """Commits of main that are published, and not known to stand in place yet; the next publish, or `materialise`, completes them."""
+    pending_checkout: Sequence[str]
+    """Commits of main that are published, and not known to be checked out yet; the next publish, or `checkout`, completes them."""
 
 
-class Lake(BranchesAndTags):
+class Lake:
     """A lake: many datasets and files in one folder or bucket, which publish together, with branches and history.
 
         lake = Lake.create("s3://bucket/lake", exist_ok=True)
@@ -126,11 +121,11 @@ class Lake(BranchesAndTags):
 
     @classmethod
     def _open(cls, root: ObjectStore, clock: Clock | None) -> Self:
-        found = read_format(root)
+        format = read_format(root)
         time = aware(clock)
-        graveler = Graveler(root, profile=found.ranges)
+        graveler = Graveler(root, profile=format.ranges)
         journal = Journal(root, REFS, clock=time)
-        return cls(Repository(root, found, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
+        return cls(Repository(root, format, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
 
     def _begin(self) -> None:
         """The first entry: an empty main. Whoever makes it, and however often, there is one."""
@@ -186,133 +181,150 @@ class Lake(BranchesAndTags):
         session read may have changed). Of several sessions with one `id` that began at the same commit, one publishes, and the others get
         its result. Raises RefNotFound, InvalidRef.
         """
-        repository = self._repository
         _check_metadata(message, metadata)
-        refs = repository.refs()
-        commit = refs.commit(refs.branch(branch))
-        return Session(
-            repository.root,
-            View(repository.graveler, commit.metarange_id, Overlay()),
-            repository.clock,
-            id=f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session"),
-            branch=branch,
-            commit=commit.id,
-            base=repository.commit_state(commit),
-            opened_at=refs.number,
-            message=message,
-            metadata=metadata or {},
-            isolation=isolation or self.isolation,
-            publish=self._publish,
-        )
-
-    def _publish(self, session: Session) -> Published:
-        retention = {path: before.isoformat() for path, before in session.ended_retention.items()}
-        change = Change(
-            session.branch,
-            session.base,
-            session,
-            session.message,
-            session.metadata,
-            session=session.id,
-            reads=session.reads,
-            retention=retention,
-            remedy=shared.remedy(session.id),
-        )
-
-        def made(refs: RefsState) -> Published | None:
-            """What an earlier attempt published whose answer was lost."""
-            commit = refs.commit(refs.branch(session.branch))
-            while commit.id != session.commit and commit.parents:
-                if commit.metadata.get("session") == session.id:
-                    return shared.published_as(self._repository, refs, session.branch, session.id, commit)
-                commit = refs.first_parent(commit)
-            return None
-
-        try:
-            return advance(self._repository, change, recheck=made)
-        except Conflict as error:
-            session.failed()
-            shared.keep_failed(self._repository, session, error)
-            raise
+        id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
+        return Session(self._repository, SessionOptions(id, branch, message, metadata, isolation or self.isolation))
 
     def open_session(
         self,
         branch: str = "main",
         *,
         id: str | None = None,
-        expires_in: timedelta = shared.DEFAULT_EXPIRY,
+        expires_in: timedelta = DEFAULT_EXPIRY,
         isolation: Literal["snapshot", "serializable"] | None = None,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
         resume: bool = True,
-    ) -> SessionHandle:
+    ) -> SharedSession:
         """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
 
         With `resume=False` an open one of this id is taken as it stands, its epoch too. The handle only reads; `join` writes. It expires
         after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
-        return shared.open_session(
-            self._repository,
-            branch,
-            id=id,
-            expires_in=expires_in,
-            isolation=isolation or self.isolation,
-            message=message,
-            metadata=metadata or {},
-            resume=resume,
-        )
+        options = SharedOptions(branch, id, expires_in, isolation or self.isolation, message, metadata or {})
+        return open_shared(self._repository, options, resume=resume)
 
-    def join(self, id: str, *, epoch: int | None = None, output: str | None = None, attempt: int = 0) -> Part:
+    def get_session(self, id: str) -> SharedSession:
+        """Give the handle of a shared session that was opened elsewhere, as it stands. Raises SessionNotFound."""
+        return SharedSession(self._repository, self._repository.refs().session(id))
+
+    def join(self, id: str, *, epoch: int | None = None, task: str | None = None, attempt: int = 0) -> SessionWriter:
         """This process's part of a shared session: private until `flush`, and flushed when its `with` block ends.
 
-        `epoch`: what the process was started with; an older one than the session's is refused. `output`, `attempt`: what is written, and
-        the how-manieth try that is: a later attempt at the same output replaces an earlier one's, the same one is skipped.
+        `epoch`: what the process was started with; an older one than the session's is refused. `task`, `attempt`: what is written, and
+        which attempt at it this is: a later attempt at the same task replaces an earlier one's, the same one is skipped.
         Raises SessionNotFound, SessionClosed, StaleEpoch.
         """
-        return shared.join(self._repository, id, epoch, output, attempt)
+        return self.get_session(id).join(task=task, attempt=attempt, epoch=epoch)
 
     def publish(self, id: str, *, epoch: int | None = None) -> Published:
         """Publish a shared session; repeated, the same result. Raises Conflict (the session stays readable), SessionClosed.
 
         `epoch`: what the publisher was started with; StaleEpoch is raised if the session was resumed since.
         """
-        return shared.publish(self._repository, id, epoch)
+        return self.get_session(id).publish(epoch=epoch)
 
-    def fail(self, id: str, reason: str, *, keep: timedelta = shared.KEEP_FAILED, epoch: int | None = None) -> None:
+    def fail(self, id: str, reason: str, *, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
         """Mark an open shared session failed: it takes no writes, and can be read, resumed and published for as long as `keep`.
 
         One that has ended, or was resumed since (`epoch`), is left as it is. Raises SessionNotFound.
         """
-        shared.fail(self._repository, id, reason, keep, epoch)
+        self.get_session(id).fail(reason, keep=keep, epoch=epoch)
 
     def session_record(self, id: str) -> SessionRecord:
         """What the lake has on record of a shared session. One whose time is up says so. Raises SessionNotFound."""
-        refs = self._repository.refs()
-        return shared.expire_if_due(self._repository, refs, refs.session(id))
+        return self.get_session(id).record
 
     def abandon(self, id: str) -> None:
         """End a shared session without a trace on its branch. Raises SessionNotFound, SessionClosed for one that is published."""
-        shared.abandon(self._repository, id)
+        self.get_session(id).abandon()
 
-    def fork(self, id: str, *, without: Sequence[str] = (), expires_in: timedelta = shared.DEFAULT_EXPIRY) -> SessionHandle:
+    def fork(self, id: str, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
         """A new shared session with the work of another, less what it did to some datasets or keys. The lineage stays the same."""
-        return shared.fork(self._repository, id, without, expires_in)
+        return self.get_session(id).fork(without=without, expires_in=expires_in)
 
     def sessions(self, *, all: bool = False) -> list[SessionRecord]:
         """The shared sessions that are open or failed, oldest first; with `all` those on record that have ended too."""
-        found = self._repository.refs().sessions()
-        return found if all else [record for record in found if record.state in (OPEN, "failed")]
+        records = self._repository.refs().sessions()
+        return records if all else [record for record in records if record.state in (OPEN, FAILED)]
+
+    # Branches, tags and merges
+
+    def branches(self) -> dict[str, str]:
+        """List the commit of each branch."""
+        return self._repository.refs().branches()
+
+    def branch(self, name: str, *, at: str = "main", exist_ok: bool = False) -> str:
+        """Make a branch at a ref; return the commit. Nothing is copied. Raises RefExists, InvalidRef, RefNotFound."""
+        return create_branch(self._repository.journal, name, at, exist_ok)
+
+    def delete_branch(self, name: str, *, at: str | None = None) -> bool:
+        """Take a branch away; its commits stay as long as something else, or the retention, keeps them. Raises RefNotFound, InvalidRef.
+
+        `at`: a commit's id; a branch that has moved on from it stays. Return whether the branch is gone.
+        """
+        if name == self._repository.format.branch:
+            raise InvalidRef(f"branch {name!r} is the one that stands in place: it cannot be deleted")
+        return delete_branch(self._repository.journal, name, at)
+
+    def tags(self) -> dict[str, str]:
+        """List the commit of each tag."""
+        return self._repository.refs().tags()
+
+    def tag(self, name: str, *, at: str = "main") -> str:
+        """Give a commit a name for good; return the commit. Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound."""
+        return create_tag(self._repository.journal, name, at)
+
+    def delete_tag(self, name: str) -> None:
+        """Take a tag away. Its name is not used again. Raises RefNotFound."""
+        delete_tag(self._repository.journal, name)
+
+    def protect(self, pattern: str) -> None:
+        """Let branches whose names match (`release-*`) take merges only."""
+        protect(self._repository.journal, pattern)
+
+    def unprotect(self, pattern: str) -> None:
+        """Take a protection back. Raises RefNotFound."""
+        unprotect(self._repository.journal, pattern)
+
+    def merge(self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None) -> Published:
+        """Bring what a ref has and a branch lacks onto the branch. Datasets that both changed are merged by their formats' rules.
+
+        `strategy` decides what conflicts, and nothing else: `"theirs"` takes each such dataset or plain file as the ref has it, `"ours"`
+        leaves it as the branch has it. A dataset is taken whole, its markers too; what does not conflict is merged from both sides.
+        Under `"theirs"` these stay conflicts: rows taken from an append-only table, a dataset and plain files at one path, a dataset that
+        was released. Zarr arrays that one side reshaped or deleted stay conflicts under both.
+
+        Raises Conflict, NothingToApply, RefNotFound.
+        """
+        refs = self._repository.refs()
+        return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy)
+
+    def preview_merge(self, ref: str, *, into: str = "main", strategy: Strategy | None = None) -> MergePreview:
+        """Tell what `merge` would do now, and write nothing. Raises as `merge`."""
+        refs = self._repository.refs()
+        return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
+
+    def revert(self, commit: str, *, branch: str = "main", parent: int = 1, message: str | None = None) -> Published:
+        """Take back on a branch what a commit did, as a new commit; what was done since stays. Raises Conflict, NothingToApply."""
+        refs = self._repository.refs()
+        return revert(self._repository, self._commit(commit, refs), branch, parent, message)
+
+    def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
+        """Do on a branch what a commit did elsewhere. Raises Conflict, NothingToApply."""
+        refs = self._repository.refs()
+        return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
 
     # Reading
 
     def at(self, ref: str = "main") -> StateStore:
         """A ref as an object store that is only read. A branch is pinned: what is published later does not show. Raises RefNotFound."""
         repository = self._repository
-        found = resolve(repository.refs(), repository.journal, ref)
-        if isinstance(found, SessionRecord):
-            return shared.handle(repository, found)
-        return repository.commit_state(found, ref)
+        revision = resolve(repository.refs(), repository.journal, ref)
+        if isinstance(revision, SessionRecord):
+            return SharedSession(repository, revision)
+        return repository.commit_state(revision, ref)
 
     def delta(self, path: str, *, ref: str = "main", **options: Any) -> Any:
         """A Delta table at a ref, as a `lake_core.delta.DeltaTable`; `options` are those of its `open`. Raises DatasetNotFound."""
@@ -340,22 +352,9 @@ class Lake(BranchesAndTags):
             commits.append(commit)
         return commits
 
-    def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[Difference]:
-        """The keys that differ between two refs, in order. Walks what differs, however large the lake. Raises RefNotFound."""
-        old, new = self.at(before), self.at(after)
-        datasets = {**old.registered(), **new.registered()}
-        paths = sorted(datasets, key=len, reverse=True)
-        for found in self._repository.graveler.diff(old.view.tree, new.view.tree, prefix.encode()):
-            key = found.key.decode()
-            if key.startswith(RESERVED):
-                continue
-            kind: Literal["added", "removed", "changed"] = (
-                "added" if found.before is None else "removed" if found.after is None else "changed"
-            )
-            record = found.after or found.before
-            assert record is not None
-            dataset = next((path for path in paths if key.startswith(f"{path}/")), None)
-            yield Difference(key, kind, dataset, item_of(record).entry.size)
+    def diff(self, before: str, after: str, *, prefix: str = "") -> Iterator[ChangedKey]:
+        """Walk the keys that differ between two refs, in order. Only what differs is read, however large the lake. Raises RefNotFound."""
+        return changed_keys(self.at(before), self.at(after), prefix)
 
     def compare(self, before: str, after: str, *, prefix: str = "", sample: int = 0, most_rows: int = MOST_ROWS) -> Comparison:
         """Compare two refs: tables by their versions, rows and columns, plain files by key. Raises RefNotFound.
@@ -363,24 +362,24 @@ class Lake(BranchesAndTags):
         Rows are counted exactly where a table's changed files hold at most `most_rows`. `sample`: how many of the rows that each table
         gained and lost are shown.
         """
-        return compare_states(self.at(before), self.at(after), self.diff(before, after, prefix=prefix), sample=sample, most_rows=most_rows)
+        return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
     def status(self) -> Status:
         """The lake at a glance."""
         refs = self._repository.refs()
-        waiting = not_in_place(refs, self._repository.format.branch)
-        behind = [commit.id for commit in waiting if not in_place(self._repository, commit)]
-        return Status(self.url, refs.branches(), sum(found.state == OPEN for found in refs.sessions()), refs.number, behind)
+        waiting = pending_checkout(refs, self._repository.format.branch)
+        behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]
+        return Status(self.url, refs.branches(), sum(record.state == OPEN for record in refs.sessions()), refs.number, behind)
 
-    # Main, in place
+    # Upkeep
 
-    def materialise(self, *, progress: Callable[[int, int], None] | None = None) -> Placed:
-        """Put main's datasets in place as far as they are not, whoever died on the way. Idempotent. Raises Diverged."""
-        return complete(self._repository, progress)
+    def checkout(self, *, progress: Callable[[int, int], None] | None = None) -> Checkout:
+        """Put main's datasets in place, as far as a publisher that died has left them behind. Idempotent. Raises Diverged."""
+        return check_out_branch(self._repository, progress)
 
     def gc(
         self, *, dry_run: bool = False, history: timedelta | None = None, progress: Callable[[str, int], None] | None = None
-    ) -> Collected:
+    ) -> Collection:
         """Delete what no branch, tag, session or commit of the last `history` (30 days, or as configured) reaches. Publishing goes on
         meanwhile; interrupted, the next call goes on. Objects younger than eight days stay. `dry_run` only tells.
 
@@ -399,11 +398,11 @@ class Lake(BranchesAndTags):
 
     def adopt(self, dataset: str) -> Published:
         """Bring what another client committed to a dataset, past the lake, into main. Raises NothingToApply, DatasetNotFound, Conflict."""
-        return adopting.adopt(self._repository, dataset)
+        return adopt(self._repository, dataset)
 
     def release(self, dataset: str) -> Published:
         """Make a dataset a plain one, which other clients may write and of which the lake knows no more. Raises DatasetNotFound."""
-        return adopting.release(self._repository, self.session(self._repository.format.branch, message=f"Release {dataset}"), dataset)
+        return release(self._repository, self.session(self._repository.format.branch, message=f"Release {dataset}"), dataset)
 
     def checkpoint(self, dataset: str) -> None:
         """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not. Raises DatasetNotFound."""
@@ -431,8 +430,8 @@ class Lake(BranchesAndTags):
     @property
     def history(self) -> timedelta:
         """How long commits that no ref names are kept."""
-        found = self._repository.settings.state(refresh=False).get("history_days")
-        return HISTORY if found is None else timedelta(days=float(found))
+        days = self._repository.settings.state(refresh=False).get("history_days")
+        return HISTORY if days is None else timedelta(days=float(days))
 
     def configure(self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None) -> None:
         """Set what holds for the whole lake: how long history is kept, what sessions may rely on."""
@@ -450,8 +449,11 @@ class Lake(BranchesAndTags):
     @property
     def isolation(self) -> Literal["snapshot", "serializable"]:
         """What sessions may rely on by default; see `session`."""
-        found = self._repository.settings.state(refresh=False).get("isolation")
-        return "serializable" if found == "serializable" else "snapshot"
+        isolation = self._repository.settings.state(refresh=False).get("isolation")
+        return "serializable" if isolation == "serializable" else "snapshot"
+
+    def _commit(self, ref: str, refs: RefsState) -> Commit:
+        return resolve_commit(refs, self._repository.journal, ref)
 
     def __repr__(self) -> str:
         return f"Lake({self.url!r})"

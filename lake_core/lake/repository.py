@@ -9,12 +9,14 @@ from typing import TypeAlias
 
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Journal
-from lake_core.lake.content import ContentStore
 from lake_core.lake.format import LakeFormat
-from lake_core.lake.lease import Turns
-from lake_core.lake.refs import RefsState
-from lake_core.lake.state_store import StateStore
-from lake_core.lake.view import Overlay, View
+from lake_core.lake.refs.lease import LeaseConfig
+from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.state.content import ContentStore
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.state_tree import StateTree
+from lake_core.lake.state.view import Overlay, View
 from lake_core.store import ObjectStore
 
 REFS = "_lake/refs"
@@ -43,7 +45,7 @@ class Aware:
 
 
 def aware(clock: Clock | None) -> Callable[[], datetime]:
-    """A clock that tells aware datetimes; the system's for None."""
+    """Make a clock that tells aware datetimes; the system's for None."""
     return _now if clock is None else Aware(clock)
 
 
@@ -66,22 +68,28 @@ class Repository:
     committer: str
     given_clock: bool = False
     """Whether the caller gave the clock: then it is trusted to tell the age of objects too."""
-    turns: Turns = field(default_factory=Turns)
-    lists: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The lists of condemned keys that were read, by where they stand; they never change."""
+    lease_config: LeaseConfig = field(default_factory=LeaseConfig)
+    deletion_lists: DeletionLists = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "deletion_lists", DeletionLists(self.root))
 
     @property
     def content(self) -> ContentStore:
         return ContentStore(self.root)
 
     def refs(self, *, refresh: bool = True) -> RefsState:
-        """The refs as they are now."""
+        """Read the refs as they are now."""
         return RefsState(self.journal.state(refresh=refresh))
 
+    def pending_deletions(self, refs: RefsState) -> PendingDeletions:
+        """Gather what collections may be deleting as of these refs. Raises DamagedLake."""
+        return self.deletion_lists.pending(refs)
+
     def state(self, tree: str, name: str, overlay: Overlay | None = None) -> StateStore:
-        """A tree, as a store."""
-        return StateStore(self.root, View(self.graveler, tree, overlay or Overlay()), self.clock, name=name)
+        """Show a tree as a store."""
+        return StateStore(StateTree(self.root, View(self.graveler, tree, overlay or Overlay()), self.clock, name=name))
 
     def commit_state(self, commit: Commit, name: str | None = None) -> StateStore:
-        """A commit, as a store."""
+        """Show a commit as a store."""
         return self.state(commit.metarange_id, name or f"commit {commit.id[:12]}")

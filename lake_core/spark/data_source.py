@@ -29,9 +29,9 @@ from lake_core.delta.operations.write import Write
 from lake_core.delta.scan import plan_read
 from lake_core.errors import InvalidUrl
 from lake_core.lake.errors import ReadOnly
-from lake_core.lake.filesystem.files import Place
+from lake_core.lake.filesystem.files import OpenState
 from lake_core.lake.filesystem.paths import Paths, Pins
-from lake_core.lake.session import Part
+from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.spark.errors import InvalidOption
 from lake_core.spark.executor import by_value
 from lake_core.spark.source import file_payloads
@@ -202,7 +202,7 @@ def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) 
     return table, paths.pins()
 
 
-def _find(paths: Paths, path: str) -> tuple[Place, str]:
+def _find(paths: Paths, path: str) -> tuple[OpenState, str]:
     place, key, _ = paths.find(path.removeprefix(_LAKE))
     if place is None or not key.strip("/"):
         raise InvalidUrl(f"{path!r} names no table: use lake://<lake>/<ref>/<path of the table>")
@@ -261,7 +261,7 @@ def _plan(access: bytes, options: Mapping[str, str], schema: T.StructType, overw
 class _Joined:
     """The part of a shared session that a write goes into."""
 
-    part: Part
+    part: SessionWriter
     pins: Pins
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from lake_core.delta import DeltaTable
 from lake_core.lake import Lake
 from lake_core.lake.errors import DatasetExists, SessionClosed, SessionNotFound
-from lake_core.lake.refs import FAILED
-from lake_core.lake.session import Part, Session
+from lake_core.lake.refs.session_record import FAILED
+from lake_core.lake.session.private_session import Session
+from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.store import ObjectStore
 from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
 
@@ -24,7 +25,7 @@ _COMMITS = 1000
 class _SessionWrites(Workspace):
     """What both kinds of sessions have in common."""
 
-    def __init__(self, lake: Lake, session: Session | Part, root: str, task_id: str) -> None:
+    def __init__(self, lake: Lake, session: Session | SessionWriter, root: str, task_id: str) -> None:
         super().__init__(root, task_id)
         self._lake, self._session = lake, session
 
@@ -99,17 +100,17 @@ class StagedWrites(_SessionWrites):
     is_staged = True
 
     def __init__(self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int) -> None:
-        part = lake.join(session_id, epoch=epoch, output=task_id, attempt=attempt)
-        super().__init__(lake, part, root, task_id)
-        self._part: Part = part
+        writer = lake.join(session_id, epoch=epoch, task=task_id, attempt=attempt)
+        super().__init__(lake, writer, root, task_id)
+        self._writer: SessionWriter = writer
         self._staged = Receipt(STAGED, branch, None, session_id, epoch)
 
     def flush(self) -> None:
-        self._part.flush()
+        self._writer.flush()
         self.receipt = self._staged
 
     def finish(self) -> Receipt:
-        with self._part:
+        with self._writer:
             pass  # leaving it flushes it for the last time
         return self._staged
 

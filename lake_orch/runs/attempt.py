@@ -18,7 +18,7 @@ from dagster import (
     OutputContext,
 )
 
-from lake_core.lake.refs import SessionRecord
+from lake_core.lake.refs.session_record import SessionRecord
 from lake_core.workspace import Assignment
 from lake_orch.runs.lineage import step_lineage
 from lake_orch.runs.marker import app_id

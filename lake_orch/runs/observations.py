@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from lake_core.lake import Lake
-    from lake_core.lake.session import Published
+    from lake_core.lake.publish.published import Published
     from lake_orch.runs.session import RunSession
 
 

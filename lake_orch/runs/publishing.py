@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import MetadataValue
 
 from lake_core.lake.errors import Conflict
-from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
+from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
 from lake_orch.runs.gate import FailedCheck, failed_checks
 from lake_orch.runs.observations import report_published
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from lake_core.lake import Lake
-    from lake_core.lake.session import Published
+    from lake_core.lake.publish.published import Published
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def published_metadata(session: RunSession, branch: str, published: Published, *
         metadata["lake/versions"] = MetadataValue.md("\n".join(versions))
     if resumed:
         metadata["lake/resumed"] = True
-    if not published.in_place:
+    if not published.is_checked_out:
         metadata["lake/in_place"] = False
     return metadata
 

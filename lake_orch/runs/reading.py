@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lake_core.lake.place import touched
+from lake_core.lake.refs.commit_record import changed_datasets
 from lake_orch.tags import RUN
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance,
         return branch
     began = record.start_time or record.create_timestamp.replace(tzinfo=record.create_timestamp.tzinfo or UTC).timestamp()
     for commit in lake.log(branch, first_parent=True, since=datetime.fromtimestamp(began - 1, UTC)):
-        if _made_at(commit) <= began or (commit.metadata.get(RUN) == run.run_id and (path is None or path in touched(commit))):
+        if _made_at(commit) <= began or (commit.metadata.get(RUN) == run.run_id and (path is None or path in changed_datasets(commit))):
             return commit.id
     # All commits since then came later: the one before them, if the branch was there.
     older = next((commit for commit in lake.log(branch, first_parent=True) if _made_at(commit) <= began), None)

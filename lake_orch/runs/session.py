@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from lake_core.lake.errors import SessionClosed, SessionNotFound
-from lake_core.lake.refs import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
+from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_orch.errors import InvalidDefinition, SessionLost
 from lake_orch.runs.lineage import MAX_ANCESTORS, continues
 from lake_orch.tags import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
     from lake_core.lake import Lake
-    from lake_core.lake.refs import SessionRecord
+    from lake_core.lake.refs.session_record import SessionRecord
 
 PublishScope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]

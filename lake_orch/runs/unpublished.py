@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import MetadataValue
 
 from lake_core.lake.errors import Conflict
-from lake_core.lake.refs import FAILED
+from lake_core.lake.refs.session_record import FAILED
 from lake_orch._dagster import EngineEventData
 from lake_orch.errors import GateFailed
 from lake_orch.tags import SESSION_TAG
@@ -16,7 +16,7 @@ from lake_pipes.metadata import BRANCH
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
-    from lake_core.lake.refs import SessionRecord
+    from lake_core.lake.refs.session_record import SessionRecord
 
 RESUME = "mend the cause and re-execute this run from failure, which resumes the session"
 START_OVER = "re-execute all steps, which then start from what the branch has now"

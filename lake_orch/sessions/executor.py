@@ -19,7 +19,7 @@ from dagster import (
 )
 
 from lake_core.lake import Lake
-from lake_core.lake.refs import SessionRecord
+from lake_core.lake.refs.session_record import SessionRecord
 from lake_orch._dagster import EngineEventData, ExecutionPlan, PlanOrchestrationContext, RetryMode, StepDependencyConfig
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource

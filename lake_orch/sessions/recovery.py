@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from dagster import DagsterRunStatus, RunsFilter
 
 from lake_core.errors import LakeError
-from lake_core.lake.refs import FAILED, OPEN
+from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
 from lake_orch.runs.gate import failed_checks, runs_of
 from lake_orch.runs.publishing import publish_session
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
 
     from lake_core.lake import Lake
-    from lake_core.lake.refs import SessionRecord
-    from lake_core.lake.session import Published
+    from lake_core.lake.publish.published import Published
+    from lake_core.lake.refs.session_record import SessionRecord
 
 _WILL_RETRY, _RETRIED_AS = "dagster/will_retry", "dagster/auto_retry_run_id"
 _PAGE = 1000

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from lake_core.lake.errors import SessionNotFound
-from lake_core.lake.refs import PUBLISHED as SESSION_PUBLISHED
+from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.resources import LakeResource
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.session import from_tags

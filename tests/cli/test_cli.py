@@ -122,10 +122,10 @@ def test_upkeep(root: str) -> None:
     assert list(Path(root, "t/orders/_delta_log").glob("*.checkpoint.parquet"))
     assert told(root, "gc", "--dry-run")["keys"] == [] and told(root, "gc", "--history", "7d")["keys"] == []
     assert "7 days at least" in run(root, "gc", "--history", "1h", code=2)
-    assert told(root, "materialise")["objects"] == 0
+    assert told(root, "checkout")["objects"] == 0
     assert told(root, "verify") == [] and "all is there" in run(root, "verify", "--quick")
     Path(root, "t/orders/_delta_log/00000000000000000005.json").unlink()
-    assert told(root, "materialise")["objects"] == 1
+    assert told(root, "checkout")["objects"] == 1
     entry = lake.at().view.get("t/orders/_delta_log/00000000000000000000.json")
     assert entry is not None
     Path(root, entry.entry.address).write_bytes(b"other bytes")

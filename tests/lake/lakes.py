@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.lake.lease import Turns
+from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.store import FolderStore, ObjectStore
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
@@ -34,7 +34,7 @@ class Time:
 def opened(store: ObjectStore, time: Time) -> Lake:
     """A lake whose publishers do not wait for the turn of one that died."""
     lake = Lake.open(store, clock=time)
-    return Lake(replace(lake.repository, turns=Turns(stale=0.0)))
+    return Lake(replace(lake.repository, lease_config=LeaseConfig(stale=0.0)))
 
 
 def rows(ids: Iterable[int], v: int = 0) -> pa.Table:

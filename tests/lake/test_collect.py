@@ -14,10 +14,10 @@ import pytest
 from lake_core import Lake
 from lake_core.errors import LakeError, NotFound
 from lake_core.lake import collect
-from lake_core.lake.collect import CollectionRefused
-from lake_core.lake.content import OBJECTS, address_of, new_item
 from lake_core.lake.errors import Collected
-from lake_core.lake.refs import RefsState
+from lake_core.lake.gc.collect import CollectionRefused
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied

@@ -20,7 +20,7 @@ import pytest
 from lake_core import Lake
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed
 from lake_core.lake.errors import ReadOnly
-from lake_core.lake.session import Part
+from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.object_store import Bytes
 from lake_core.testing import ObjectStoreSuite
@@ -67,7 +67,7 @@ class TestSerializableSession(SessionSuite):
 class _Flushed(ObjectStore):
     """A part of a shared session that flushes each change: all that is read comes from the session's tree."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: SessionWriter) -> None:
         self.part = part
         self._turn = threading.Lock()
 

@@ -41,11 +41,11 @@ def work(lake: Lake) -> None:
 def work_shared(lake: Lake) -> None:
     """The same by two parts of a shared session."""
     opened = lake.open_session(id="shared")
-    with lake.join(opened.id, output="tables") as part:
+    with lake.join(opened.id, task="tables") as part:
         for path in TABLES:
             part.delta(path).append(rows(range(100, 103)), txn=TXN)
             part.delta(path).delete("id = 0")
-    with lake.join(opened.id, output="files") as part:
+    with lake.join(opened.id, task="files") as part:
         part.put("report.json", b"new")
     lake.publish(opened.id)
 
@@ -97,7 +97,7 @@ def sweep(
             work(lake)
         else:
             _retry(lake)
-        lake.materialise()
+        lake.checkout()
         assert states(store.inner, time) == [True] * 4
         assert lake.verify() == []
     return whole.operations, seen
@@ -138,9 +138,9 @@ def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Ti
             break
     else:
         raise AssertionError("no operation lies between")
-    assert lake.status().not_in_place == [lake.log()[0].id]
+    assert lake.status().pending_checkout == [lake.log()[0].id]
     # The next writer, of whatever, completes it first.
     with lake.session() as s:
         s.put("other", b"1")
     assert states(store.inner, time) == [True] * 4
-    assert lake.status().not_in_place == []
+    assert lake.status().pending_checkout == []

@@ -200,7 +200,7 @@ def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(Conflict), lake.session() as s:
         s.delta("legacy/events").append(rows([50]))
     lake.release("legacy/events")
-    lake.materialise()
+    lake.checkout()
     with lake.session() as s:
         s.import_delta("legacy/events")
     assert ids(lake.delta("legacy/events")) == [0, 1] and lake.verify() == []
@@ -208,9 +208,9 @@ def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
 
 def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> None:
     opened = lake.open_session()
-    zombie = lake.join(opened.id, output="orders", attempt=1)
+    zombie = lake.join(opened.id, task="orders", attempt=1)
     zombie.delta("t/orders").append(rows([666]))
-    with lake.join(opened.id, output="orders", attempt=2):
+    with lake.join(opened.id, task="orders", attempt=2):
         pass
     with pytest.raises(StaleAttempt):
         zombie.flush()
@@ -220,14 +220,14 @@ def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> No
 
 def test_an_attempt_that_died_half_way_is_made_again(lake: Lake) -> None:
     opened = lake.open_session()
-    dead = lake.join(opened.id, output="orders")
+    dead = lake.join(opened.id, task="orders")
     dead.delta("t/orders").append(rows([50]))
     dead.flush()
-    with lake.join(opened.id, output="orders") as part:
+    with lake.join(opened.id, task="orders") as part:
         part.delta("t/orders").append(rows([50]))
         part.flush()
         part.delta("t/orders").append(rows([51]))
-    with lake.join(opened.id, output="orders") as again:
+    with lake.join(opened.id, task="orders") as again:
         again.delta("t/orders").append(rows([52]))
     lake.publish(opened.id)
     assert ids(lake.delta("t/orders")) == [*range(10), 50, 51]

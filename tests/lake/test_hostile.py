@@ -43,7 +43,7 @@ def _look(lake: Lake) -> None:
         lambda: lake.merge("dev"),
         lambda: list(lake.diff("main~1", "main")),
         lambda: lake.gc(dry_run=True),
-        lake.materialise,
+        lake.checkout,
     ):
         with suppress(LakeError):
             look()

@@ -119,11 +119,11 @@ def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, 
     Path(root, "legacy/events/_delta_log/00000000000000000001.json").unlink()
     deltalake.write_deltalake(f"{root}/legacy/events", rows([60, 61]), mode="append")
     with pytest.raises(Diverged, match="lake adopt legacy/events"):
-        local.materialise()
+        local.checkout()
     done = local.adopt("legacy/events")
     assert done.versions == {"legacy/events": 2}
     assert ids(local.delta("legacy/events")) == ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50, 60, 61]
-    assert local.verify() == [] and local.status().not_in_place == []
+    assert local.verify() == [] and local.status().pending_checkout == []
 
 
 def test_a_divergence_that_contradicts_is_refused(local: Lake, root: str) -> None:
@@ -255,7 +255,7 @@ def test_plain_readers_never_see_a_gap(local: Lake, root: str) -> None:
             s.delta("t/orders").append(rows([id]))
     for version in (1, 2, 3, 4):
         (log / f"{version:020d}.json").unlink()
-    local.materialise()
+    local.checkout()
     assert ids(plain(local.repository.root, "t/orders")) == [*range(10), 20, 21, 22, 23]
 
 

@@ -84,10 +84,10 @@ def test_main_in_place_that_fails_does_not_fail_the_publish(lake: Lake, store: M
     monkeypatch.setattr(MemoryStore, "_put", put)
     session = lake.session()
     session.delta("t/orders").append(rows([50]))
-    assert not session.publish().in_place
+    assert not session.publish().is_checked_out
     assert ids(lake.delta("t/orders")) == [*range(10), 50] and ids(plain(store, "t/orders")) == list(range(10))
     monkeypatch.undo()
-    assert lake.materialise().objects == 1
+    assert lake.checkout().objects == 1
     assert ids(plain(store, "t/orders")) == [*range(10), 50]
 
 

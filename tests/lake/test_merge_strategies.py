@@ -10,9 +10,9 @@ import pytest
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_core.lake.apply import Strategy
 from lake_core.lake.errors import Conflict
-from lake_core.lake.session import Session
+from lake_core.lake.publish.tree_update import Strategy
+from lake_core.lake.session.private_session import Session
 from lake_core.store import MemoryStore
 from tests.lake.lakes import SCHEMA, ids, plain, rows, values
 

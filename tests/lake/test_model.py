@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lake_core import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
-from lake_core.lake.session import Session
+from lake_core.lake.session.private_session import Session
 from lake_core.store import MemoryStore
 from tests.lake.lakes import SCHEMA, Time, plain, rows, values
 
@@ -184,7 +184,7 @@ class History:
                 self.settle(branch, before, self.applied(old, new, branch), lambda: self.lake.cherry_pick(commit.id, onto=branch))
 
     def base(self, one: str, other: str) -> str:
-        from lake_core.lake.history import merge_base
+        from lake_core.lake.refs.history import merge_base
 
         refs = self.lake.repository.refs()
         return merge_base(refs, refs.commit(self.head(one)), refs.commit(self.head(other))).id

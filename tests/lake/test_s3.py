@@ -15,8 +15,8 @@ import pytest
 
 from lake_core import Lake
 from lake_core.lake import collect
-from lake_core.lake.content import OBJECTS, address_of, new_item
 from lake_core.lake.errors import Conflict
+from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import Mode
 from tests.lake.lakes import Time, create_tables, ids, plain, rows, values
@@ -76,7 +76,7 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
         s.delta("t/b").delete("id < 5")
     assert 500 not in _theirs(s3_url, "t/a", s3_options)
     merged = again.merge("dev")
-    assert merged.in_place and again.log()[0].id == merged.commit
+    assert merged.is_checked_out and again.log()[0].id == merged.commit
     assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 500, 600]
     assert _theirs(s3_url, "t/b", s3_options) == [*range(5, 10), 101]
     assert bytes(again.at().get("reports/dev")) == b"dev"
@@ -86,12 +86,12 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     assert caught.value.keys == ("contested",)
     again.revert(merged.commit)
     assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 600]
-    assert again.verify() == [] and again.status().not_in_place == []
+    assert again.verify() == [] and again.status().pending_checkout == []
 
 
 def _part(url: str, options: Options, session: str, worker: int) -> None:
     lake = Lake.open(url, storage_options=options)
-    with lake.join(session, output=f"output-{worker}") as part:
+    with lake.join(session, task=f"output-{worker}") as part:
         part.delta(TABLES[worker]).append(rows([1000 + worker]), txn=("shared", worker))
         part.delta("t/common").append(rows([2000 + worker]))
         part.put(f"parts/{worker}", b"%d" % worker)
@@ -176,7 +176,7 @@ def _race(url: str, options: Options, workers: int, count: int) -> None:
     files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
     assert [meta.key for meta in at.list("files/")] == sorted(files)
     assert [int(data) for data in at.get_many(files)] == written
-    assert lake.verify() == [] and lake.status().not_in_place == []
+    assert lake.verify() == [] and lake.status().pending_checkout == []
 
 
 def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:

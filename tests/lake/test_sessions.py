@@ -238,12 +238,12 @@ def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
     opened = lake.open_session()
 
     def attempt(number: int, ids_: list[int]) -> None:
-        with lake.join(opened.id, output="orders", attempt=number) as part:
+        with lake.join(opened.id, task="orders", attempt=number) as part:
             part.delta("t/orders").append(rows(ids_), txn=("job", 1))
             part.put("report", b"%d" % number)
 
     attempt(0, [50])
-    with lake.join(opened.id, output="other") as part:
+    with lake.join(opened.id, task="other") as part:
         part.put("other", b"1")
     attempt(0, [51])  # the same attempt is there already
     assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50]
@@ -257,11 +257,11 @@ def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
 
 def test_an_attempt_that_others_have_built_on_cannot_be_replaced(lake: Lake) -> None:
     opened = lake.open_session()
-    with lake.join(opened.id, output="orders", attempt=0) as part:
+    with lake.join(opened.id, task="orders", attempt=0) as part:
         part.delta("t/orders").append(rows([50]))
     with lake.join(opened.id) as part:
         part.delta("t/orders").update({"v": "9"}, "id = 50")
-    with pytest.raises(Conflict, match="start a new run"), lake.join(opened.id, output="orders", attempt=1) as part:
+    with pytest.raises(Conflict, match="start a new run"), lake.join(opened.id, task="orders", attempt=1) as part:
         part.delta("t/orders").append(rows([51]))
 
 

@@ -19,7 +19,7 @@ NEW = sorted([*OLD, *(1000 * worker + row for worker in range(1, 5) for row in r
 
 
 def _writer(root: str, session: str, worker: int) -> None:
-    with Lake.open(root).join(session, output=f"worker-{worker}") as part:
+    with Lake.open(root).join(session, task=f"worker-{worker}") as part:
         for path in TABLES:
             part.delta(path).append(rows([1000 * worker + row for row in range(3)]), txn=(f"worker-{worker}", 1))
         for number in range(3):

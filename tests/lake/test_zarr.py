@@ -21,7 +21,7 @@ from zarr.testing.store import StoreTests
 from lake_core import Lake
 from lake_core.lake.errors import Conflict
 from lake_core.lake.filesystem import LakeFileSystem
-from lake_core.lake.state_store import StateStore
+from lake_core.lake.state.state_store import StateStore
 from tests.processes import run_together
 
 

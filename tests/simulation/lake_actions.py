@@ -139,7 +139,7 @@ class Revert:
 class Tidy:
     """Rearrange, checkpoint or end the retention of a table; put main in place; collect garbage; adopt."""
 
-    task: Literal["optimize", "checkpoint", "vacuum", "materialise", "gc", "adopt"]
+    task: Literal["optimize", "checkpoint", "vacuum", "checkout", "gc", "adopt"]
     table: str = "t/a"
 
     def __str__(self) -> str:

@@ -107,7 +107,7 @@ class _Draw:
         if x < 0.75:
             return Revert(self.chance.randint(0, 2))
         if x < 0.86:
-            task = self.chance.choice(["optimize", "optimize", "checkpoint", "vacuum", "materialise", "gc", "gc", "adopt"])
+            task = self.chance.choice(["optimize", "optimize", "checkpoint", "vacuum", "checkout", "gc", "gc", "adopt"])
             return Tidy(task, self.chance.choice(TABLES))
         if x < 0.93 and self.has_foreign:
             self.foreign += 1

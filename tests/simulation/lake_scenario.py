@@ -19,7 +19,6 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import CommitOutcomeUnknown, ConcurrentModification
 from lake_core.errors import LakeError, StoreUnavailable
 from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout
-from lake_core.lake.collect import CollectionRefused
 from lake_core.lake.errors import (
     Collected,
     Conflict,
@@ -33,8 +32,10 @@ from lake_core.lake.errors import (
     StaleAttempt,
     StaleEpoch,
 )
-from lake_core.lake.session import Session
-from lake_core.lake.state_store import StateStore, WritableState
+from lake_core.lake.gc.collect import CollectionRefused
+from lake_core.lake.session.private_session import Session
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.writable_state import WritableState
 from lake_core.store import FolderStore, ObjectStore
 from lake_core.testing.simulation import Process, SimulatedStore, Violation, World
 from tests.simulation.lake_actions import (
@@ -211,7 +212,7 @@ class LakeScenario:
     def _share(self, lake: Lake, action: Share) -> None:
         opened = lake.open_session(id=action.session, resume=False)
         fate = self.fates.setdefault(action.work.id, Fate(action.work, "main", shared=action))
-        with lake.join(opened.id, epoch=opened.epoch, output=action.output, attempt=action.attempt) as part:
+        with lake.join(opened.id, epoch=opened.epoch, task=action.output, attempt=action.attempt) as part:
             do(part, action.work)
         fate.state = "published"  # into its session
 
@@ -256,8 +257,8 @@ class LakeScenario:
                         table.vacuum()
             case "checkpoint":
                 lake.checkpoint(action.table)
-            case "materialise":
-                lake.materialise()
+            case "checkout":
+                lake.checkout()
             case "gc":
                 lake.gc()
             case "adopt":
@@ -289,15 +290,15 @@ class LakeScenario:
 
     def _check(self, lake: Lake) -> Iterator[Violation]:
         if not self.foreign:
-            lake.materialise()
+            lake.checkout()
         with suppress(NothingToApply):
             lake.adopt(OPEN_TABLE)
-        lake.materialise()
+        lake.checkout()
         yield from self._check_main(lake)
         for problem in lake.verify():
             yield Violation("verify", str(problem))
-        if lake.status().not_in_place:
-            yield Violation("not in place", f"after materialise: {lake.status().not_in_place}")
+        if lake.status().pending_checkout:
+            yield Violation("not in place", f"after checkout: {lake.status().pending_checkout}")
         for path in TABLES:
             if contents(plain(self.world.store, path)) != contents(lake.delta(path)):
                 yield Violation("in place", f"{path} in place is not what main holds")

@@ -62,4 +62,4 @@ def test_a_publisher_that_dies_anywhere_leaves_nothing_half(operations: range) -
     work = _work(1, Change("count", "t/a", 1), Change("add", "t/b", 2), Change("list", "list/x"))
     for operation in operations:
         script: list[Action] = [Share("s1", work, "o1", 0), Shared("s1", "publish"), Shared("s1", "publish")]
-        check_history(_history([*script], [Tidy("materialise")], fault=Fault(2, operation, "die after")), LakeScenario)
+        check_history(_history([*script], [Tidy("checkout")], fault=Fault(2, operation, "die after")), LakeScenario)

@@ -15,9 +15,9 @@ from fsspec.transaction import Transaction
 
 from lake_core.errors import AlreadyExists, LakeError, NotFound
 from lake_core.lake.errors import LakeNotFound, ReadOnly, RefNotFound
-from lake_core.lake.session import Part
-from lake_core.lake.state_store import StateStore
-from lake_core.lake.view import Overlay
+from lake_core.lake.session.session_writer import SessionWriter
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.view import Overlay
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,13 +54,13 @@ class FileChanged(LakeError, OSError):
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class OpenState:
     """What stands behind `<lake>/<ref>`: a state that stays the same until it is looked at again."""
 
     state: StateStore
     pin: str | int | None = None
     """The commit's id, or the epoch of a shared session."""
-    join: Callable[[], Part] | None = None
+    join: Callable[[], SessionWriter] | None = None
     """For a shared session: begins to write into it."""
     live: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """The data files of datasets, by path and tree."""
@@ -76,7 +76,7 @@ class Place:
 
     def flush(self) -> None:
         """Bring what was written into its shared session; what many threads wrote meanwhile goes along, as one entry."""
-        if self.join is None or not isinstance(self.state, Part):
+        if self.join is None or not isinstance(self.state, SessionWriter):
             return
         mine = self.written
         with self.flushing:
@@ -87,14 +87,14 @@ class Place:
 
 
 @dataclass(slots=True)
-class Batch:
+class WriteBatch:
     """Writes that belong together: in the end their session has all of them, or is as it was before."""
 
-    places: dict[Place, None] = field(default_factory=dict)
+    places: dict[OpenState, None] = field(default_factory=dict)
     undo: list[tuple[Overlay, str, Any]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def remember(self, place: Place, key: str) -> None:
+    def remember(self, place: OpenState, key: str) -> None:
         """Take note of what stands at a key that is about to be written."""
         overlay = place.state.view.overlay
         with self.lock, overlay.lock:
@@ -139,7 +139,7 @@ class LakeTransaction(Transaction):  # type: ignore[misc]
 class LakeReader(AbstractBufferedFile):  # type: ignore[misc]
     """A file that is read, of one state from its opening on."""
 
-    def __init__(self, fs: Any, path: str, place: Place, key: str, **options: Any) -> None:
+    def __init__(self, fs: Any, path: str, place: OpenState, key: str, **options: Any) -> None:
         self._state, self._key = place.state, key
         super().__init__(fs, path, "rb", **options)
         if self.details["type"] == "directory":

@@ -10,9 +10,9 @@ from typing import Any
 
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import ContentMissing
-from lake_core.lake.filesystem.files import Place
-from lake_core.lake.state_store import DatasetView
-from lake_core.lake.view import dataset_above
+from lake_core.lake.filesystem.files import OpenState
+from lake_core.lake.state.dataset_record import dataset_above
+from lake_core.lake.state.dataset_view import DatasetView
 from lake_core.store import ObjectMeta
 
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_[^/=]*(?:/|$))")
@@ -42,7 +42,7 @@ def folder_info(name: str) -> dict[str, Any]:
     return {"name": name, "size": 0, "type": "directory"}
 
 
-def children(place: Place, prefix: str, front: str) -> Iterator[dict[str, Any]]:
+def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
     """What stands directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
     at: str | None = ""
     last = ""
@@ -62,7 +62,7 @@ def children(place: Place, prefix: str, front: str) -> Iterator[dict[str, Any]]:
                     break
 
 
-def is_folder(place: Place, prefix: str) -> bool:
+def is_folder(place: OpenState, prefix: str) -> bool:
     """Whether anything stands in a folder (ending in "/")."""
     try:
         if next(iter(place.state.list(prefix)), None) is not None:
@@ -78,7 +78,7 @@ def is_folder(place: Place, prefix: str) -> bool:
     return at < len(files) and files[at].startswith(inner)
 
 
-def below(place: Place, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
+def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
     """What a state has under a folder, with the live files of the dataset that it is part of, in order.
 
     `deep`: also, behind the first key of each, those of the datasets further down. Raises ContentMissing.
@@ -102,7 +102,7 @@ def below(place: Place, prefix: str, start_after: str = "", *, deep: bool = True
             yield from _live(place, state.folder_of(datasets[path]), folder, start_after)
 
 
-def _live(place: Place, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
     """The live data files of a dataset under a prefix, from the listing of the folder where all states' files lie."""
     folder = f"{view.record.path}/"
     inner = prefix[len(folder) :]
@@ -124,7 +124,7 @@ def _live(place: Place, view: DatasetView, prefix: str, start_after: str) -> Ite
         yield ObjectMeta(folder + key, meta.size, meta.etag, meta.last_modified)
 
 
-def _files(place: Place, view: DatasetView) -> list[str]:
+def _files(place: OpenState, view: DatasetView) -> list[str]:
     """The data files of a dataset, in order."""
     at = (view.record.path, place.state.view.tree)
     known = place.live.get(at)

@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from lake_core.errors import AccessDenied, InvalidKey, InvalidUrl, NotFound
-from lake_core.lake import shared
 from lake_core.lake.errors import InvalidRef, LakeNotFound, RefNotFound
-from lake_core.lake.filesystem.files import LakeMissing, Place, RefMissing
+from lake_core.lake.filesystem.files import LakeMissing, OpenState, RefMissing
 from lake_core.lake.lake import Lake
-from lake_core.lake.refs import OPEN, SessionRecord
-from lake_core.lake.revision import resolve
+from lake_core.lake.refs.revision import resolve
+from lake_core.lake.refs.session_record import OPEN, SessionRecord
+from lake_core.lake.session.shared_session import SharedSession
 from lake_core.store import open_store
 
 _LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)?(.*)", re.DOTALL)
@@ -31,7 +31,7 @@ class Paths:
     def __init__(self, lakes: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
         self._known, self._options = dict(lakes), options
         self._opened: dict[str, Lake] = {}
-        self._places: dict[tuple[str, str], Place] = {}
+        self._places: dict[tuple[str, str], OpenState] = {}
         self._pins: Pins = {}
         self._lock = threading.RLock()
 
@@ -60,7 +60,7 @@ class Paths:
             self._places.clear()
             self._pins.clear()
 
-    def find(self, path: str) -> tuple[Place | None, str, str]:
+    def find(self, path: str) -> tuple[OpenState | None, str, str]:
         """What a path is in (None: above refs), the key there, and how all paths that lead there begin. Raises LakeMissing, RefMissing."""
         if not path:
             return None, "", ""
@@ -122,7 +122,7 @@ class Paths:
         except LakeNotFound as error:
             raise LakeMissing(str(error)) from None
 
-    def _place(self, name: str, ref: str) -> Place:
+    def _place(self, name: str, ref: str) -> OpenState:
         with self._lock:
             found = self._places.get((name, ref))
             if found is None:
@@ -130,13 +130,14 @@ class Paths:
             return found
 
 
-def _look(lake: Lake, ref: str, pin: str | int | None) -> Place:
+def _look(lake: Lake, ref: str, pin: str | int | None) -> OpenState:
     repository = lake.repository
     try:
         found = resolve(repository.refs(), repository.journal, pin if isinstance(pin, str) else ref)
     except (RefNotFound, InvalidRef) as error:
         raise RefMissing(str(error)) from None
     if not isinstance(found, SessionRecord):
-        return Place(repository.commit_state(found, ref), found.id)
+        return OpenState(repository.commit_state(found, ref), found.id)
+    session = SharedSession(repository, found)
     epoch = pin if isinstance(pin, int) else found.epoch
-    return Place(shared.handle(repository, found), epoch, lambda: lake.join(found.id, epoch=epoch))
+    return OpenState(session, epoch, lambda: session.join(epoch=epoch))

@@ -13,12 +13,21 @@ from fsspec.spec import AbstractFileSystem
 
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound
 from lake_core.lake.errors import ReadOnly
-from lake_core.lake.filesystem.files import Batch, FileMissing, FilePresent, LakeReader, LakeTransaction, LakeWriter, Place, WriteRefused
+from lake_core.lake.filesystem.files import (
+    FileMissing,
+    FilePresent,
+    LakeReader,
+    LakeTransaction,
+    LakeWriter,
+    OpenState,
+    WriteBatch,
+    WriteRefused,
+)
 from lake_core.lake.filesystem.listing import below, children, file_info, folder_info, is_folder
 from lake_core.lake.filesystem.paths import Paths, Pins
-from lake_core.lake.session import WriteSession
-from lake_core.lake.state_store import StateStore
-from lake_core.lake.view import dataset_above
+from lake_core.lake.session.write_session import WriteSession
+from lake_core.lake.state.dataset_record import dataset_above
+from lake_core.lake.state.state_store import StateStore
 
 
 class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -30,10 +39,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     A branch is pinned at its first use, so that whatever is read through one instance is of one commit; so is a copy of the instance in
     another process. A shared session is as it was then, plus what is written here. `invalidate_cache()` looks again.
 
-    Sessions take writes. Written into a private `Session` or a `Part` they are part of it at once. On `lake://<lake>/<session>/` the file
-    system joins the shared session; each closed file, or whole `put`, `pipe`, `rm` or `cp`, is flushed: one entry of the lake's journal.
-    `with fs.transaction:` makes that one for any number of files, which is how to write Zarr arrays. A file is held in memory until it is
-    closed. Folders need not be made. Errors are the lake's, and `FileNotFoundError`, `FileExistsError` and `PermissionError` as well.
+    Sessions take writes. Written into a private `Session` or a `SessionWriter` they are part of it at once. On
+    `lake://<lake>/<session>/` the file system joins the shared session; each closed file, or whole `put`, `pipe`, `rm` or `cp`, is
+    flushed: one entry of the lake's journal. `with fs.transaction:` makes that one for any number of files, which is how to write Zarr
+    arrays. A file is held in memory until it is closed. Folders need not be made. Errors are the lake's, and `FileNotFoundError`,
+    `FileExistsError` and `PermissionError` as well.
     """
 
     protocol = "lake"
@@ -49,11 +59,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self._bound = None if state is None else Place(state)
+        self._bound = None if state is None else OpenState(state)
         self._paths = Paths(lakes or {}, target_options)
         self._joining = threading.Lock()
         self._local = threading.local()
-        self._gathered: Batch | None = None
+        self._gathered: WriteBatch | None = None
 
     @property
     def fsid(self) -> str:
@@ -83,7 +93,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if not self._intrans:
             self._paths.forget()
 
-    def _at(self, path: str) -> tuple[Place | None, str, str]:
+    def _at(self, path: str) -> tuple[OpenState | None, str, str]:
         """What a path is in (None: above refs), the key there, and how all paths that lead there begin."""
         path = self._strip_protocol(path)
         if self._bound is None:
@@ -165,7 +175,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> list[Any]:
         """Ranges of files, side by side where the store gains from it. Those that fail come as exceptions, or with `raise` fail it all."""
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
-        wanted: dict[Place, list[tuple[int, str]]] = {}
+        wanted: dict[OpenState, list[tuple[int, str]]] = {}
         plain = len(starts) == len(ends) == len(paths) and all(
             (start or 0) >= 0 and (end is None or end >= (start or 0)) for start, end in zip(starts, ends, strict=True)
         )
@@ -225,7 +235,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def begin_batch(self) -> None:
         """Gather what is written from now on; `fs.transaction` does."""
-        self._gathered = Batch()
+        self._gathered = WriteBatch()
 
     def end_batch(self, keep: bool) -> None:
         """Let go of what was gathered: flush it, or take it back."""
@@ -234,13 +244,13 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             batch.end(keep)
 
     @contextmanager
-    def _batch(self) -> Iterator[Batch]:
+    def _batch(self) -> Iterator[WriteBatch]:
         """Writes that are flushed together, once, as part of a larger batch where one is under way."""
-        running: Batch | None = self._gathered or getattr(self._local, "batch", None)
+        running: WriteBatch | None = self._gathered or getattr(self._local, "batch", None)
         if running is not None:
             yield running
             return
-        batch, done = Batch(), False
+        batch, done = WriteBatch(), False
         self._local.batch = batch
         try:
             yield batch
@@ -249,7 +259,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._local.batch = None
             batch.end(done)
 
-    def _target(self, place: Place | None, key: str, path: str) -> WriteSession:
+    def _target(self, place: OpenState | None, key: str, path: str) -> WriteSession:
         """The session that a path lies in, ready for writing. Raises WriteRefused, and what joining a session raises."""
         if place is not None and place.join is not None and not isinstance(place.state, WriteSession):
             with self._joining:
@@ -309,9 +319,9 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 target.delete(keys)
                 place.count()
 
-    def _targets(self, files: Iterable[str]) -> list[tuple[WriteSession, Place, list[str]]]:
+    def _targets(self, files: Iterable[str]) -> list[tuple[WriteSession, OpenState, list[str]]]:
         """Files to take away, by what they are in; all are looked at before one is gone."""
-        found: dict[Place, tuple[WriteSession, Place, list[str]]] = {}
+        found: dict[OpenState, tuple[WriteSession, OpenState, list[str]]] = {}
         for path in files:
             place, key, _ = self._at(path)
             target = self._target(place, key, path)

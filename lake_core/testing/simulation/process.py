@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from lake_core.errors import StoreUnavailable
 from lake_core.runtime import Runtime
 from lake_core.testing.simulation.history import Fault
-
-if TYPE_CHECKING:
-    from lake_core.testing.simulation.world import World
+from lake_core.testing.simulation.world import World
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from lake_core.errors import StoreError
 from lake_core.store import MemoryStore
-from lake_core.testing.simulation.process import Process
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _WORLDS = itertools.count(1)
@@ -25,11 +25,19 @@ class SimulationStuck(Exception):
     """A simulated process blocks on something other than the gate, or never ends."""
 
 
+class Actor(Protocol):
+    """Who passes the gate: a process."""
+
+    name: str
+    index: int
+    turn: threading.Semaphore
+
+
 @dataclass(order=True, slots=True)
 class _Event:
     at: float
     number: int
-    process: Process | None = field(compare=False)
+    process: Actor | None = field(compare=False)
     """Who goes on."""
     operation: Callable[[], object] | None = field(compare=False, default=None)
     """What lands in the store, where no process waits for it."""
@@ -64,13 +72,13 @@ class World:
         """A digest of all that happened, in order: the same for two runs that took the same course."""
         return self._course.hexdigest()
 
-    def tell(self, process: Process | None, event: str) -> None:
+    def tell(self, process: Actor | None, event: str) -> None:
         """Add a line to the story."""
         event = event.replace(f"memory://{self.id}-", "memory://")
         self.story.append(f"{self.now:12.3f}  {process.name if process is not None else ' '}  {event}")
         self._course.update(self.story[-1].encode())
 
-    def operated(self, process: Process, name: str, *, mutates: bool) -> None:
+    def operated(self, process: Actor, name: str, *, mutates: bool) -> None:
         """Note that a store operation takes place."""
         self.operations += 1
         self._course.update(f"{self.now:.6f} {process.name} {name}\n".encode())
@@ -79,7 +87,7 @@ class World:
         if self.operations > _MOST_OPERATIONS:
             raise SimulationStuck(f"more than {_MOST_OPERATIONS} store operations: {process.name} seems not to end")
 
-    def wait(self, process: Process, seconds: float) -> None:
+    def wait(self, process: Actor, seconds: float) -> None:
         """Let other processes go on until this one's time has come."""
         event = self._push(self.now + seconds, process)
         following = self._next()
@@ -88,7 +96,7 @@ class World:
         self._resume(following)
         process.turn.acquire()
 
-    def later(self, process: Process, seconds: float, name: str, operation: Callable[[], object]) -> None:
+    def later(self, process: Actor, seconds: float, name: str, operation: Callable[[], object]) -> None:
         """Let a store operation land when nobody waits for it any more."""
 
         def land() -> None:
@@ -98,11 +106,11 @@ class World:
 
         self._push(self.now + seconds, None, land)
 
-    def start(self, processes: list[tuple[Process, Callable[[], None]]]) -> None:
+    def start(self, processes: list[tuple[Actor, Callable[[], None]]]) -> None:
         """Run processes to their end. Raises SimulationStuck, and what one of them raises."""
         failures: list[BaseException] = []
 
-        def work(process: Process, body: Callable[[], None]) -> None:
+        def work(process: Actor, body: Callable[[], None]) -> None:
             process.turn.acquire()
             try:
                 body()
@@ -136,7 +144,7 @@ class World:
         for thread in threads:
             thread.join()
 
-    def _push(self, at: float, process: Process | None, operation: Callable[[], object] | None = None) -> _Event:
+    def _push(self, at: float, process: Actor | None, operation: Callable[[], object] | None = None) -> _Event:
         self._numbered += 1
         event = _Event(at, self._numbered, process, operation)
         heapq.heappush(self._events, event)

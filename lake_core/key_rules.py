@@ -1,0 +1,65 @@
+"""What goes together among plain keys of a lake, and the registry of the rules that are installed.
+
+To a lake plain files are independent of one another. Some formats keep many of them that mean something only together, and are written
+by their own libraries, key by key. Such a format registers a `KeyRule` under the entry point group `lake_core.key_rules`: it is asked
+whenever a change is brought onto a state that others have changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Protocol
+
+KEY_RULES = "lake_core.key_rules"
+"""The entry point group in which formats register their rules: name → a class without arguments."""
+
+
+class PlainKeys(Protocol):
+    """The plain keys of one state."""
+
+    def identity(self, key: str) -> bytes | None:
+        """Tell by what the object at a key is the same as another; None where nothing stands."""
+        ...
+
+    def read(self, key: str) -> bytes | None:
+        """Read the object at a key; None where nothing stands."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainChange:
+    """A change of plain keys, from `base` to `theirs`, that is to be brought onto `target`."""
+
+    keys: Collection[str]
+    """Those that differ between `base` and `theirs`."""
+    base: PlainKeys
+    theirs: PlainKeys
+    target: PlainKeys
+    changed_there: Callable[[str], Iterable[str]]
+    """Lists the keys under a prefix that differ between `base` and `target`."""
+
+
+class KeyRule(Protocol):
+    """What a format forbids of its plain keys."""
+
+    kind: str
+    """Names the conflict."""
+    explanation: str
+    """Says what happened, for a message that has named the key: "the array was reshaped ..."."""
+
+    def contradicted(self, change: PlainChange) -> Iterable[str]:
+        """List the keys at which the two sides contradict each other, though no key was written by both."""
+        ...
+
+    def is_mixed(self, key: str, change: PlainChange) -> bool:
+        """Tell whether a key on which one side was taken must not be taken alone."""
+        ...
+
+
+@cache
+def key_rules() -> Sequence[KeyRule]:
+    """List the rules that are installed, one each a process."""
+    return tuple(point.load()() for point in sorted(entry_points(group=KEY_RULES), key=lambda point: point.name))

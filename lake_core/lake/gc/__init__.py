@@ -1,0 +1,1 @@
+"""Garbage collection, and the check that all is there that is reached."""

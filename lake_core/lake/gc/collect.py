@@ -1,0 +1,219 @@
+"""Garbage collection: what no ref, retained commit, tag or live session reaches is deleted, without stopping anyone.
+
+1. Mark what is live. What is not, and is older than any session may be, goes on a list, which an entry of the refs journal names. The entry
+   also takes the commits away that nothing keeps. From then on nobody can name them, and nobody relies on what is on the list.
+2. Mark again, as of that entry: what was published in between may reach some of it.
+3. Delete the rest. An entry says that it is done.
+
+Interrupted anywhere, the next collection goes on with what is on record. Unpublished objects live for more than eight days.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from lake_core import runtime
+from lake_core.dataset import KeyClass, resolver
+from lake_core.errors import LakeError, NotFound
+from lake_core.graveler import CorruptTable, read_properties
+from lake_core.journal import Action, Add, Delete, State, Update
+from lake_core.lake.gc.mark import Reachability, retained_commits, retained_states
+from lake_core.lake.refs.pending_deletions import PREFIX, encode_list, read_list
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import EXPIRED, FAILED, MOST_EXPIRY, OPEN
+from lake_core.lake.refs.values import instant_of, text_of
+from lake_core.lake.repository import TREES, Repository
+from lake_core.lake.state.claims import claimed
+from lake_core.lake.state.content import OBJECTS, digest_of
+from lake_core.store import FolderStore, ObjectMeta, ObjectStore
+
+LISTS = "_lake/gc"
+_RANGE = re.compile(rf"{TREES}/[0-9a-f]{{64}}")
+
+MIN_AGE = timedelta(days=8)
+"""Unpublished objects live at least as long: longer than any session."""
+_UNDER_WAY = timedelta(seconds=10)
+_DELETE_AT_ONCE = 1000
+_MOST_SECONDS = 86_400.0
+"""A collector that took longer stops: what it has listed may be used again by then."""
+
+
+class CollectionRefused(LakeError):
+    """A live dataset cannot be read, so nobody knows what it reaches: nothing was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a collection deleted, or would delete."""
+
+    keys: Sequence[str]
+    bytes: int
+    commits: int
+    """Commits past the retention that were let go."""
+    dry_run: bool
+
+
+def collect(
+    repository: Repository, history: timedelta, *, dry_run: bool = False, progress: Callable[[str, int], None] | None = None
+) -> Collection:
+    """Delete what nothing reaches any more. `history`: how long commits are kept, a week at least. Raises CollectionRefused, StoreError."""
+    tell = progress or (lambda phase, count: None)
+    finished: list[str] = []
+    if not dry_run:
+        _reap(repository)
+        for id in sorted(repository.refs().under(PREFIX)):
+            finished += _finish(repository, id, history, tell)
+    refs = repository.refs()
+    now = repository.clock()
+    history = max(history, MOST_EXPIRY)  # private sessions are not on record: what they began with is kept
+    cutoff = now - history
+    reachable = _mark(repository, refs, cutoff, Reachability(repository), now)
+    tell("marked", len(reachable.keys))
+    if not dry_run:
+        repository.journal.purge(now - MIN_AGE)
+    old = _age_limit(repository)
+    unreached = (meta for meta in _candidates(repository) if meta.key not in reachable.keys and meta.last_modified < old)
+    garbage = [meta for meta in unreached if _is_own(repository.root, meta)]
+    dead = {commit.id for commit in refs.commits()} - retained_commits(refs, cutoff)
+    size = sum(meta.size for meta in garbage)
+    if dry_run or not (garbage or dead):
+        return Collection((*finished, *(meta.key for meta in garbage)), size, len(dead), dry_run)
+    id = _announce(repository, [meta.key for meta in garbage], dead, cutoff)
+    tell("listed", len(garbage))
+    deleted = _finish(repository, id, history, tell, reachable)
+    sizes = {meta.key: meta.size for meta in garbage}
+    return Collection((*finished, *deleted), sum(sizes.get(key, 0) for key in deleted), len(dead), False)
+
+
+def _mark(repository: Repository, refs: RefsState, cutoff: datetime, reachable: Reachability, now: datetime) -> Reachability:
+    try:
+        reachable.add(retained_states(refs, cutoff), refs, now)
+    except LakeError as error:
+        raise CollectionRefused(
+            f"a live state cannot be read, so what it reaches is not known, and nothing was deleted: {error}"
+        ) from error
+    return reachable
+
+
+def _age_limit(repository: Repository) -> datetime:
+    """Tell after when what was written may still be published.
+
+    By the store's own clock; a lake that was given another one goes by that, but spares what is under way just now.
+    """
+    key = f"{LISTS}/clock-{runtime.uuid4().hex}"
+    repository.root.put(key, b"", unique=True)
+    now = repository.root.head(key).last_modified
+    repository.root.delete([key])
+    limit = repository.clock() - MIN_AGE
+    return min(limit, now - _UNDER_WAY if repository.given_clock else now - MIN_AGE)
+
+
+def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
+    """List all that the lake may delete: content, ranges, lists of old collections, unique objects in its datasets' folders."""
+    root = repository.root
+    yield from root.list(f"{OBJECTS}/")
+    yield from root.list(f"{TREES}/")
+    for path, format in claimed(root):
+        rules = resolver(format)
+        for meta in FolderStore(root, path).list():
+            if rules.key_class(meta.key) is KeyClass.UNIQUE and rules.collectable(meta.key):
+                yield ObjectMeta(f"{path}/{meta.key}", meta.size, meta.etag, meta.last_modified)
+
+
+def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
+    """Tell whether this lake can have written an object of its own folders. A lakeFS server may keep a repository in the same place."""
+    if meta.key.startswith(f"{OBJECTS}/"):
+        return digest_of(meta.key) is not None
+    if not meta.key.startswith(f"{TREES}/"):
+        return True
+    if not _RANGE.fullmatch(meta.key):
+        return False
+    try:
+        return "file_id" in read_properties(root, meta.key, meta.size)  # which lakeFS does not write
+    except (NotFound, CorruptTable):
+        return False
+
+
+def _announce(repository: Repository, keys: list[str], dead: set[str], cutoff: datetime) -> str:
+    """Put a list on record, and let commits go that nothing keeps."""
+    id = runtime.uuid4().hex
+    key = f"{LISTS}/{id}"
+    repository.root.put(key, encode_list(keys), unique=True)
+
+    def plan(state: State) -> Sequence[Action]:
+        refs = RefsState(state)
+        gone = dead - retained_commits(refs, cutoff)
+        value = {"list": key, "time": repository.clock().isoformat()}
+        return [Add(f"{PREFIX}{id}", value), *(Delete(f"commit/{commit}") for commit in sorted(gone) if f"commit/{commit}" in state)]
+
+    repository.journal.append(plan)
+    return id
+
+
+def _finish(
+    repository: Repository, id: str, history: timedelta, tell: Callable[[str, int], None], reachable: Reachability | None = None
+) -> list[str]:
+    """Delete what is on a list and still not reached. Returns the keys. Whoever began the collection, this is safe to repeat."""
+    begun = runtime.monotonic()
+    refs = repository.refs()
+    value = refs.under(PREFIX).get(id)
+    if value is None or "done" in value:
+        return []
+    now = repository.clock()
+    list_key = text_of(f"{PREFIX}{id}", value, "list")
+    listed = read_list(repository.root, list_key)
+    marked = _mark(repository, refs, now - history, reachable or Reachability(repository), now)
+    gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
+    for start in range(0, len(gone), _DELETE_AT_ONCE):
+        if runtime.monotonic() - begun > _MOST_SECONDS:
+            return gone[:start]
+        repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
+        tell("deleted", start)
+    # What was spared may be relied on again.
+    done_key = f"{LISTS}/{id}-deleted"
+    repository.root.put(done_key, encode_list(gone))
+
+    def plan(state: State) -> Sequence[Action]:
+        newest = RefsState(state).under(PREFIX).get(id)
+        if newest is None or "done" in newest:
+            return ()
+        return [Update(f"{PREFIX}{id}", {"list": done_key, "time": newest["time"], "done": repository.clock().isoformat()})]
+
+    repository.journal.append(plan)
+    repository.root.delete([list_key])
+    return gone
+
+
+def _renewed(root: ObjectStore, place: str) -> set[str]:
+    """List the content that was put again since a list was made: somebody is about to use it."""
+    try:
+        made = root.head(place).last_modified
+    except NotFound:
+        return set()
+    return {meta.key for meta in root.list(f"{OBJECTS}/") if meta.last_modified > made}
+
+
+def _reap(repository: Repository) -> None:
+    """Let sessions expire whose time is up; ended ones, and collections, leave the record once no session can remember them."""
+
+    def plan(state: State) -> Sequence[Action]:
+        refs, now = RefsState(state), repository.clock()
+        actions: list[Action] = []
+        for record in refs.sessions():
+            if record.state in (OPEN, FAILED):
+                if now >= record.expires:
+                    actions.append(Update(record.key, replace(record, state=EXPIRED).to_json()))
+            elif now - record.opened > 2 * MIN_AGE:
+                actions.append(Delete(record.key))
+        for id, value in refs.under(PREFIX).items():
+            if "done" in value and now - instant_of(f"{PREFIX}{id}", value, "done") > MIN_AGE:
+                actions.append(Delete(f"{PREFIX}{id}"))
+        return actions
+
+    before = repository.refs().under(PREFIX)
+    repository.journal.append(plan)
+    after = repository.refs().under(PREFIX)
+    repository.root.delete([value["list"] for id, value in before.items() if id not in after])

@@ -1,0 +1,194 @@
+"""Mark: what a lake's refs, retained history and sessions reach, for garbage collection and for `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from lake_core.graveler import Commit, Entry
+from lake_core.graveler.record import split_value
+from lake_core.lake.errors import RefNotFound
+from lake_core.lake.refs.history import merge_base
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import FAILED, OPEN
+from lake_core.lake.refs.values import instant_of
+from lake_core.lake.repository import Repository
+from lake_core.lake.state.content import digest_of
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.dataset_view import DatasetView
+from lake_core.lake.state.state_store import StateStore
+
+HISTORY = timedelta(days=30)
+"""How long commits are retained by default, besides those that a branch, tag or session names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedState:
+    """A state that is to be kept."""
+
+    tree: str
+    name: str
+    since: datetime | None
+    """When it was committed, for history that a dataset's ended retention may let go; None for what a ref or session names."""
+
+
+def retained_commits(refs: RefsState, cutoff: datetime) -> set[str]:
+    """List the commits to keep: named by a ref or session, not older than the cutoff, the one that stood then, and merge bases."""
+    named = {*refs.branches().values(), *refs.tags().values()}
+    named |= {record.base for record in refs.sessions() if record.state in (OPEN, FAILED)}
+    kept = set(named)
+    for commit in refs.commits():
+        if commit.creation_date >= cutoff:
+            kept.add(commit.id)
+            kept.update(commit.parents[:1])  # what stood at the cutoff
+    commits = [refs.commit(id) for id in sorted({*refs.branches().values(), *refs.tags().values()})]
+    for number, left in enumerate(commits):
+        for right in commits[number + 1 :]:
+            try:
+                kept.add(merge_base(refs, left, right).id)
+            except RefNotFound:
+                continue
+    return {id for id in kept if f"commit/{id}" in refs.state}
+
+
+def retained_states(refs: RefsState, cutoff: datetime) -> list[RetainedState]:
+    """List the states to keep, newest commits first."""
+    named = {*refs.branches().values(), *refs.tags().values()}
+    commits = sorted((refs.commit(id) for id in retained_commits(refs, cutoff)), key=_age, reverse=True)
+    states = [RetainedState(commit.metarange_id, commit.id, None if commit.id in named else commit.creation_date) for commit in commits]
+    for record in refs.sessions():
+        if record.state in (OPEN, FAILED):
+            trees = dict.fromkeys([record.tree, *(tree for batch in record.batches for tree in (batch.before, batch.after))])
+            states += [RetainedState(tree, record.id, None) for tree in trees]
+    return states
+
+
+def _age(commit: Commit) -> tuple[int, datetime]:
+    return commit.generation, commit.creation_date
+
+
+@dataclass(slots=True)
+class ReachableLog:
+    """The longest log of a dataset among the live states, of which others are beginnings."""
+
+    view: DatasetView
+    version: int
+    since: int
+    """The oldest version of it that is live."""
+    marked: int | None = None
+    """The version from which on its objects are marked."""
+
+
+@dataclass(slots=True)
+class Reachability:
+    """The keys, below the lake's root, that live states reach. States are marked once."""
+
+    repository: Repository
+    keys: set[str] = field(default_factory=set)
+    references: dict[str, set[tuple[int, str, int]]] = field(default_factory=dict)
+    """Size, etag and time (in nanoseconds) of the objects that were brought in, as the tree has them, by key."""
+    _trees: set[str] = field(default_factory=set)
+    _ranges: set[str] = field(default_factory=set)
+    _values: set[bytes] = field(default_factory=set)
+    _logs: dict[str, list[ReachableLog]] = field(default_factory=dict)
+
+    def add(self, states: Iterable[RetainedState], refs: RefsState, now: datetime) -> None:
+        """Mark what states reach. Raises what a dataset that cannot be read raises: nothing may be collected then."""
+        for state in states:
+            self.add_state(state, refs, now)
+        for log in self.logs():
+            self.add_log(log)
+
+    def add_state(self, retained: RetainedState, refs: RefsState, now: datetime) -> None:
+        """Mark a state's tree, and take note of its datasets' logs."""
+        ended = {path: instant_of(f"retention/{path}", value, "before") for path, value in refs.under("retention/").items()}
+        state = self.repository.state(retained.tree, retained.name)
+        if retained.tree not in self._trees:
+            self._trees.add(retained.tree)
+            self._add_tree(retained.tree)
+        for path, record in state.registered().items():
+            before = ended.get(path)
+            if before is None or retained.since is None or retained.since >= before:
+                self._note_log(state, record)
+        if retained.tree == refs.commit(refs.branch(self.repository.format.branch)).metarange_id:
+            self._note_readers(state, now)
+
+    def logs(self) -> list[ReachableLog]:
+        """List the logs that were found so far."""
+        return [log for logs in self._logs.values() for log in logs]
+
+    def add_log(self, log: ReachableLog) -> None:
+        """Mark what a log's live versions reach."""
+        if log.marked is None or log.since < log.marked:
+            prefix = log.view.record.path
+            self.keys.update(f"{prefix}/{key}" for key in log.view.resolver.reachable(log.view, log.since))
+            log.marked = log.since
+
+    def _add_tree(self, tree: str) -> None:
+        graveler = self.repository.graveler
+        self.keys.update(f"_lakefs/{id}" for id in graveler.names(tree))
+        for each in graveler.ranges(tree):
+            if each.id not in self._ranges:
+                self._ranges.add(each.id)
+                # Most records of a range stand in its earlier versions too.
+                new = set(graveler.reader.columns(each.id).values).difference(self._values)
+                self._values |= new
+                for value in new:
+                    entry = Entry.decode(split_value(value)[1])
+                    self.keys.add(entry.address)
+                    if entry.address and digest_of(entry.address) is None:
+                        self.references.setdefault(entry.address, set()).add((entry.size, entry.etag, entry.last_modified))
+
+    def _note_log(self, state: StateStore, record: DatasetRecord) -> None:
+        view = state.folder_of(record)
+        logs = self._logs.setdefault(record.path, [])
+        version = log_head(view, max((log.version for log in logs), default=None))
+        if version is None:
+            return
+        for log in logs:
+            if version <= log.version and _entry(view, version) == _entry(log.view, version):
+                log.since = min(log.since, version)
+                return
+        logs.append(ReachableLog(view, version, version))
+
+    def _note_readers(self, state: StateStore, now: datetime) -> None:
+        """Mark what readers who opened a dataset in place lately may still read: older versions, and other writers'."""
+        for path, record in state.registered().items():
+            view = state.folder_of(record)
+            oldest = view.resolver.version_at(view, now)
+            if not view.resolver.managed(view):
+                since = view.resolver.version_at(view.place, now)
+                self.keys.update(f"{path}/{key}" for key in view.resolver.reachable(view.place, since))
+            for log in self._logs.get(path, ()):
+                if oldest is not None and log.view.record == record and _entry(view, oldest) == _entry(log.view, oldest):
+                    log.since = min(log.since, oldest)
+
+
+def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
+    """Give what tells a version's log entry from others."""
+    items = [view.item(key) for key in view.resolver.log_keys(view, version)]
+    return tuple(None if item is None else item.entry.etag for item in items)
+
+
+def log_head(view: DatasetView, hint: int | None) -> int | None:
+    """Find a dataset's version by looking up log keys near a guess. None for a log without entries."""
+
+    def stands(version: int) -> bool:
+        return all(view.item(key) is not None for key in view.resolver.log_keys(view, version))
+
+    if hint is None:
+        return view.resolver.version(view)
+    if stands(hint):
+        while stands(hint + 1):
+            hint += 1
+        return hint
+    step, low, high = 1, hint, hint
+    while not stands(low):
+        if low == 0:
+            return view.resolver.version(view)  # a log whose beginning was cleaned up
+        low, high, step = max(0, low - step), low, step * 2
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if stands(middle) else (low, middle)
+    return low

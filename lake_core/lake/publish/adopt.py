@@ -1,0 +1,25 @@
+"""The verb that brings in what other writers of a dataset committed past the lake."""
+
+from __future__ import annotations
+
+from lake_core.lake.errors import DatasetNotFound, NothingToApply
+from lake_core.lake.publish.adoption import adoption
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.published import Published
+from lake_core.lake.repository import Repository
+
+
+def adopt(repository: Repository, path: str) -> Published:
+    """Bring what stands in place of a dataset into main. Raises DatasetNotFound, NothingToApply, Conflict."""
+    path = path.strip("/")
+    branch = repository.format.branch
+    refs = repository.refs()
+    head = refs.branch(branch)
+    if path not in repository.commit_state(refs.commit(head), branch).registered():
+        raise DatasetNotFound(
+            f"no dataset at {path!r} in {branch}: bring it in with `lake import {path}`, or session.import_delta({path!r})"
+        )
+    published = commit_to_branch(repository, adoption(repository, refs, path))
+    if published.commit == head:
+        raise NothingToApply(f"the log of {path!r} in place is that of {branch}: there is nothing to adopt")
+    return published

@@ -1,0 +1,293 @@
+"""The one operation of a lake: the net difference of two states is brought onto a third.
+
+A write into a session, publishing a session, merging a branch, revert and cherry-pick are all this. Where a resolver knows the format,
+a dataset is one unit, and becomes one new version; plain keys are compared one by one, by key *and* identity. Nothing is written here
+but what resolvers must write under unique names: the result is what would change in the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from lake_core.dataset import ApplyContext, DatasetConflict, KeyClass
+from lake_core.key_rules import PlainChange, key_rules
+from lake_core.lake.publish.conflict_report import ConflictReport
+from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
+from lake_core.lake.state.content import Item, is_same, item_of, new_item
+from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord, dataset_above
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.view import View
+
+
+def apply(
+    base: StateStore,
+    theirs: StateStore,
+    target: StateStore,
+    *,
+    now: datetime,
+    session: str | None,
+    commit: str,
+    reads: Sequence[str] = (),
+    strategy: Strategy | None = None,
+    dry_run: bool = False,
+) -> TreeUpdate:
+    """Bring what differs between `base` and `theirs` onto `target`, all of one lake. `commit`: the target's, for messages.
+
+    `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable session read.
+    `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not to be written.
+    Raises Conflict naming all datasets and keys that contradict what the target has, and what resolvers raise.
+    """
+    taken = base.view.tree == target.view.tree != theirs.view.tree and not _datasets_differ(base, theirs)
+    changed = dict(_overlaid(theirs.view, theirs.view.tree)) if taken else dict(_changes(base, theirs))
+    registered = {**base.registered(), **theirs.registered()}
+    paths = sorted({path for key in changed if (path := _path_of(key, registered)) is not None})
+    plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
+    report = ConflictReport(commit, target.name)
+    resolved: dict[str, str] = {}
+    effort = _Effort(now, session, dry_run)
+    items: dict[str, Item | None] = {}
+    datasets: dict[str, DatasetUpdate] = {}
+    references: list[str] = []
+    skipped: list[str] = []
+    _apply_plain(plain, target, items, report, strategy, resolved)
+    _apply_key_rules(plain.keys(), resolved.keys(), base, theirs, target, report)
+    for path in paths:
+        try:
+            done = _apply_dataset(path, registered[path], base, theirs, target, effort, items, references)
+        except DatasetConflict as error:
+            if strategy is None:
+                report.add_dataset(path, error)
+                continue
+            resolved[path] = error.kind
+            if strategy == "ours":
+                continue
+            try:
+                done = _take_dataset(path, registered[path], base, theirs, target, effort, items, references, error)
+            except DatasetConflict as remaining:
+                report.add_dataset(path, remaining)
+                continue
+        if done is not None and done.operation == "SKIPPED":
+            skipped.append(path)
+        elif done is not None:
+            datasets[path] = done
+    if reads and (items or taken):  # who wrote nothing has nothing that could be wrong by now
+        for key in _overlap(reads, base, target):
+            report.add_key(key, "ReadChanged")
+    report.check()
+    return TreeUpdate(items, theirs.view.tree if taken else target.view.tree, datasets, references, tuple(skipped), resolved, taken)
+
+
+def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:
+    """Whether the trees, what lies on top of them aside, differ in anything that belongs to a dataset."""
+    paths = {**base.registered(), **theirs.registered()}
+    graveler = base.view.graveler
+    prefixes = [DATASETS, *(f"{path}/" for path in paths)]
+    return any(next(graveler.diff(base.view.tree, theirs.view.tree, prefix.encode()), None) is not None for prefix in prefixes)
+
+
+def _changes(base: StateStore, theirs: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
+    """The keys that differ between two states, with what stands there before and after."""
+    before, after = base.view, theirs.view
+    yield from _overlaid(after, before.tree)
+    if before.tree != after.tree:
+        for difference in before.graveler.diff(before.tree, after.tree):
+            key = difference.key.decode()
+            if key not in after.overlay.items:
+                yield key, tuple(None if record is None else item_of(record) for record in (difference.before, difference.after))  # type: ignore[misc]
+
+
+def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
+    """The keys that are changed on top of a view's tree and differ from another tree."""
+    keys = view.overlay.under("")
+    for key, old in zip(keys, View(view.graveler, tree).get_many(keys), strict=True):
+        new = view.overlay.items[key]
+        if not is_same(old, new):
+            yield key, (old, new)
+
+
+def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
+    """The dataset that a key of the tree is part of."""
+    if key.startswith(DATASETS):
+        return key[len(DATASETS) :]
+    above = dataset_above(key, registered)
+    return None if above is None else above.path
+
+
+def _apply_plain(
+    changed: Mapping[str, tuple[Item | None, Item | None]],
+    target: StateStore,
+    items: dict[str, Item | None],
+    report: ConflictReport,
+    strategy: Strategy | None,
+    resolved: dict[str, str],
+) -> None:
+    keys = list(changed)
+    datasets = target.datasets()
+    for key, there in zip(keys, target.view.get_many(keys), strict=True):
+        before, after = changed[key]
+        if is_same(there, after):
+            continue
+        inside = dataset_above(key, datasets)
+        lies_inside = after is not None and inside is not None
+        if is_same(there, before) and not lies_inside:
+            items[key] = after
+            continue
+        kind = "InsideDataset" if is_same(there, before) else _kind(before, after, there)
+        if strategy is None or (strategy == "theirs" and lies_inside):
+            report.add_key(key, kind)
+            continue
+        resolved[key] = kind
+        if strategy == "theirs":
+            items[key] = after
+
+
+def _apply_key_rules(
+    changed: Collection[str], resolved: Collection[str], base: StateStore, theirs: StateStore, target: StateStore, report: ConflictReport
+) -> None:
+    """Report what the rules of formats that live in plain keys forbid."""
+    change = PlainChange(changed, _PlainState(base), _PlainState(theirs), _PlainState(target), partial(_changed_there, base, target))
+    for rule in key_rules():
+        for key in rule.contradicted(change):
+            report.add_key(key, rule.kind, rule.explanation)
+        for key in resolved:
+            if rule.is_mixed(key, change):
+                report.add_key(key, rule.kind, rule.explanation)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainState:
+    """The plain keys of a state, as a `KeyRule` sees them."""
+
+    state: StateStore
+
+    def identity(self, key: str) -> bytes | None:
+        item = self.state.view.get(key)
+        return None if item is None else item.identity
+
+    def read(self, key: str) -> bytes | None:
+        item = self.state.view.get(key)
+        return None if item is None else self.state.content.get(item)
+
+
+def _changed_there(base: StateStore, target: StateStore, prefix: str) -> Iterator[str]:
+    differences = target.view.graveler.diff(base.view.tree, target.view.tree, prefix.encode())
+    return (difference.key.decode() for difference in differences)
+
+
+def _kind(before: Item | None, after: Item | None, there: Item | None) -> str:
+    if before is None:
+        return "BothCreated"
+    if after is None:
+        return "DeletedHereChangedThere"
+    return "ChangedHereDeletedThere" if there is None else "BothChanged"
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """What one application is made for, the same for all datasets."""
+
+    now: datetime
+    session: str | None
+    dry_run: bool
+
+
+def _take_dataset(
+    path: str,
+    record: DatasetRecord,
+    base: StateStore,
+    theirs: StateStore,
+    target: StateStore,
+    effort: _Effort,
+    items: dict[str, Item | None],
+    references: list[str],
+    conflict: DatasetConflict,
+) -> DatasetUpdate | None:
+    """Bring what differs between the target and `theirs` onto the target, so that the dataset becomes theirs.
+
+    Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
+    """
+    if base.datasets().get(path) is not None and target.registered().get(path) is None:
+        raise conflict
+    return _apply_dataset(path, record, target, theirs, target, effort, items, references, replaces=True)
+
+
+def _apply_dataset(
+    path: str,
+    record: DatasetRecord,
+    base: StateStore,
+    theirs: StateStore,
+    target: StateStore,
+    effort: _Effort,
+    items: dict[str, Item | None],
+    references: list[str],
+    *,
+    replaces: bool = False,
+) -> DatasetUpdate | None:
+    now = effort.now
+    before, after, head = (state.datasets().get(path) for state in (base, theirs, target))
+    standing = target.registered().get(path)
+    dropped = standing is not None and standing.dropped
+    for side in (before, after, head):
+        if side is not None and side.format != record.format:
+            raise DatasetConflict(f"it is a {side.format} dataset on one side and a {record.format} one on the other", kind="OtherFormat")
+    if after is None and (head is None or before is None):
+        return None  # gone on both sides, or created and dropped by one
+    if after is None and head is not None and head.imported:
+        raise DatasetConflict(
+            "it was brought in from outside: to take it out of the lake is to release it, `lake release`", kind="Imported"
+        )
+    again = before is None and after is not None and head is None and dropped
+    onto = standing if again else head
+    store = None if onto is None else target.folder_of(onto)
+    if after is not None and head is None:
+        _check_clear(path, after, target)
+    side = after or head
+    assert side is not None
+    view = (theirs if after is not None else target).folder_of(side)
+    if before is None and onto is None and side.imported:
+        items |= dict(theirs.view.list(f"{path}/")) | {side.key: side.item(now)}
+        return DatasetUpdate(record.format, view.resolver.version(view), "IMPORT")
+    context = ApplyContext(
+        now, view.place, session=effort.session, onto=target.name, recreated=again, replaces=replaces, dry_run=effort.dry_run
+    )
+    done = view.resolver.apply(
+        None if before is None else base.folder_of(before),
+        None if after is None else theirs.folder_of(after),
+        store,
+        context,
+    )
+    if not done.puts and (after is None) == (head is None):
+        return DatasetUpdate(record.format, done.version, "SKIPPED") if done.operation == "SKIPPED" else None
+    for key, data in done.puts.items():
+        assert view.resolver.key_class(key) in (KeyClass.LOG, KeyClass.POINTER)
+        items[f"{path}/{key}"] = new_item(data, now)
+    references += [f"{path}/{key}" for key in done.references]
+    if after is None:
+        assert head is not None
+        items[head.key] = DatasetRecord(path, head.format, head.id, dropped=True).item(now)
+    elif head is None:
+        items[after.key] = after.item(now)
+    return DatasetUpdate(record.format, done.version, done.operation, done.summary)
+
+
+def _check_clear(path: str, record: DatasetRecord, target: StateStore) -> None:
+    """Raises DatasetConflict where the target has other things at, above or below a dataset that is to be created there."""
+    datasets = target.datasets()
+    nested = dataset_above(path, datasets) or next((other for key, other in datasets.items() if key.startswith(f"{path}/")), None)
+    if nested is not None:
+        raise DatasetConflict(f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested")
+    plain = None if target.registered().get(path) is not None else next(target.view.list(f"{path}/"), None)
+    if plain is not None or target.view.get(path) is not None:
+        raise DatasetConflict(f"{target.name} has plain files at {path!r} by now", kind="InsideDataset")
+
+
+def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:
+    """The keys that were read and differ between two states."""
+    whole = {read for read in reads if not read.endswith("*")}
+    prefixes = tuple(read[:-1] for read in reads if read.endswith("*"))
+    for key, _ in _changes(base, target):
+        if key in whole or key.startswith(prefixes):
+            yield key

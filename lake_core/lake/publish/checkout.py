@@ -1,0 +1,224 @@
+"""Checking out: main in place, as plain readers of the datasets open it.
+
+After the branch has moved, the log entries of the datasets that its commits touched are put at their natural paths, in the order of
+their versions. The bytes of (dataset, version) never change, so any process may finish at any time what another began. How far the
+branch is known to be checked out is noted with the next entry of the refs journal, not by a write of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lake_core.dataset import UnknownFormat
+from lake_core.errors import AlreadyExists, NotFound, StoreError
+from lake_core.graveler import Commit
+from lake_core.lake.errors import Diverged
+from lake_core.lake.refs.commit_record import changed_datasets, version_of
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.repository import Repository
+from lake_core.lake.state.claims import claim
+from lake_core.lake.state.content import Item
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.dataset_view import DatasetView
+from lake_core.lake.state.state_store import StateStore
+
+_LOG = logging.getLogger(__name__)
+
+
+def pending_checkout(refs: RefsState, branch: str) -> list[Commit]:
+    """List the commits of a branch that are not known to be checked out, oldest first."""
+    checked_out = refs.checked_out(branch)
+    commits: list[Commit] = []
+    commit = refs.commit(refs.branch(branch))
+    while commit.id != checked_out:
+        commits.append(commit)
+        if not commit.parents or f"commit/{commit.parents[0]}" not in refs.state:
+            break  # past the retention: whatever it touched was put in place long ago
+        commit = refs.first_parent(commit)
+    return commits[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """What a checkout put in place."""
+
+    objects: int
+    datasets: Sequence[str]
+    diverged: Sequence[str] = ()
+    """Those that were passed over, because another writer was there."""
+
+
+def check_out(
+    repository: Repository,
+    commits: Sequence[Commit],
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    needed: Collection[str] | None = None,
+    without: str | None = None,
+) -> Checkout:
+    """Put the datasets of these commits, oldest first, in place, but for one (`without`). Idempotent.
+
+    Raises Diverged where another writer was there; with `needed` only for these datasets, others are passed over: one that diverged
+    does not hold up the rest of the lake.
+    """
+    changed, count, diverged = set(), 0, set()
+    if not commits:
+        return Checkout(0, ())
+    last = repository.commit_state(commits[-1])
+    for number, commit in enumerate(commits):
+        state = repository.commit_state(commit)
+        for path, update in sorted(changed_datasets(commit).items()):
+            record = state.registered().get(path)
+            newest = last.registered().get(path)
+            if record is None or newest is None or newest.id != record.id:
+                continue  # released since; or created again, whose log has all of it
+            if path != without and path not in diverged:
+                if update.get("operation") == "IMPORT" or version_of(update) == 0:
+                    # Not when a session brings it in: what never reaches main stays whose it is, its data files too.
+                    claim(repository.root, path, record.format, occupied=True)
+                try:
+                    objects = check_out_dataset(state, record, version_of(update))
+                except Diverged:
+                    if needed is None or path in needed:
+                        raise
+                    diverged.add(path)
+                    continue
+                count += objects
+                if objects:
+                    changed.add(path)
+        if progress is not None:
+            progress(number + 1, len(commits))
+    for path in sorted(changed):
+        derive(last, path)
+    return Checkout(count, sorted(changed), sorted(diverged))
+
+
+def check_out_branch(repository: Repository, progress: Callable[[int, int], None] | None = None) -> Checkout:
+    """Put all datasets of main in place, as far as they are not. Idempotent.
+
+    Raises Diverged, but only by the newest refs: what differs from an older main may be what others have published since.
+    """
+    branch = repository.format.branch
+    while True:
+        refs = repository.refs()
+        try:
+            checkout = check_out(repository, pending_checkout(refs, branch), progress)
+            state = repository.commit_state(refs.commit(refs.branch(branch)), branch)
+            count = checkout.objects
+            for _, record in sorted(state.registered().items()):
+                view = state.folder_of(record)
+                count += check_out_dataset(state, record, view.resolver.version(view))
+            return Checkout(count, checkout.datasets)
+        except Diverged:
+            if not has_moved(repository, refs, branch):
+                raise
+
+
+def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
+    """Put commits of main that are published in place, oldest first.
+
+    Return False where that is left to the next publish. An error would make the caller repeat what is published.
+    """
+    try:
+        try:
+            check_out(repository, commits)
+        except Diverged:
+            check_out_branch(repository)  # which looks at the newest refs before it takes anything for another writer's
+    except (Diverged, StoreError):
+        last = commits[-1].id[:12]
+        _LOG.warning("commit %s is published, but not yet in place: the next publish completes it", last, exc_info=True)
+        return False
+    return True
+
+
+def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
+    """Tell whether a branch has another head now than in these refs. Ask before taking what stands in place for another writer's."""
+    return repository.refs().branch(branch) != refs.branch(branch)
+
+
+def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | None) -> int:
+    """Put a dataset's log in place up to its version in a state; return how many objects that took. Raises Diverged."""
+    view = state.folder_of(record)
+    missing: list[tuple[str, Item]] = []
+    while version is not None and version >= 0:
+        entries = [(key, item) for key in view.resolver.log_keys(view, version) if (item := view.item(key)) is not None]
+        absent = [(key, item) for key, item in entries if not _stands(view, key, item)]
+        if not absent:
+            break
+        missing += reversed(absent)
+        version -= 1
+    for key, item in reversed(missing):
+        data = state.content.get(item)
+        try:
+            view.place.put(key, data, if_absent=True)
+        except AlreadyExists:
+            if bytes(view.place.get(key)) != data:
+                raise _diverged(view, key) from None
+    return len(missing)
+
+
+def is_checked_out(repository: Repository, commit: Commit) -> bool:
+    """Tell whether what a commit did to datasets stands in place."""
+    state = repository.commit_state(commit)
+    for path, update in changed_datasets(commit).items():
+        version, record = version_of(update), state.registered().get(path)
+        if record is not None and version is not None:
+            view = state.folder_of(record)
+            if not all(_stands(view, key) for key in view.resolver.log_keys(view, version)):
+                return False
+    return True
+
+
+def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
+    """Tell whether an object stands in place at a key. Raises Diverged if it is evidently not this one."""
+    try:
+        meta = view.place.head(key)
+    except NotFound:
+        return False
+    if item is not None and meta.size != item.entry.size:
+        raise _diverged(view, key)
+    return True
+
+
+def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
+    """Check that a version that is about to be published does not stand in place already, written by somebody else. Raises Diverged.
+
+    `items`: what is to be published, by key of the lake.
+    """
+    if version is None:
+        return
+    view = state.folder_of(record)
+    if record.path in state.registered() and not view.resolver.managed(view):
+        # Who else writes it may clean up its log: the version may be taken, and gone again.
+        newest = view.resolver.version(view.place)
+        if newest is not None and newest > version:
+            raise _diverged(view, view.resolver.log_keys(view, newest)[0])
+    for key in view.resolver.log_keys(view, version):
+        item = items.get(f"{record.path}/{key}")
+        if _stands(view, key) and (item is None or bytes(view.place.get(key)) != state.content.get(item)):
+            raise _diverged(view, key)
+
+
+def _diverged(view: DatasetView, key: str) -> Diverged:
+    path = view.record.path
+    return Diverged(
+        f"{path}/{key} stands in place, and is not the lake's: another writer has committed to {path}. "
+        f"`lake adopt {path}` brings what it wrote into the lake",
+        path=path,
+    )
+
+
+def derive(state: StateStore, path: str) -> None:
+    """Write what is derived of a dataset (checkpoints), where it is due. The commit stands whatever happens here."""
+    record = state.datasets().get(path)
+    if record is None:
+        return
+    try:
+        view = state.folder_of(record)
+        view.resolver.derive(view, view.place, state.clock())
+    except UnknownFormat:
+        raise
+    except Exception:
+        _LOG.warning("%s is in place, but what is derived from its log could not be written", path, exc_info=True)

@@ -1,0 +1,84 @@
+"""What differs between two refs, as a person asks: tables by versions, rows and columns, plain files by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lake_core.dataset import DatasetComparison
+from lake_core.lake.state.content import item_of
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.view import RESERVED
+
+MOST_ROWS = 1_000_000
+"""Rows of a dataset that are read to compare two states of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKey:
+    """A key that differs between two states."""
+
+    key: str
+    kind: Literal["added", "removed", "changed"]
+    dataset: str | None
+    """The dataset that the key is part of."""
+    size: int
+    """Bytes, of what stands there now; of what stood there, for one that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedDataset:
+    """A dataset that differs between two states."""
+
+    path: str
+    format: str
+    kind: Literal["added", "removed", "changed"]
+    comparison: DatasetComparison
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between two states."""
+
+    datasets: Sequence[ChangedDataset]
+    files: Sequence[ChangedKey]
+    """Plain files; those of datasets are theirs."""
+
+
+def changed_keys(old: StateStore, new: StateStore, prefix: str) -> Iterator[ChangedKey]:
+    """Walk the keys that differ between two states, in order."""
+    paths = sorted({**old.registered(), **new.registered()}, key=len, reverse=True)
+    for difference in new.view.graveler.diff(old.view.tree, new.view.tree, prefix.encode()):
+        key = difference.key.decode()
+        record = difference.after or difference.before
+        if key.startswith(RESERVED) or record is None:
+            continue
+        kind: Literal["added", "removed", "changed"] = (
+            "added" if difference.before is None else "removed" if difference.after is None else "changed"
+        )
+        dataset = next((path for path in paths if key.startswith(f"{path}/")), None)
+        yield ChangedKey(key, kind, dataset, item_of(record).entry.size)
+
+
+def compare_states(old: StateStore, new: StateStore, *, prefix: str, sample: int, most_rows: int) -> Comparison:
+    """Gather the keys that differ by dataset, and compare each dataset by its format's own means."""
+    files: list[ChangedKey] = []
+    paths: dict[str, None] = {}
+    for each in changed_keys(old, new, prefix):
+        if each.dataset is None:
+            files.append(each)
+        else:
+            paths[each.dataset] = None
+    datasets = (_compared(old, new, path, sample, most_rows) for path in sorted(paths))
+    return Comparison([each for each in datasets if each is not None], files)
+
+
+def _compared(old: StateStore, new: StateStore, path: str, sample: int, most_rows: int) -> ChangedDataset | None:
+    before, after = (state.datasets().get(path) for state in (old, new))
+    record = after or before
+    if record is None:
+        return None  # dropped on both sides, after different histories
+    views = [None if side is None else state.folder_of(side) for state, side in ((old, before), (new, after))]
+    comparison = next(view for view in views if view is not None).resolver.compare(*views, sample=sample, most_rows=most_rows)
+    return ChangedDataset(path, record.format, "added" if before is None else "removed" if after is None else "changed", comparison)

@@ -1,0 +1,79 @@
+"""Which commits are in the way of a change that conflicts: their ids, messages, people and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from lake_core.errors import LakeError
+from lake_core.graveler import Commit
+from lake_core.lake.errors import Conflict, OtherCommit
+from lake_core.lake.publish.conflict_report import explain
+from lake_core.lake.refs.commit_record import DATASETS_FIELD, changed_datasets
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.repository import Repository
+from lake_core.lake.state.content import is_same
+from lake_core.lake.state.state_store import StateStore
+
+_COMMITS_OF_DATASETS = 1000
+_COMMITS_OF_KEYS = 100
+"""Commits that are looked through: what a commit did to a dataset is noted in it, what it did to a key its tree must tell."""
+_MOST = 3
+"""Commits that are named for each place."""
+_OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
+
+
+def with_commits(
+    repository: Repository, refs: RefsState, head: Commit, base: StateStore, target: StateStore, error: Conflict, remedy: str
+) -> Conflict:
+    """The same conflict, with the newest commits of the target that changed what it names."""
+    contradictions = []
+    for each in error.contradictions:
+        is_dataset = each.path in error.datasets
+        commits = _of_dataset(refs, head, each.path) if is_dataset else _of_key(repository, refs, head, base, each.path)
+        try:
+            contradictions.append(replace(each, commits=[_other(commit) for commit in islice(commits, _MOST)]))
+        except LakeError:
+            contradictions.append(each)  # older states are being collected: the conflict itself counts
+    return Conflict(
+        explain(target.name, head.id, contradictions, len(error.kinds)),
+        datasets=error.datasets,
+        keys=error.keys,
+        kinds=error.kinds,
+        commit=error.commit,
+        contradictions=contradictions,
+        remedy=remedy,
+    )
+
+
+def _line(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
+    """A branch's own commits, newest first."""
+    for _ in range(most):
+        yield head
+        if not head.parents or f"commit/{head.parents[0]}" not in refs.state:
+            return
+        head = refs.first_parent(head)
+
+
+def _of_dataset(refs: RefsState, head: Commit, path: str) -> Iterator[Commit]:
+    return (commit for commit in _line(refs, head, _COMMITS_OF_DATASETS) if path in changed_datasets(commit))
+
+
+def _of_key(repository: Repository, refs: RefsState, head: Commit, base: StateStore, key: str) -> Iterator[Commit]:
+    """The commits that gave a key what it has now, back to what it had at the base."""
+    old = base.view.get(key)
+    newer: Commit | None = None
+    now = None
+    for commit in _line(refs, head, _COMMITS_OF_KEYS):
+        item = repository.commit_state(commit).view.get(key)
+        if newer is not None and not is_same(item, now):
+            yield newer
+        if is_same(item, old):
+            return
+        newer, now = commit, item
+
+
+def _other(commit: Commit) -> OtherCommit:
+    metadata = {name: value for name, value in commit.metadata.items() if name not in _OWN_FIELDS}
+    return OtherCommit(commit.id, commit.message, commit.committer, commit.creation_date, metadata)

@@ -1,0 +1,66 @@
+"""What of a target contradicts a change: gathered, and raised as one error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lake_core.dataset import DatasetConflict
+from lake_core.lake.errors import Conflict, Contradiction
+from lake_core.readable import count_of
+
+_NAMED = 20
+"""Datasets and keys that an error spells out."""
+
+_EXPLANATIONS = {
+    "BothCreated": "it was created on both sides",
+    "BothChanged": "it was changed on both sides",
+    "DeletedHereChangedThere": "it is deleted here, and was changed there",
+    "ChangedHereDeletedThere": "it is changed here, and was deleted there",
+    "InsideDataset": "it lies in a folder that is a dataset there",
+    "ReadChanged": "it was read here, and changed there",
+}
+
+
+class ConflictReport:
+    """Gathers what contradicts the target, for one error that names it all."""
+
+    def __init__(self, commit: str, onto: str) -> None:
+        self._commit, self._onto = commit, onto
+        self._kinds: dict[str, str] = {}
+        self._datasets: dict[str, str] = {}
+        self._keys: list[str] = []
+        self._explanations: dict[str, str] = {}
+
+    def add_key(self, key: str, kind: str, explanation: str = "") -> None:
+        """Report a plain key; of several conflicts the first counts."""
+        if key not in self._kinds:
+            self._keys.append(key)
+            self._kinds[key] = kind
+            self._explanations[key] = explanation or _EXPLANATIONS.get(kind, kind)
+
+    def add_dataset(self, path: str, error: DatasetConflict) -> None:
+        """Report a dataset."""
+        self._kinds[path] = error.kind
+        self._datasets[path] = self._explanations[path] = str(error)
+
+    def check(self) -> None:
+        """Raise Conflict where anything was reported."""
+        if not self._kinds:
+            return
+        named = [*self._datasets, *self._keys][:_NAMED]
+        contradictions = [Contradiction(path, self._kinds[path], self._explanations[path]) for path in named]
+        raise Conflict(
+            explain(self._onto, self._commit, contradictions, len(self._kinds)),
+            contradictions=contradictions,
+            datasets=list(self._datasets),
+            keys=self._keys,
+            kinds=self._kinds,
+            commit=self._commit,
+        )
+
+
+def explain(onto: str, commit: str, contradictions: Sequence[Contradiction], count: int) -> str:
+    """Say what of the target contradicts a change. `count`: of all places, of which `contradictions` are the first."""
+    rest = count - len(contradictions)
+    reasons = "; ".join(str(each) for each in contradictions) + (f"; and {count_of(rest, 'more place')}" if rest else "")
+    return f"{onto} (commit {commit[:12]}) contradicts this in {count_of(count, 'place')}. {reasons}"

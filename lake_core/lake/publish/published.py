@@ -1,0 +1,23 @@
+"""What a publish returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a session became."""
+
+    commit: str
+    """The commit's id; the branch's head where the session changed nothing."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The final version of each dataset that it changed."""
+    session: str = ""
+    skipped: Sequence[str] = ()
+    """Datasets whose changes were there already, by their markers."""
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    """The datasets and keys of which a merge's strategy took one side, with the kinds of the conflicts."""
+    is_checked_out: bool = True
+    """Whether main's objects stand at their natural places. False: `Lake.checkout` completes it, as does the next publish."""

@@ -1,0 +1,65 @@
+"""What an application changes in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from lake_core.graveler import Record
+from lake_core.lake.refs.pending_deletions import PendingDeletions
+from lake_core.lake.repository import Repository
+from lake_core.lake.state.content import Item
+
+Strategy: TypeAlias = Literal["ours", "theirs"]
+"""Whose side is taken of each dataset and key that conflicts: the target's, or that of what is brought onto it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetUpdate:
+    """What was done to a dataset."""
+
+    format: str
+    version: int | None
+    operation: str
+    summary: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        """Write what a commit's metadata says of the dataset."""
+        return {"format": self.format, "version": self.version, "operation": self.operation, "summary": dict(self.summary)}
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUpdate:
+    """What changes in the target."""
+
+    items: Mapping[str, Item | None]
+    """By key; None deletes."""
+    onto: str
+    """The tree that the items change: the target's, or where nothing happened there meanwhile, the other side's own."""
+    datasets: Mapping[str, DatasetUpdate] = field(default_factory=dict)
+    """The datasets that change, by path."""
+    references: Sequence[str] = ()
+    """The keys, in place, of the unique objects that datasets reach now and did not before."""
+    skipped: Sequence[str] = ()
+    """Datasets of which the target had everything already, by their markers."""
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    """The datasets and keys that conflicted, and of which a strategy took one side; with the kinds of the conflicts."""
+    taken: bool = False
+    """Whether it is the other side's own tree, which differs from the target's already."""
+
+    def __bool__(self) -> bool:
+        return bool(self.items) or self.taken
+
+
+def write_tree(repository: Repository, tree: str, items: Mapping[str, Item | None], pending: PendingDeletions) -> str:
+    """Store what is not stored yet, and build the tree; return its id."""
+    content = repository.content
+    stored = {key: None if item is None else content.store(item, pending) for key, item in items.items()}
+    return repository.graveler.build(tree, _sorted_changes(stored), avoid=pending.range).tree
+
+
+def _sorted_changes(items: Mapping[str, Item | None]) -> Iterator[tuple[bytes, Record | None]]:
+    """Order changes as the tree takes them: by their encoded keys, as records."""
+    encoded = sorted((key.encode(), key) for key in items)
+    return ((name, None if (item := items[key]) is None else item.record(key)) for name, key in encoded)

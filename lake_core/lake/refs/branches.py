@@ -1,0 +1,85 @@
+"""Branches, tags and protections: names for commits, and how they are made and taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lake_core.journal import Action, Add, Delete, Journal, State, Update
+from lake_core.lake.errors import RefExists, RefNotFound
+from lake_core.lake.refs.refs_state import DELETED, RefsState, check_name
+from lake_core.lake.refs.revision import resolve_commit
+from lake_core.lake.refs.values import text_of
+
+
+def create_branch(journal: Journal, name: str, at: str, exist_ok: bool) -> str:
+    """Make a branch at a ref; return the commit. Raises RefExists, InvalidRef, RefNotFound."""
+    check_name(name, "branch")
+    return _add_ref(journal, f"branch/{name}", at, exist_ok)
+
+
+def delete_branch(journal: Journal, name: str, at: str | None) -> bool:
+    """Take a branch away, or with `at` only where it points there; return whether it is gone. Raises RefNotFound."""
+
+    def plan(state: State) -> Sequence[Action]:
+        done[:] = [at in (None, RefsState(state).branch(name))]
+        return [Delete(f"branch/{name}")] if done[0] else ()
+
+    done: list[bool] = []
+    journal.append(plan)
+    return done[0]
+
+
+def create_tag(journal: Journal, name: str, at: str) -> str:
+    """Give a commit a name for good; return the commit. Raises RefExists, InvalidRef, RefNotFound."""
+    check_name(name, "tag")
+    return _add_ref(journal, f"tag/{name}", at, False)
+
+
+def delete_tag(journal: Journal, name: str) -> None:
+    """Take a tag away. Its name is not used again. Raises RefNotFound."""
+
+    def plan(state: State) -> Sequence[Action]:
+        if name not in RefsState(state).tags():
+            raise RefNotFound(f"no tag {name!r}")
+        return [Update(f"tag/{name}", dict(DELETED))]
+
+    journal.append(plan)
+
+
+def protect(journal: Journal, pattern: str) -> None:
+    """Let branches whose names match take merges only."""
+
+    def plan(state: State) -> Sequence[Action]:
+        return () if f"protect/{pattern}" in state else [Add(f"protect/{pattern}", {})]
+
+    journal.append(plan)
+
+
+def unprotect(journal: Journal, pattern: str) -> None:
+    """Take a protection back. Raises RefNotFound."""
+
+    def plan(state: State) -> Sequence[Action]:
+        if f"protect/{pattern}" not in state:
+            raise RefNotFound(f"no protection {pattern!r}")
+        return [Delete(f"protect/{pattern}")]
+
+    journal.append(plan)
+
+
+def _add_ref(journal: Journal, key: str, at: str, exist_ok: bool) -> str:
+    made: list[str] = []
+    name = key.split("/", 1)[1]
+
+    def plan(state: State) -> Sequence[Action]:
+        refs = RefsState(state)
+        commit = resolve_commit(refs, journal, at)
+        made[:] = [commit.id]
+        if key in state and exist_ok:
+            made[:] = [text_of(key, state[key], "commit")]
+            return ()
+        if any(f"{other}/{name}" in state for other in ("branch", "tag", "session")):
+            raise RefExists(f"{name!r} is, or was, the name of a branch, tag or session: choose another one")
+        return [Add(key, {"commit": commit.id})]
+
+    journal.append(plan)
+    return made[0]

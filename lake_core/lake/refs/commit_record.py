@@ -1,0 +1,65 @@
+"""Commits, as the refs journal keeps them, and what their metadata tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from lake_core.graveler import Commit
+from lake_core.lake.errors import DamagedLake
+
+DATASETS_FIELD = "datasets"
+"""The field of a commit's metadata that tells which datasets it changed: JSON, path → {format, version, operation}."""
+
+
+def commit_value(commit: Commit) -> dict[str, Any]:
+    """Write a commit as its entry in the refs journal keeps it."""
+    return {
+        "committer": commit.committer,
+        "message": commit.message,
+        "date": commit.creation_date.isoformat(),
+        "tree": commit.metarange_id,
+        "metadata": dict(commit.metadata),
+        "parents": list(commit.parents),
+        "generation": commit.generation,
+    }
+
+
+def commit_of(id: str, value: Mapping[str, Any]) -> Commit:
+    """Read the commit that `commit_value` wrote. Raises DamagedLake."""
+    try:
+        commit = Commit(
+            id=id,
+            committer=value["committer"],
+            message=value["message"],
+            creation_date=datetime.fromisoformat(value["date"]),
+            metarange_id=value["tree"],
+            metadata=dict(value["metadata"]),
+            parents=tuple(value["parents"]),
+            generation=value["generation"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense: {error!r}") from None
+    texts = [commit.metarange_id, commit.message, commit.committer, *commit.parents, *commit.metadata, *commit.metadata.values()]
+    if type(commit.generation) is not int or not all(isinstance(text, str) for text in texts) or commit.creation_date.tzinfo is None:
+        raise DamagedLake(f"the record of commit {id!r} in the refs journal makes no sense")
+    return commit
+
+
+def changed_datasets(commit: Commit) -> Mapping[str, Mapping[str, object]]:
+    """Read which datasets a commit changed, by path. Raises DamagedLake."""
+    try:
+        datasets = json.loads(commit.metadata.get(DATASETS_FIELD, "{}"))
+    except ValueError:
+        datasets = None
+    if not isinstance(datasets, dict) or not all(isinstance(update, dict) for update in datasets.values()):
+        raise DamagedLake(f"commit {commit.id[:12]} does not tell which datasets it touched")
+    return datasets
+
+
+def version_of(update: Mapping[str, object]) -> int | None:
+    """Give the version that a commit made of a dataset, if it counts versions."""
+    version = update.get("version")
+    return version if isinstance(version, int) else None

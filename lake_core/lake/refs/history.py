@@ -1,0 +1,65 @@
+"""The graph of commits: log, ancestors, merge base."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from lake_core.graveler import Commit
+from lake_core.lake.errors import RefNotFound
+from lake_core.lake.refs.commit_record import changed_datasets
+from lake_core.lake.refs.refs_state import RefsState
+
+
+def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: str | None = None) -> Iterator[Commit]:
+    """Walk a commit and what came before it, newest first; those that changed a dataset. Ends where older commits were collected."""
+    queue: list[tuple[int, float, str]] = []
+    seen: set[str] = set()
+
+    def push(id: str) -> None:
+        if id not in seen and f"commit/{id}" in refs.state:
+            seen.add(id)
+            commit = refs.commit(id)
+            heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
+
+    push(start.id)
+    while queue:
+        commit = refs.commit(heapq.heappop(queue)[2])
+        if dataset is None or dataset in changed_datasets(commit):
+            yield commit
+        for parent in commit.parents[:1] if first_parent else commit.parents:
+            push(parent)
+
+
+def is_ancestor(refs: RefsState, older: Commit, newer: Commit) -> bool:
+    """Tell whether one commit is among another's ancestors, or the same."""
+    for commit in log(refs, newer):
+        if commit.id == older.id:
+            return True
+        if commit.generation < older.generation:
+            return False
+    return False
+
+
+def merge_base(refs: RefsState, left: Commit, right: Commit) -> Commit:
+    """Find the first commit that both come from, walking back by generation. Raises RefNotFound for histories that share none."""
+    queue: list[tuple[int, float, str]] = []
+    sides: dict[str, int] = {}
+
+    def push(id: str, side: int) -> None:
+        before = sides.get(id, 0)
+        if before | side == before or f"commit/{id}" not in refs.state:
+            return
+        sides[id] = before | side
+        commit = refs.commit(id)
+        heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
+
+    push(left.id, 1)
+    push(right.id, 2)
+    while queue:
+        id = heapq.heappop(queue)[2]
+        if sides[id] == 3:
+            return refs.commit(id)
+        for parent in refs.commit(id).parents:
+            push(parent, sides[id])
+    raise RefNotFound(f"commits {left.id[:12]} and {right.id[:12]} share no history that is retained: they cannot be merged")

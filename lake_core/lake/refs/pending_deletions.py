@@ -1,0 +1,70 @@
+"""What a collector may be deleting: content that was found stored already may vanish before the commit that reuses it is made.
+
+Each collection is an entry of the refs journal, and stays on record for longer than any session lives. All that is on the lists of those
+on record is avoided: content is put again under another address, ranges under another name. Nobody waits for anybody.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from lake_core.errors import NotFound
+from lake_core.lake.errors import DamagedLake
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.values import text_of
+from lake_core.store import ObjectStore
+
+PREFIX = "collection/"
+"""Of the keys in the refs journal under which collections are on record."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDeletions:
+    """The keys of a lake that must not be relied on."""
+
+    keys: frozenset[str] = frozenset()
+
+    def __call__(self, key: str) -> bool:
+        return key in self.keys
+
+    def range(self, id: str) -> bool:
+        """Tell whether a range or metarange of this id is among them."""
+        return f"_lakefs/{id}" in self.keys
+
+
+class DeletionLists:
+    """The lists of the collections on record. They never change, so each is read once."""
+
+    def __init__(self, root: ObjectStore) -> None:
+        self._root = root
+        self._known: dict[str, frozenset[str]] = {}
+
+    def pending(self, refs: RefsState) -> PendingDeletions:
+        """Gather what is on the lists on record. Raises DamagedLake."""
+        wanted = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
+        for key in wanted.difference(self._known):
+            self._known[key] = read_list(self._root, key)
+        for key in set(self._known).difference(wanted):
+            del self._known[key]
+        return PendingDeletions(frozenset().union(*self._known.values()))
+
+
+def collections(refs: RefsState) -> frozenset[str]:
+    """List the collections on record."""
+    return frozenset(refs.under(PREFIX))
+
+
+def read_list(store: ObjectStore, key: str) -> frozenset[str]:
+    """Read the keys on a collection's list. Raises DamagedLake."""
+    try:
+        return frozenset(zlib.decompress(store.get(key)).decode().split("\n"))
+    except NotFound:
+        return frozenset()
+    except (zlib.error, UnicodeDecodeError):
+        raise DamagedLake(f"{key} is no list of a collection: restore it from a backup") from None
+
+
+def encode_list(keys: list[str]) -> bytes:
+    """Write a collection's list, as `read_list` takes it."""
+    return zlib.compress("\n".join(keys).encode())

@@ -1,0 +1,118 @@
+"""The one mutable thing of a lake: the refs journal. Branches, tags, sessions, and the commit that each entry adds.
+
+A key-value view over numbered entries (see `lake_core.journal`). Keys:
+
+    branch/<name>      {"commit"}
+    tag/<name>         {"commit"}; `commit` is null once it was deleted: the name is not used again
+    session/<id>       see `SessionRecord`
+    commit/<id>        the commit record
+    protect/<pattern>  {}: branches that match take merges only; here, so that it holds from one entry to the next
+    place/<branch>     {"commit"}: up to this one the branch is known to be checked out
+    collection/<id>    see `pending_deletions`
+    retention/<path>   {"before"}: what only older states of a dataset reach may be collected
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lake_core.graveler import Commit
+from lake_core.journal import Action, Add, State, Update
+from lake_core.lake.errors import DamagedLake, InvalidRef, RefNotFound, SessionNotFound
+from lake_core.lake.refs.commit_record import commit_of
+from lake_core.lake.refs.session_record import SessionRecord
+from lake_core.lake.refs.values import text_of
+
+NAME = re.compile(r"\w[-.\w]{0,99}", re.ASCII)
+_COMMIT_ID = re.compile(r"[0-9a-f]{64}")
+
+DELETED: Mapping[str, None] = {"commit": None}
+"""The value of a tag that was deleted."""
+
+
+def check_name(name: str, what: str) -> str:
+    """Check that a name can be a branch's, tag's or session's. Raises InvalidRef."""
+    if not isinstance(name, str) or not NAME.fullmatch(name) or _COMMIT_ID.fullmatch(name) or name.endswith("."):
+        raise InvalidRef(f"{name!r} cannot name a {what}: letters, digits, '_', '-' and '.', beginning with one of the first three")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class RefsState:
+    """The refs as of one entry of their journal."""
+
+    state: State
+
+    @property
+    def number(self) -> int:
+        return self.state.number
+
+    def branch(self, name: str) -> str:
+        """Give the commit that a branch points at. Raises RefNotFound."""
+        value = self.state.get(f"branch/{name}")
+        if value is None:
+            raise RefNotFound(f"no branch {name!r}: there are {', '.join(sorted(self.branches())) or 'none'}")
+        return text_of(f"branch/{name}", value, "commit")
+
+    def branches(self) -> dict[str, str]:
+        """List the commit of each branch."""
+        return {name: text_of(f"branch/{name}", value, "commit") for name, value in self._under("branch/")}
+
+    def tags(self) -> dict[str, str]:
+        """List the commit of each tag."""
+        values = ((name, value) for name, value in self._under("tag/") if value != DELETED)
+        return {name: text_of(f"tag/{name}", value, "commit") for name, value in values}
+
+    def commit(self, id: str) -> Commit:
+        """Find a commit by its id. Raises RefNotFound."""
+        value = self.state.get(f"commit/{id}")
+        if value is None:
+            raise RefNotFound(f"no commit {id!r} in this lake, or it is past the retention and was collected")
+        return commit_of(id, value)
+
+    def first_parent(self, commit: Commit) -> Commit:
+        """Find what a branch pointed at before a commit. Raises RefNotFound where that was collected, DamagedLake for a circle."""
+        parent = self.commit(commit.parents[0])
+        if parent.generation >= commit.generation:
+            raise DamagedLake(f"commit {commit.id[:12]} is not younger than its parent")
+        return parent
+
+    def commits(self) -> Iterator[Commit]:
+        """List all commits that the lake retains, in no order that means anything."""
+        return (commit_of(id, value) for id, value in self._under("commit/"))
+
+    def session(self, id: str) -> SessionRecord:
+        """Find a session by its id. Raises SessionNotFound."""
+        value = self.state.get(f"session/{id}")
+        if value is None:
+            raise SessionNotFound(f"no session {id!r}: it was never opened, or ended more than a week ago")
+        return SessionRecord.from_json(id, value)
+
+    def sessions(self) -> list[SessionRecord]:
+        """List all sessions on record, oldest first."""
+        return sorted((SessionRecord.from_json(id, value) for id, value in self._under("session/")), key=lambda record: record.opened)
+
+    def checked_out(self, branch: str) -> str | None:
+        """Give the commit up to which a branch is known to be checked out."""
+        value = self.state.get(f"place/{branch}")
+        return None if value is None else text_of(f"place/{branch}", value, "commit")
+
+    def protected(self, branch: str) -> str | None:
+        """Find the pattern by which a branch takes merges only, None for one that takes everything."""
+        return next((pattern for pattern, _ in self._under("protect/") if fnmatch.fnmatchcase(branch, pattern)), None)
+
+    def _under(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        return ((key[len(prefix) :], self.state[key]) for key in self.state.under(prefix))
+
+    def under(self, prefix: str) -> dict[str, Any]:
+        """List the values whose keys begin with `prefix`, by the rest of their keys."""
+        return dict(self._under(prefix))
+
+
+def put(state: RefsState, key: str, value: Any) -> Action:
+    """Make the action that gives a key a value, whether it has one or not."""
+    return Update(key, value) if key in state.state else Add(key, value)

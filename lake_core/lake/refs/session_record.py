@@ -1,0 +1,120 @@
+"""Shared sessions, as the refs journal keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from lake_core.lake.errors import DamagedLake
+
+OPEN, FAILED, PUBLISHED, ABANDONED, EXPIRED = "open", "failed", "published", "abandoned", "expired"
+
+MOST_EXPIRY = timedelta(days=7)
+"""How long a session may live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one flush brought into a shared session."""
+
+    id: str
+    writer: str
+    """The id of the `SessionWriter`."""
+    before: str
+    """The session's tree that it was applied to."""
+    after: str
+    task: str | None = None
+    """What it wrote, by the caller's name for it: a later attempt at the same task replaces it."""
+    attempt: int = 0
+    is_last: bool = False
+    """Whether the attempt had come to its end with it: one that died half-way is made again, not taken for whole."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "part": self.writer,
+            "before": self.before,
+            "after": self.after,
+            "output": self.task,
+            "attempt": self.attempt,
+            "done": self.is_last,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Batch:
+        """Read what `to_json` wrote. Raises KeyError, TypeError."""
+        unknown = body.keys() - _BATCH_FIELDS.keys()
+        if unknown:
+            raise TypeError(f"a batch has no {', '.join(sorted(unknown))}")
+        return cls(**{_BATCH_FIELDS[name]: value for name, value in body.items()})
+
+
+_BATCH_FIELDS = {
+    "id": "id", "part": "writer", "before": "before", "after": "after", "output": "task", "attempt": "attempt", "done": "is_last",
+}  # fmt: skip
+"""The fields of a batch by their names in the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A session as the refs journal has it: Arraylake's session, shared by processes."""
+
+    id: str
+    branch: str
+    base: str
+    """The commit that it began with."""
+    tree: str
+    """Its own state: a metarange."""
+    epoch: int
+    state: str
+    opened: datetime
+    expires: datetime
+    opened_at: int
+    """The number of the refs entry that it began after."""
+    lineage: str
+    """The same for a session and those that carry its work on after a conflict."""
+    message: str = ""
+    isolation: str = "snapshot"
+    reads: Sequence[str] = ()
+    """What it read, where its isolation asks for that: keys, prefixes ending in "*"."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    batches: Sequence[Batch] = ()
+    commit: str | None = None
+    """The commit that it was published as."""
+    reason: str = ""
+    """Why it failed."""
+
+    @property
+    def key(self) -> str:
+        return f"session/{self.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        body = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("id", "batches", "opened", "expires")}
+        batches = [batch.to_json() for batch in self.batches]
+        times = {"opened": self.opened.isoformat(), "expires": self.expires.isoformat()}
+        return body | times | {"reads": list(self.reads), "metadata": dict(self.metadata), "batches": batches}
+
+    @classmethod
+    def from_json(cls, id: str, body: Mapping[str, Any]) -> SessionRecord:
+        """Read what `to_json` wrote. Raises DamagedLake."""
+        try:
+            known = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
+            times = {name: datetime.fromisoformat(body[name]) for name in ("opened", "expires")}
+            record = cls(id=id, **(known | times | {"batches": tuple(Batch.from_json(batch) for batch in body.get("batches", ()))}))
+            record._check()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedLake(f"the record of session {id!r} in the refs journal makes no sense: {error!r}") from None
+        return record
+
+    def _check(self) -> None:
+        texts = [self.branch, self.base, self.tree, self.state, self.lineage, self.message, self.isolation, *self.reads]
+        texts += [text for batch in self.batches for text in (batch.id, batch.writer, batch.before, batch.after)]
+        texts += [text for pair in self.metadata.items() for text in pair]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(self.reads, list):
+            raise ValueError("what should be text is not")
+        if type(self.epoch) is not int or any(type(batch.attempt) is not int for batch in self.batches):
+            raise ValueError("what should be a number is not")
+        if self.opened.tzinfo is None or self.expires.tzinfo is None:
+            raise ValueError("an instant has no time zone")

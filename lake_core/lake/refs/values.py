@@ -1,0 +1,28 @@
+"""What the values of the refs journal hold, read with care: others may have written there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from lake_core.lake.errors import DamagedLake
+
+
+def text_of(key: str, value: Any, name: str) -> str:
+    """Read a text that a value of the refs journal holds. Raises DamagedLake where it holds none."""
+    text = value.get(name) if isinstance(value, Mapping) else None
+    if not isinstance(text, str):
+        raise DamagedLake(f"the value of {key!r} in the refs journal makes no sense: {str(value)[:100]!r}")
+    return text
+
+
+def instant_of(key: str, value: Any, name: str) -> datetime:
+    """Read an instant that a value of the refs journal holds. Raises DamagedLake."""
+    try:
+        instant = datetime.fromisoformat(text_of(key, value, name))
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise DamagedLake(f"the value of {key!r} in the refs journal holds no instant: {str(value)[:100]!r}")
+    return instant

@@ -1,0 +1,27 @@
+"""The result of a session that an earlier attempt has published, whose answer was lost."""
+
+from __future__ import annotations
+
+from lake_core.graveler import Commit
+from lake_core.lake.publish.checkout import pending_checkout, try_check_out
+from lake_core.lake.publish.published import Published
+from lake_core.lake.refs.commit_record import changed_datasets, version_of
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.repository import Repository
+
+
+def published_earlier(repository: Repository, refs: RefsState, branch: str, session: str, commit: Commit) -> Published:
+    """Say what a session became, and complete the checkout of main."""
+    is_checked_out = branch != repository.format.branch or try_check_out(repository, pending_checkout(refs, branch))
+    is_own = commit.metadata.get("session") == session  # else it changed nothing, and is the head that it found
+    updates = changed_datasets(commit).items() if is_own else ()
+    versions = {path: version for path, update in updates if (version := version_of(update)) is not None}
+    return Published(commit.id, versions, session, is_checked_out=is_checked_out)
+
+
+def remedy(session: str) -> str:
+    """Say what to do about a session that conflicts with what was published meanwhile."""
+    return (
+        f"Nothing was published: do the work again in a new session. This one stays readable, and lake.fork({session!r}, without=[…]) "
+        f"carries on what does not conflict"
+    )

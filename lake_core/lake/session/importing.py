@@ -1,0 +1,96 @@
+"""Bringing in what lies in the lake's folder already, without copying it: objects, folders of Parquet files, Delta tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lake_core import runtime
+from lake_core.dataset import resolver
+from lake_core.errors import InvalidKey
+from lake_core.graveler import Record
+from lake_core.lake.errors import DatasetExists, DatasetNotFound
+from lake_core.lake.state.content import Item, new_item, reference
+from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
+from lake_core.lake.state.view import RESERVED
+from lake_core.lake.state.writable_state import WritableState
+from lake_core.store import FolderStore
+from lake_core.store.key import check_key
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What was brought in."""
+
+    objects: int
+    bytes: int
+
+
+def import_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
+    """Register a dataset that stands in place: its log is taken into the session's tree, its data stays where it is.
+
+    Raises DatasetNotFound where none stands there, DatasetExists.
+    """
+    path = dataset_path(path)
+    rules = resolver(format)
+    place = FolderStore(session.root, path)
+    if path in session.datasets():
+        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+    if not rules.stands(place):
+        raise DatasetNotFound(f"no {format} dataset stands at {place.url()}")
+    session.check_free(path)
+    record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
+    for key in rules.import_keys(place):
+        item = session.content.store(new_item(place.get(key), session.clock()))
+        session.changes.set(f"{path}/{key}", item)
+    session.changes.register(record)
+    return record
+
+
+def convert_dataset(session: WritableState, path: str, format: str, **options: Any) -> Any:
+    """Make a dataset of plain files that stand in place; returns its handle. Raises DatasetExists and what the format raises."""
+    path = dataset_path(path)
+    if path in session.datasets():
+        raise DatasetExists(f"{path!r} is a dataset of the lake already")
+    session.check_free(path)
+    record = DatasetRecord(path, format, str(runtime.uuid4()))
+    session.changes.register(record)
+    view = session.folder_of(record)
+    try:
+        return view.resolver.convert(view, clock=session.clock, **options)
+    except BaseException:
+        session.changes.unregister(record)
+        raise
+
+
+def import_objects(session: WritableState, prefix: str, to: str | None = None) -> Imported:
+    """Name objects that stand under a prefix of the lake's folder in the session's tree, at the same keys or under `to`. No byte is copied.
+
+    The objects must not change from now on. Raises InvalidKey.
+    """
+    count = size = 0
+    changes = references(session, prefix, prefix if to is None else to)
+
+    def counted() -> Iterator[tuple[bytes, Record | None]]:
+        nonlocal count, size
+        for key, item in changes:
+            count, size = count + 1, size + item.entry.size
+            yield key.encode(), item.record(key)
+
+    session.changes.build(counted())
+    return Imported(count, size)
+
+
+def references(session: WritableState, prefix: str, to: str) -> Iterator[tuple[str, Item]]:
+    """Yield the objects under a prefix of the lake's folder by the keys that they would get. Raises InvalidKey."""
+    datasets = session.datasets()
+    for meta in session.root.list(prefix):
+        if meta.key.startswith(RESERVED):
+            continue
+        key = check_key(to + meta.key[len(prefix) :])
+        inside = dataset_above(key, datasets)
+        if key.startswith(RESERVED) or inside is not None or key in datasets:
+            where = "the lake itself" if inside is None else f"the dataset {inside.path!r}"
+            raise InvalidKey(f"{meta.key!r} cannot be named {key!r}, which belongs to {where}: choose another prefix, or `to`", key=key)
+        yield key, reference(meta.key, meta.size, meta.etag, meta.last_modified)

@@ -1,0 +1,128 @@
+"""Private sessions: in memory, in one process, published by the end of a `with` block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from lake_core.journal import Action, Add, State
+from lake_core.lake.errors import Conflict
+from lake_core.lake.publish.change import Change
+from lake_core.lake.publish.commit_to_branch import commit_to_branch
+from lake_core.lake.publish.published import Published
+from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, SessionRecord
+from lake_core.lake.repository import Repository
+from lake_core.lake.session.earlier_publish import published_earlier, remedy
+from lake_core.lake.session.session_state import KEEP_FAILED
+from lake_core.lake.session.write_session import WriteSession
+from lake_core.lake.state.changes import Changes
+from lake_core.lake.state.view import Overlay, View
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a session is opened with."""
+
+    id: str
+    branch: str
+    message: str = ""
+    metadata: Mapping[str, str] | None = None
+    isolation: str = "snapshot"
+
+
+class Session(WriteSession):
+    """A private session: it lives in memory, publishes when its `with` block ends, and leaves nothing where that raises."""
+
+    def __init__(self, repository: Repository, options: SessionOptions) -> None:
+        refs = repository.refs()
+        commit = refs.commit(refs.branch(options.branch))
+        super().__init__(
+            Changes(
+                repository.root,
+                View(repository.graveler, commit.metarange_id, Overlay()),
+                repository.clock,
+                name=f"session {options.id}",
+                base=repository.commit_state(commit).tree,
+                records_reads=options.isolation == "serializable",
+            )
+        )
+        self._repository = repository
+        self.id, self.branch, self.commit, self.opened_at = options.id, options.branch, commit.id, refs.number
+        self.message, self.metadata, self.isolation = options.message, dict(options.metadata or {}), options.isolation
+        self.opened = repository.clock()
+        self.result: Published | None = None
+
+    def publish(self) -> Published:
+        """Publish now; repeated, the same result. Raises Conflict (then the session is kept, failed, under its id), PublishTimeout."""
+        if self.result is None:
+            self.changes.check_open()
+            if self.clock() - self.opened > MOST_EXPIRY:
+                # What it found stored may have been collected since.
+                self.changes.status = "expired"
+                self.changes.check_open()
+            self.result = self._publish()
+            self.changes.status = "published"
+        return self.result
+
+    def abandon(self) -> None:
+        """End it without a trace."""
+        if self.state == "open":
+            self.changes.status = "abandoned"
+
+    def _publish(self) -> Published:
+        change = Change(
+            self.branch,
+            self.base,
+            self,
+            self.message,
+            self.metadata,
+            session=self.id,
+            reads=self.reads,
+            retention={path: before.isoformat() for path, before in self.changes.ended_retention.items()},
+            remedy=remedy(self.id),
+        )
+        try:
+            return commit_to_branch(self._repository, change, recheck=self._published_earlier)
+        except Conflict as error:
+            self.changes.status = "failed"
+            self._keep_failed(error)
+            error.session = self.id
+            raise
+
+    def _published_earlier(self, refs: RefsState) -> Published | None:
+        """Find what an earlier attempt published whose answer was lost."""
+        commit = refs.commit(refs.branch(self.branch))
+        while commit.id != self.commit and commit.parents:
+            if commit.metadata.get("session") == self.id:
+                return published_earlier(self._repository, refs, self.branch, self.id, commit)
+            commit = refs.first_parent(commit)
+        return None
+
+    def _keep_failed(self, error: Conflict) -> None:
+        """Put the session on record, so that it can be read and forked."""
+        repository = self._repository
+        pending = repository.pending_deletions(repository.refs())
+        tree = write_tree(repository, self.view.tree, dict(self.view.overlay.items), pending)
+
+        def plan(state: State) -> Sequence[Action]:
+            now = repository.clock()
+            record = SessionRecord(
+                self.id, self.branch, self.commit, tree, 1, FAILED, now, now + KEEP_FAILED, self.opened_at, self.id,
+                self.message, self.isolation, self.reads, self.metadata, (), None, error.explanation[:1000],
+            )  # fmt: skip
+            return [] if record.key in state else [Add(record.key, record.to_json())]
+
+        repository.journal.append(plan)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.abandon()
+        elif self.state == "open":
+            self.publish()

@@ -1,0 +1,65 @@
+"""The life of a shared session, as its record tells it: open or failed, until it is published, abandoned or expired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from lake_core.journal import Action, State, Update
+from lake_core.lake.errors import SessionClosed, StaleEpoch
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
+from lake_core.lake.repository import Repository
+
+DEFAULT_EXPIRY = timedelta(hours=24)
+KEEP_FAILED = timedelta(hours=24)
+
+
+def renewed_expiry(record: SessionRecord, now: datetime, expires_in: timedelta) -> datetime:
+    """Say when a session expires that is used now."""
+    return min(now + expires_in, record.opened + MOST_EXPIRY)
+
+
+def closed(record: SessionRecord) -> SessionClosed:
+    """Say why a session takes no more."""
+    reasons = {
+        PUBLISHED: f"was published as commit {(record.commit or '')[:12]}",
+        ABANDONED: "was abandoned",
+        EXPIRED: "has expired",
+        FAILED: f"failed ({record.reason}): resume it with open_session, or carry on what does not conflict with fork",
+    }
+    return SessionClosed(f"session {record.id!r} {reasons.get(record.state, record.state)}", state=record.state)
+
+
+def expire_if_due(repository: Repository, refs: RefsState, record: SessionRecord) -> SessionRecord:
+    """Give the session's record; where its time is up, after an entry that says so."""
+    if record.state not in (OPEN, FAILED) or repository.clock() < record.expires:
+        return record
+
+    def plan(state: State) -> Sequence[Action]:
+        newest = RefsState(state).session(record.id)
+        if newest.state not in (OPEN, FAILED) or repository.clock() < newest.expires:
+            return ()
+        return [Update(newest.key, replace(newest, state=EXPIRED).to_json())]
+
+    repository.journal.append(plan)
+    return repository.refs().session(record.id)
+
+
+def open_record(repository: Repository, refs: RefsState, id: str, epoch: int | None) -> SessionRecord:
+    """Give the record of a session that takes writes at this epoch. Raises SessionNotFound, SessionClosed, StaleEpoch."""
+    record = expire_if_due(repository, refs, refs.session(id))
+    if record.state != OPEN:
+        raise closed(record)
+    check_epoch(record, epoch)
+    return record
+
+
+def check_epoch(record: SessionRecord, epoch: int | None) -> None:
+    """Check that a session was not resumed since an epoch. Raises StaleEpoch."""
+    if epoch is not None and epoch < record.epoch:
+        raise StaleEpoch(
+            f"session {record.id!r} was resumed (epoch {record.epoch}; this is epoch {epoch}): what is written here is refused. "
+            f"If this process is the one to go on, join the session again"
+        )

@@ -1,0 +1,188 @@
+"""The writers of a shared session: each is one process's share, brought in as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from lake_core import runtime
+from lake_core.journal import Action, State, Update
+from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt
+from lake_core.lake.publish.apply import apply
+from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.refs.pending_deletions import PendingDeletions, collections
+from lake_core.lake.refs.refs_state import RefsState
+from lake_core.lake.refs.session_record import OPEN, Batch, SessionRecord
+from lake_core.lake.repository import Repository
+from lake_core.lake.session.session_state import open_record, renewed_expiry
+from lake_core.lake.session.write_session import WriteSession
+from lake_core.lake.state.changes import Changes
+from lake_core.lake.state.view import Overlay, View
+
+_MOST_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """What a writer writes, by the caller's name for it, and which attempt at that it is."""
+
+    task: str | None = None
+    attempt: int = 0
+
+
+class SessionWriter(WriteSession):
+    """A process's share of a shared session: private until `flush`, which brings it into the session as one batch."""
+
+    def __init__(self, repository: Repository, session: str, epoch: int | None, attempt: TaskAttempt) -> None:
+        """Join a session. Raises SessionNotFound, SessionClosed, StaleEpoch, StaleAttempt, Conflict."""
+        refs = repository.refs()
+        record = open_record(repository, refs, session, epoch)
+        super().__init__(
+            Changes(
+                repository.root,
+                View(repository.graveler, record.tree, Overlay()),
+                repository.clock,
+                name=f"session {session}",
+                base=repository.commit_state(refs.commit(record.base), f"the base of session {session}").tree,
+                records_reads=record.isolation == "serializable",
+            )
+        )
+        self._repository = repository
+        self.session, self.epoch, self.task, self.attempt = session, record.epoch, attempt.task, attempt.attempt
+        self.id = runtime.uuid4().hex
+        self._is_closing = False
+        """Whether it flushes for the last time."""
+        self._flushed = 0
+        """How many batches it has brought in."""
+        # A later attempt begins where the earlier one did: it sees nothing of what it is going to replace.
+        earlier, _ = self._earlier_attempts(record)
+        tree = _without(repository, record, earlier, repository.pending_deletions(refs))
+        self.changes.show(View(repository.graveler, tree, Overlay()))
+
+    def flush(self) -> None:
+        """Bring what this writer changed since its last flush into the session, as one batch, and see what others brought in.
+
+        Raises StaleEpoch, SessionClosed, StaleAttempt, and Conflict where another writer changed the same.
+        """
+        self.changes.check_open()
+        with self.changes.lock:
+            tree = self._flush()
+            self.changes.show(View(self._repository.graveler, tree, Overlay()))
+            self._flushed += 1
+
+    def _flush(self) -> str:
+        """Bring the changes in; return the session's new tree."""
+        for _ in range(_MOST_TRIES):
+            refs = self._repository.refs()
+            record = open_record(self._repository, refs, self.session, self.epoch)
+            tree = self._try_flush(refs, record)
+            if tree is not None:
+                return tree
+        raise SessionClosed(f"session {self.session!r} is written by too many at once: flush again", state=OPEN)
+
+    def _try_flush(self, refs: RefsState, record: SessionRecord) -> str | None:
+        """Bring the changes in, once; return the session's new tree, None where another batch was faster."""
+        repository, changes = self._repository, self.changes
+        if any(batch.id == self._batch_id for batch in record.batches):
+            return record.tree  # it was applied, and the answer was lost
+        earlier, is_whole = self._earlier_attempts(record)
+        if is_whole:
+            return record.tree
+        now = repository.clock()
+        pending = repository.pending_deletions(refs)
+        tree = _without(repository, record, earlier, pending)
+        state = repository.state(tree, f"session {record.id}")
+        before = repository.state(self.view.tree, f"session {record.id}")
+        update = apply(before, self, state, now=now, session=record.id, commit=record.base)
+        after = write_tree(repository, update.onto, update.items, pending)
+        reads = sorted({*record.reads, *self.reads})
+        # An attempt that wrote nothing is on record too: an older one that still sends something is to be refused.
+        counts = self.task is not None and (self._is_closing or not any(batch.writer == self.id for batch in record.batches))
+        if after == record.tree and reads == list(record.reads) and not changes.ended_retention and not counts:
+            return after
+        batch = Batch(self._batch_id, self.id, tree, after, self.task, self.attempt, self._is_closing)
+        kept = [other for other in record.batches if other not in earlier]
+        retention = {f"retention:{path}": before.isoformat() for path, before in changes.ended_retention.items()}
+        newer = replace(
+            record,
+            tree=after,
+            batches=(*kept, batch),
+            reads=reads,
+            metadata=dict(record.metadata) | retention,
+            expires=renewed_expiry(record, now, record.expires - record.opened),
+        )
+        seen = collections(refs)
+        lost: list[bool] = []
+
+        def plan(state: State) -> Sequence[Action]:
+            newest = RefsState(state)
+            found = newest.session(record.id)
+            lost.clear()
+            if found.state != OPEN or found.epoch != record.epoch or found.tree != record.tree or collections(newest) != seen:
+                lost.append(True)
+                return ()
+            return [Update(record.key, newer.to_json())]
+
+        repository.journal.append(plan)
+        return None if lost else after
+
+    @property
+    def _batch_id(self) -> str:
+        return f"{self.id}-{self._flushed}"
+
+    def _earlier_attempts(self, record: SessionRecord) -> tuple[list[Batch], bool]:
+        """List the batches of earlier attempts at the task, and tell whether this attempt's own is whole already. Raises StaleAttempt."""
+        if self.task is None:
+            return [], False
+        others = [batch for batch in record.batches if batch.task == self.task and batch.writer != self.id]
+        newest = max((batch.attempt for batch in others), default=-1)
+        if newest > self.attempt:
+            raise StaleAttempt(
+                f"attempt {newest} at {self.task!r} is in session {record.id!r} already: this is attempt {self.attempt}, and too late"
+            )
+        is_whole = any(batch.attempt == self.attempt and batch.is_last for batch in others)
+        return ([], True) if is_whole else (others, False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self.state == "open":
+            self._is_closing = True
+            self.flush()
+        if self.state == "open":
+            self.changes.status = "closed"
+
+
+def _without(repository: Repository, record: SessionRecord, batches: Sequence[Batch], pending: PendingDeletions) -> str:
+    """Make a session's tree without what some batches brought."""
+    tree = record.tree
+    for batch in reversed(batches):
+        tree = _reverted(repository, record, batch, tree, pending)
+    return tree
+
+
+def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree: str, pending: PendingDeletions) -> str:
+    """Make a session's tree without what a batch brought. Raises Conflict where others have built on it."""
+    name = f"session {record.id}"
+    try:
+        update = apply(
+            repository.state(batch.after, name),
+            repository.state(batch.before, name),
+            repository.state(tree, name),
+            now=repository.clock(),
+            session=record.id,
+            commit=record.base,
+        )
+    except Conflict as error:
+        raise Conflict(
+            f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it in session {record.id!r}: start a "
+            f"new run. {error.explanation}",
+            datasets=error.datasets,
+            keys=error.keys,
+            kinds=error.kinds,
+            commit=error.commit,
+        ) from None
+    return write_tree(repository, update.onto, update.items, pending)

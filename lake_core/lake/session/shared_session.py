@@ -1,0 +1,238 @@
+"""Shared sessions: a ref that several processes work in, published once (Arraylake: cooperative mode).
+
+Opening one that exists resumes it: its epoch rises, and whatever an older epoch still sends is refused. That a session has expired is an
+entry of the journal like every other change of its state; clocks only give the hint to write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from lake_core import runtime
+from lake_core.journal import Action, Add, State, Update
+from lake_core.lake.errors import Conflict, DamagedLake, RefExists
+from lake_core.lake.publish.change import Change
+from lake_core.lake.publish.commit_to_branch import HeadMoved, commit_to_branch
+from lake_core.lake.publish.published import Published
+from lake_core.lake.publish.tree_update import write_tree
+from lake_core.lake.refs.refs_state import RefsState, check_name
+from lake_core.lake.refs.session_record import ABANDONED, EXPIRED, FAILED, MOST_EXPIRY, OPEN, PUBLISHED, SessionRecord
+from lake_core.lake.repository import Repository
+from lake_core.lake.session.earlier_publish import published_earlier, remedy
+from lake_core.lake.session.session_state import DEFAULT_EXPIRY, KEEP_FAILED, check_epoch, closed, expire_if_due, renewed_expiry
+from lake_core.lake.session.session_writer import SessionWriter, TaskAttempt
+from lake_core.lake.state.state_store import StateStore
+
+_RETENTION = "retention:"
+"""How the names of a session's metadata begin that say which datasets' retention it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOptions:
+    """What a shared session is opened with."""
+
+    branch: str
+    id: str | None = None
+    expires_in: timedelta = DEFAULT_EXPIRY
+    isolation: str = "snapshot"
+    message: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Check the options. Raises ValueError."""
+        if not timedelta(0) < self.expires_in <= MOST_EXPIRY:
+            raise ValueError(f"a session lives up to {MOST_EXPIRY.days} days, not {self.expires_in}")
+        if self.isolation not in ("snapshot", "serializable"):
+            raise ValueError(f"isolation is 'snapshot' or 'serializable', not {self.isolation!r}")
+
+
+class SharedSession(StateStore):
+    """A shared session, as it stands: what its writers have flushed. It only reads by itself; `join` writes."""
+
+    def __init__(self, repository: Repository, record: SessionRecord) -> None:
+        super().__init__(repository.state(record.tree, f"session {record.id}").tree)
+        self._repository = repository
+        self.id, self.epoch, self.branch, self.commit, self.lineage = record.id, record.epoch, record.branch, record.base, record.lineage
+
+    @property
+    def record(self) -> SessionRecord:
+        """What the lake has on record of it now. One whose time is up says so. Raises SessionNotFound."""
+        refs = self._repository.refs()
+        return expire_if_due(self._repository, refs, refs.session(self.id))
+
+    def join(self, *, task: str | None = None, attempt: int = 0, epoch: int | None = None) -> SessionWriter:
+        """Begin to write: private until `flush`, and flushed when its `with` block ends.
+
+        `task`, `attempt`: what is written, and which attempt at it this is. A later attempt at the same task replaces an earlier one's,
+        the same one is skipped. `epoch`: what the process was started with; an older one than the session's is refused.
+        Raises SessionNotFound, SessionClosed, StaleEpoch.
+        """
+        return SessionWriter(self._repository, self.id, epoch, TaskAttempt(task, attempt))
+
+    def publish(self, *, epoch: int | None = None) -> Published:
+        """Publish it; repeated, the same result. Raises Conflict (it is failed then, and stays readable), SessionClosed.
+
+        `epoch`: what the publisher was started with; StaleEpoch is raised if the session was resumed since.
+        """
+        return _publish(self._repository, self.id, epoch)
+
+    def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
+        """Mark it failed, if it is open: it takes no writes, and can be read, resumed and published for as long as `keep`.
+
+        One that has ended, or was resumed since (`epoch`), is left as it is. Raises SessionNotFound.
+        """
+        _fail(self._repository, self.id, reason, keep, epoch)
+
+    def abandon(self) -> None:
+        """End it without a trace on its branch. Raises SessionNotFound, SessionClosed if it is published."""
+
+        def plan(state: State) -> Sequence[Action]:
+            record = RefsState(state).session(self.id)
+            if record.state in (ABANDONED, EXPIRED):
+                return ()
+            if record.state == PUBLISHED:
+                raise closed(record)
+            return [Update(record.key, replace(record, state=ABANDONED).to_json())]
+
+        self._repository.journal.append(plan)
+
+    def fork(self, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
+        """Open a new session with the work of this one, less what it did to some datasets or keys. The lineage stays the same.
+
+        Raises SessionNotFound, SessionClosed.
+        """
+        repository = self._repository
+        refs = repository.refs()
+        record = refs.session(self.id)
+        if record.state not in (OPEN, FAILED):
+            raise closed(record)
+        base = repository.commit_state(refs.commit(record.base))
+        items = {}
+        for path in without:
+            prefix = path.strip("/")
+            for difference in repository.graveler.diff(base.view.tree, record.tree):
+                key = difference.key.decode()
+                if key == f"_lake/datasets/{prefix}" or key == prefix or key.startswith(f"{prefix}/"):
+                    items[key] = base.view.get(key)
+        tree = write_tree(repository, record.tree, items, repository.pending_deletions(refs))
+        options = SharedOptions(record.branch, None, expires_in, record.isolation, record.message, record.metadata)
+        return open_shared(repository, options, origin=replace(record, tree=tree))
+
+
+def open_shared(
+    repository: Repository, options: SharedOptions, *, resume: bool = True, origin: SessionRecord | None = None
+) -> SharedSession:
+    """Open a session on a branch, or resume the one of this id: its epoch rises. Without `resume` an open one is left as it is.
+
+    `origin`: the session whose base, tree and lineage a new one begins with. Raises RefNotFound, SessionClosed.
+    """
+    options.check()
+    name = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
+    opened: list[SessionRecord] = []
+
+    def plan(state: State) -> Sequence[Action]:
+        refs, now = RefsState(state), repository.clock()
+        opened.clear()
+        if any(f"{other}/{name}" in state for other in ("branch", "tag")):
+            raise RefExists(f"{name!r} is, or was, the name of a branch or tag: choose another id for the session")
+        if f"session/{name}" in state:
+            record = refs.session(name)
+            if record.state not in (OPEN, FAILED):
+                raise closed(record)
+            if not resume and record.state == OPEN and now < record.expires:
+                opened.append(record)
+                return ()
+            expires = renewed_expiry(record, now, options.expires_in)
+            record = replace(record, epoch=record.epoch + 1, state=OPEN, reason="", expires=expires)
+            opened.append(record)
+            return [Update(record.key, record.to_json())]
+        commit = refs.commit(refs.branch(options.branch) if origin is None else origin.base)
+        tree, lineage = (commit.metarange_id, name) if origin is None else (origin.tree, origin.lineage)
+        record = SessionRecord(
+            name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
+            options.message, options.isolation, (), dict(options.metadata),
+        )  # fmt: skip
+        opened.append(record)
+        return [Add(record.key, record.to_json())]
+
+    repository.journal.append(plan)
+    return SharedSession(repository, opened[0])
+
+
+def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
+    refs = repository.refs()
+    first = refs.session(id)
+    if first.state == PUBLISHED:
+        return _published(repository, refs, first)
+
+    def change(refs: RefsState) -> Change | Published:
+        record = expire_if_due(repository, refs, refs.session(id))
+        if record.state == PUBLISHED:
+            return _published(repository, refs, record)
+        if record.state not in (OPEN, FAILED):
+            raise closed(record)
+        check_epoch(record, epoch)
+        return _change(repository, refs, record)
+
+    latest: list[SessionRecord] = []
+
+    def recheck(refs: RefsState) -> Change | Published:
+        found = change(refs)
+        latest[:] = [refs.session(id)]
+        return found
+
+    def record(refs: RefsState, published: Published) -> Sequence[Action]:
+        newest = refs.session(id)
+        if newest.state not in (OPEN, FAILED):
+            raise closed(newest)
+        check_epoch(newest, epoch)
+        if newest.tree != latest[0].tree:
+            raise HeadMoved
+        return [Update(newest.key, replace(newest, state=PUBLISHED, commit=published.commit).to_json())]
+
+    begun = recheck(repository.refs())
+    if isinstance(begun, Published):
+        return begun
+    try:
+        return commit_to_branch(repository, begun, record, recheck)
+    except Conflict as error:
+        _fail(repository, id, error.explanation)
+        error.session = id
+        raise
+
+
+def _change(repository: Repository, refs: RefsState, record: SessionRecord) -> Change:
+    base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
+    theirs = repository.state(record.tree, f"session {record.id}")
+    retention = {key[len(_RETENTION) :]: value for key, value in record.metadata.items() if key.startswith(_RETENTION)}
+    metadata = {key: value for key, value in record.metadata.items() if not key.startswith(_RETENTION)}
+    return Change(
+        record.branch,
+        base,
+        theirs,
+        record.message or f"session {record.id}",
+        metadata | {"lineage": record.lineage},
+        session=record.id,
+        reads=record.reads,
+        retention=retention,
+        remedy=remedy(record.id),
+    )
+
+
+def _published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:
+    if record.commit is None:
+        raise DamagedLake(f"the record of session {record.id!r} in the refs journal does not say as which commit it was published")
+    return published_earlier(repository, refs, record.branch, record.id, refs.commit(record.commit))
+
+
+def _fail(repository: Repository, id: str, reason: str, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
+    def plan(state: State) -> Sequence[Action]:
+        record = RefsState(state).session(id)
+        if record.state != OPEN or (epoch is not None and epoch < record.epoch):
+            return ()
+        expires = min(repository.clock() + keep, record.opened + MOST_EXPIRY)
+        return [Update(record.key, replace(record, state=FAILED, reason=reason[:1000], expires=expires).to_json())]
+
+    repository.journal.append(plan)

@@ -1,0 +1,74 @@
+"""What a private session and the writer of a shared one have in common: datasets are created, brought in and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lake_core import runtime
+from lake_core.lake.errors import DatasetExists
+from lake_core.lake.session.importing import Imported, convert_dataset, import_dataset, import_objects
+from lake_core.lake.state.claims import claim
+from lake_core.lake.state.dataset_record import DatasetRecord, dataset_path
+from lake_core.lake.state.writable_state import WritableState
+
+
+class WriteSession(WritableState):
+    """A state with changes on top, and the verbs that make datasets."""
+
+    def create(self, path: str, format: str, *args: Any, **options: Any) -> Any:
+        """Create a dataset and return its format's handle. Arguments are those of the format's own `create`, `exist_ok` among them.
+
+        Raises DatasetExists, and what the format raises.
+        """
+        changes = self.changes
+        changes.check_open()
+        path = dataset_path(path)
+        exist_ok = bool(options.pop("exist_ok", False))
+        with changes.lock:
+            record = self.datasets().get(path)
+            exists = record is not None
+            if record is not None and (not exist_ok or record.format != format):
+                raise DatasetExists(f"a {record.format} dataset stands at {path!r} in {self.name}: open it, or pass exist_ok=True")
+            if record is None:
+                self.check_free(path)
+                claim(self.root, path, format)
+                record = DatasetRecord(path, format, str(runtime.uuid4()))
+                changes.clear(f"{path}/")  # the log of one that was dropped
+                changes.register(record)
+        view = self.folder_of(record)
+        try:
+            return view.resolver.create(view, *args, clock=self.clock, exist_ok=exist_ok, **options)
+        except BaseException:
+            if not exists:
+                with changes.lock:
+                    changes.unregister(record)
+            raise
+
+    def create_delta(self, path: str, schema: Any, **options: Any) -> Any:
+        """Create a Delta table: `DeltaTable.create` with its `partition_by`, `properties` and `exist_ok`.
+
+        The table carries a writer feature that other clients do not know: they read it, and refuse to write past the lake. `managed=False`
+        leaves that out; what others then commit is adopted before the next publish.
+        """
+        return self.create(path, "delta", schema, **options)
+
+    def import_delta(self, path: str) -> Any:
+        """Bring a Delta table that stands in the lake's folder into the lake, history and all; nothing is copied but its log.
+
+        Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        """
+        self.changes.check_open()
+        return self.open(import_dataset(self, path, "delta").path)
+
+    def import_parquet(self, path: str, *, partition_by: Any = None) -> Any:
+        """Make a Delta table of a folder of Parquet files in the lake's folder, where they lie; see `DeltaTable.convert`."""
+        self.changes.check_open()
+        return convert_dataset(self, path, "delta", partition_by=partition_by)
+
+    def import_objects(self, prefix: str, *, to: str | None = None) -> Imported:
+        """Name the objects that stand under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.
+
+        They must not change from now on.
+        """
+        self.changes.check_open()
+        return import_objects(self, prefix, to)

@@ -1,0 +1,95 @@
+"""A state that takes changes: the half of a session that datasets and plain files write through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from lake_core.errors import AlreadyExists, PreconditionFailed
+from lake_core.graveler import Record
+from lake_core.lake.errors import SessionClosed
+from lake_core.lake.state.content import Item
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.state_tree import Clock, StateTree
+from lake_core.lake.state.view import View
+from lake_core.store import ObjectStore
+
+
+class Changes(StateTree):
+    """A tree with changes on top of it that are not published yet. Safe to use from many threads."""
+
+    def __init__(self, root: ObjectStore, view: View, clock: Clock, *, name: str, base: StateTree, records_reads: bool = False) -> None:
+        super().__init__(root, view, clock, name=name)
+        self.base = base
+        """The commit that they began with."""
+        self.status = "open"
+        """`open` while it takes changes; then why it takes no more."""
+        self.ended_retention: dict[str, datetime] = {}
+        """The datasets whose retention ends, by path: before when."""
+        self._records_reads = records_reads
+        self._reads: set[str] = set()
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """What was read, where the isolation asks for that: keys, and prefixes ending in "*"."""
+        with self.lock:
+            return sorted(self._reads)
+
+    def note_read(self, what: str) -> None:
+        if self._records_reads:
+            with self.lock:
+                self._reads.add(what)
+
+    def check_open(self) -> None:
+        """Raise SessionClosed where no more changes are taken."""
+        if self.status != "open":
+            raise SessionClosed(f"{self.name} is {self.status}: open another one", state=self.status)
+
+    def check_conditions(self, key: str, if_absent: bool, if_match: str | None) -> None:
+        """Raise AlreadyExists or PreconditionFailed where a put at a key asks for what is not so."""
+        if not if_absent and if_match is None:
+            return
+        old = self.view.get(key)
+        if if_absent and old is not None:
+            raise AlreadyExists(f"an object stands at {key!r} in {self.name} already", key=key)
+        if if_match is not None and (old is None or old.entry.etag != if_match):
+            raise PreconditionFailed(f"the object at {key!r} in {self.name} is not the one to replace", key=key)
+
+    def set(self, key: str, item: Item | None) -> None:
+        """Change a key; None deletes."""
+        self.view.overlay.set(key, item)
+
+    def clear(self, prefix: str) -> None:
+        """Delete all keys of the tree that begin with a prefix."""
+        with self.lock:
+            for key, _ in list(self.view.list(prefix)):
+                self.set(key, None)
+
+    def register(self, record: DatasetRecord) -> None:
+        """Let a folder be a dataset from now on."""
+        self.set(record.key, record.item(self.clock()))
+        self._registered = None
+
+    def unregister(self, record: DatasetRecord) -> None:
+        """Let a folder be no dataset any more."""
+        self.set(record.key, None)
+        self._registered = None
+
+    def build(self, changes: Iterator[tuple[bytes, Record | None]]) -> None:
+        """Take many changes at once, sorted by key: they go into the tree, not into memory."""
+        with self.lock:
+            self.view = replace(self.view, tree=self.view.graveler.build(self.view.tree, changes).tree)
+
+    def show(self, view: View) -> None:
+        """Go on with another view."""
+        with self.lock:
+            self.view = view
+            self._registered = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            f"{self.name} lives in the process that writes it, and cannot be pickled: open a shared session with Lake.open_session, "
+            f"pass its id and epoch on, and Lake.join it there"
+        )

@@ -1,0 +1,175 @@
+"""Fixed-name objects by content: each is stored once, under the SHA-256 of its bytes (Arraylake: content-addressable storage).
+
+An entry of the tree names such an object by its address. Where a collector may be deleting an object, its content is put again under
+another address, so that nobody waits for anybody (see `refs.pending_deletions`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+from lake_core.errors import AlreadyExists, NotFound
+from lake_core.graveler import Entry, Record
+from lake_core.lake.errors import Collected, ContentChanged, ContentMissing
+from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
+from lake_core.store.object_store import Bytes
+
+OBJECTS = "_lake/objects"
+_ADDRESS = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/[0-9a-f]{{2}}/([0-9a-f]{{64}})(?:-[0-9]+)?")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OLD = 86_400 * 10**9
+_OFFSET, _LENGTH = "lake.offset", "lake.length"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A fixed-name object: its entry, and its bytes where they are not stored yet."""
+
+    entry: Entry
+    data: bytes | None = None
+
+    @property
+    def identity(self) -> bytes:
+        """By which two objects are the same."""
+        return self.entry.identity
+
+    def record(self, key: str) -> Record:
+        """The value record that stands for it in a tree."""
+        return self.entry.record(key.encode())
+
+    def meta(self, key: str) -> ObjectMeta:
+        modified = EPOCH + timedelta(microseconds=self.entry.last_modified // 1000)
+        return ObjectMeta(key, self.entry.size, self.entry.etag, modified)
+
+
+def item_of(record: Record) -> Item:
+    """What a tree's record says."""
+    return Item(Entry.decode(record.value))
+
+
+def is_same(one: Item | None, other: Item | None) -> bool:
+    """Tell whether the same stands at a key: nothing, or objects of one identity."""
+    if one is None or other is None:
+        return one is other
+    return one.identity == other.identity
+
+
+def nanoseconds(moment: datetime) -> int:
+    """An instant as entries keep it: nanoseconds since the epoch."""
+    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def address_of(digest: str, generation: int = 0) -> str:
+    """Where content with this SHA-256 (hex) stands; a later generation where earlier ones are to be deleted."""
+    return f"{OBJECTS}/{digest[:2]}/{digest[2:4]}/{digest}" + (f"-{generation}" if generation else "")
+
+
+def digest_of(address: str) -> str | None:
+    """The SHA-256 in an address, None for one outside of the content-addressed objects."""
+    match = _ADDRESS.fullmatch(address)
+    return None if match is None else match[1]
+
+
+def new_item(data: Bytes, now: datetime, *, content_type: str = "") -> Item:
+    """Bytes that are not stored yet."""
+    body = bytes(data)
+    digest = sha256(body).hexdigest()
+    return Item(Entry(address_of(digest), len(body), digest, nanoseconds(now), content_type=content_type), body)
+
+
+def reference(address: str, size: int, etag: str, now: datetime, *, offset: int | None = None) -> Item:
+    """An object, or a part of one from `offset` on, that stands somewhere already: nothing is copied."""
+    metadata = {} if offset is None else {_OFFSET: str(offset), _LENGTH: str(size)}
+    return Item(Entry(address, size, etag, nanoseconds(now), metadata))
+
+
+class ContentStore:
+    """The content-addressed objects of a lake, and the objects elsewhere under its root that entries refer to."""
+
+    def __init__(self, root: ObjectStore) -> None:
+        self._root = root
+
+    def store(self, item: Item, is_pending: Callable[[str], bool] = lambda address: False) -> Item:
+        """Store an item's bytes at an address that no collection deletes; return the item.
+
+        What is stored already is put again only where a collection may delete it.
+        """
+        address = item.entry.address
+        if not address:
+            return item  # all that it says stands in the tree
+        if item.data is None:
+            if not is_pending(address):
+                return item
+            try:
+                data = self.get(item)
+            except ContentMissing:
+                raise Collected(f"{address}, which stood there when it was written, was collected meanwhile: write it again") from None
+        else:
+            data = item.data
+        digest, generation = digest_of(address), 0
+        if digest is None:
+            raise ContentMissing(f"{address} is being collected, and lies outside of {OBJECTS}: it cannot be put again")
+        while is_pending(address):
+            generation += 1
+            address = address_of(digest, generation)
+        try:
+            self._root.put(address, data, if_absent=True)
+        except AlreadyExists:
+            # An old one may be garbage that is about to go: put anew, it is as young as what is under way.
+            if item.entry.last_modified - nanoseconds(self._root.head(address).last_modified) > _OLD:
+                self._root.put(address, data)
+        return Item(item.entry if address == item.entry.address else replace(item.entry, address=address))
+
+    def get(self, item: Item, start: int | None = None, end: int | None = None) -> bytes:
+        """An item's bytes, or a range of them as `ObjectStore.get` takes it."""
+        if item.data is not None:
+            return item.data[start:end]
+        return self.get_many([(item, start, end)])[0]
+
+    def get_many(self, requests: Sequence[tuple[Item, int | None, int | None]]) -> list[bytes]:
+        """`get` of each. Raises ContentMissing, ContentChanged."""
+        found: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
+        remote = [place for place, data in enumerate(found) if data is None]
+        try:
+            got = self._root.get_many([_request(*requests[place]) for place in remote])
+        except NotFound as error:
+            raise ContentMissing(
+                f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells what else is missing"
+            ) from None
+        for place, data in zip(remote, got, strict=True):
+            _check_unchanged(requests[place][0].entry, data.meta)
+            found[place] = data
+        return [data for data in found if data is not None]
+
+
+def _request(item: Item, start: int | None, end: int | None) -> tuple[str, int | None, int | None]:
+    entry = item.entry
+    offset = entry.metadata.get(_OFFSET)
+    if offset is None:
+        return entry.address, start, end
+    first = int(offset)
+    if start is not None and start < 0:
+        start = max(0, entry.size + start)
+    last = entry.size if end is None else min(end, entry.size)
+    return entry.address, first + min(start or 0, last), first + last
+
+
+def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
+    """Raise ContentChanged where an object that was brought in has another size now.
+
+    Its etag is not compared here: a store that was copied has other ones. `lake verify` does that.
+    """
+    if entry.size != meta.size and _OFFSET not in entry.metadata and digest_of(entry.address) is None:
+        raise ContentChanged(
+            f"{meta.key} has {meta.size} bytes, and had {entry.size} when it was brought in: it was replaced where it lies. "
+            f"Put the old file back, or bring in the new one under another name"
+        )
+
+
+def as_object(data: bytes, item: Item, key: str) -> ObjectBytes:
+    """Bytes with the metadata under which a tree names them."""
+    return ObjectBytes(data, item.meta(key))

@@ -1,0 +1,63 @@
+"""Datasets, as a tree registers them by path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from lake_core.graveler import Entry
+from lake_core.lake.errors import DamagedLake
+from lake_core.lake.state.content import Item, nanoseconds
+from lake_core.store.key import check_key
+
+DATASETS = "_lake/datasets/"
+"""Where a tree registers its datasets: the path follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRecord:
+    """A dataset as a tree registers it."""
+
+    path: str
+    format: str
+    id: str
+    """The same for all states of the dataset, on all branches."""
+    dropped: bool = False
+    """Its log stays, and goes on if a dataset is created there again; to readers of the lake it is gone."""
+    imported: bool = False
+    """It stood in place before the lake knew it: its log is taken as it is."""
+
+    @property
+    def key(self) -> str:
+        return f"{DATASETS}{self.path}"
+
+    def item(self, now: datetime) -> Item:
+        """Make the entry of the tree that registers the dataset: without bytes, all in its metadata."""
+        flags = {name: "true" for name in ("dropped", "imported") if getattr(self, name)}
+        metadata = {"format": self.format, "id": self.id} | flags
+        return Item(Entry("", 0, last_modified=nanoseconds(now), metadata=metadata))
+
+    @classmethod
+    def of(cls, key: str, item: Item) -> DatasetRecord:
+        """Read the record at a key of the registry. Raises DamagedLake."""
+        metadata = item.entry.metadata
+        if "format" not in metadata or "id" not in metadata:
+            raise DamagedLake(f"the tree's entry {key!r} does not register a dataset")
+        flags = (metadata.get(name) == "true" for name in ("dropped", "imported"))
+        return cls(key[len(DATASETS) :], metadata["format"], metadata["id"], *flags)
+
+
+def dataset_path(path: str) -> str:
+    """Give a dataset's path in its normal form. Raises InvalidKey."""
+    return check_key(path.strip("/") if isinstance(path, str) else path)
+
+
+def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
+    """Find the dataset in whose folder a key lies."""
+    parts = key.split("/")
+    for length in range(1, len(parts)):
+        record = datasets.get("/".join(parts[:length]))
+        if record is not None:
+            return record
+    return None

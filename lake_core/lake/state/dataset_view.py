@@ -1,0 +1,209 @@
+"""A dataset's folder in a state of the lake, as the store that its format runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from lake_core.dataset import DatasetStore, KeyClass, Resolver, resolver
+from lake_core.errors import InvalidKey, NotFound
+from lake_core.lake.errors import ReadOnly
+from lake_core.lake.state.changes import Changes
+from lake_core.lake.state.content import Item, new_item
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.state_tree import StateTree
+from lake_core.store import FolderStore, ObjectBytes, ObjectMeta, ObjectStore
+from lake_core.store.folder import renamed
+from lake_core.store.object_store import Bytes
+
+
+class DatasetView(DatasetStore):
+    """The objects of a dataset by their keys within it: its log from the tree, all others from where they stand in place."""
+
+    def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
+        self._tree, self._record = tree, record
+        self._prefix = f"{record.path}/"
+        self._resolver = resolver(record.format)
+        self._place = FolderStore(tree.root, record.path)
+
+    @property
+    def record(self) -> DatasetRecord:
+        return self._record
+
+    @property
+    def resolver(self) -> Resolver:
+        return self._resolver
+
+    @property
+    def place(self) -> ObjectStore:
+        return self._place
+
+    @property
+    def provisional(self) -> bool:
+        return isinstance(self._tree, Changes)
+
+    @property
+    def base(self) -> ObjectStore | None:
+        if not isinstance(self._tree, Changes):
+            return self
+        before = self._tree.base
+        record = before.datasets().get(self._record.path)
+        return None if record is None else DatasetView(before, record)
+
+    def note_read(self) -> None:
+        self._tree.note_read(f"{self._prefix}*")
+
+    def end_retention(self, before: datetime) -> None:
+        self._changes(self._record.path).ended_retention[self._record.path] = before
+
+    def item(self, key: str) -> Item | None:
+        """Give what the tree has at a key of the dataset."""
+        return self._tree.view.get(f"{self._prefix}{key}")
+
+    def in_place(self, key: str) -> bool:
+        """Tell whether a key's object stands at its natural place for all states, not in the tree."""
+        match self._resolver.key_class(key):
+            case None:
+                raise InvalidKey(f"a {self._record.format} dataset has no place for {self._prefix}{key}", key=key)
+            case KeyClass.UNIQUE:
+                return True
+            case KeyClass.DERIVED:
+                # An imported log may begin with a checkpoint, which then stands in the tree like the log.
+                return self.item(key) is None
+            case _:
+                return False
+
+    def url(self, key: str = "") -> str:
+        return self._place.url(key)
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        return self._place.storage_options
+
+    # Reading
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        return self._get_many([(key, start, end)])[0]
+
+    def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
+        in_place = [number for number, (key, _, _) in enumerate(requests) if self.in_place(key)]
+        for number in in_place:
+            self._check_derived(requests[number][0])
+        bodies = dict(zip(in_place, self._place.get_many([requests[number] for number in in_place]), strict=True))
+        rest = [number for number in range(len(requests)) if number not in bodies]
+        wanted = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in rest)]
+        with renamed(self._prefix, ""):
+            bodies |= zip(rest, (self._own(data) for data in self._tree.get_many(wanted)), strict=True)
+        return [bodies[number] for number in range(len(requests))]
+
+    def _head(self, key: str) -> ObjectMeta:
+        if self.in_place(key):
+            self._check_derived(key)
+            return self._place.head(key)
+        with renamed(self._prefix, ""):
+            return self._named(self._tree.head(self._prefix + key))
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        after = self._prefix + start_after if start_after else ""
+        return (self._named(meta) for meta in self.listed(self._prefix + prefix, after))
+
+    def _list_folders(self, prefix: str) -> list[str]:
+        names = (meta.key[len(prefix) :].partition("/") for meta in self._list(prefix, ""))
+        return list(dict.fromkeys(name for name, slash, _ in names if slash))
+
+    def listed(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        """List the dataset's objects under a prefix (keys of the lake): its log from the tree, the derived ones in place that are its own.
+
+        Unique objects are not listed: other states' lie among them.
+        """
+        stored = ((key, item.meta(key)) for key, item in self._tree.view.list(prefix, start_after))
+        # They are of use to whoever reads the log from its start.
+        derived = {} if start_after > prefix else {meta.key: meta for meta in self._derived(prefix)}
+        pending = sorted(derived)
+        for key, meta in stored:
+            while pending and pending[0] < key:
+                yield derived[pending.pop(0)]
+            if pending and pending[0] == key:
+                pending.pop(0)
+            yield meta
+        for key in pending:
+            yield derived[key]
+
+    def _derived(self, prefix: str) -> list[ObjectMeta]:
+        """List the newest derived objects in place that are of this state; older ones tell nothing more."""
+        inner = prefix[len(self._prefix) :]
+        groups: dict[str, list[ObjectMeta]] = {}
+        folder = self._resolver.derived_prefix
+        if not (inner.startswith(folder) or folder.startswith(inner)):
+            return []
+        for meta in self._place.list(max(inner, folder, key=len)):
+            if self._resolver.key_class(meta.key) is KeyClass.DERIVED:
+                source = self._resolver.derived_from(meta.key)
+                if source:
+                    groups.setdefault(source, []).append(meta)
+        for source in sorted(groups, reverse=True):
+            if self._is_own(groups[source][0].key):
+                return [ObjectMeta(f"{self._prefix}{meta.key}", meta.size, meta.etag, meta.last_modified) for meta in groups[source]]
+        return []
+
+    def _check_derived(self, key: str) -> None:
+        if self._resolver.key_class(key) is KeyClass.DERIVED and not self._is_own(key):
+            raise NotFound(f"{self._prefix}{key} is not of {self._tree.name}", key=key)
+
+    def _is_own(self, key: str) -> bool:
+        """Tell whether a derived object in place is derived from this state's log: its log entry in place is the very one of this state."""
+        source = self._resolver.derived_from(key)
+        if not source:
+            return source is not None
+        own = self.item(source)
+        if own is None:
+            return False
+        try:
+            return new_item(self._place.get(source), self._tree.clock()).entry.etag == own.entry.etag
+        except NotFound:
+            return False
+
+    def _own(self, data: ObjectBytes) -> ObjectBytes:
+        return ObjectBytes(data, self._named(data.meta))
+
+    def _named(self, meta: ObjectMeta) -> ObjectMeta:
+        return ObjectMeta(meta.key[len(self._prefix) :], meta.size, meta.etag, meta.last_modified)
+
+    # Writing
+
+    def _changes(self, key: str) -> Changes:
+        """Give what takes the changes. Raises ReadOnly, SessionClosed."""
+        if not isinstance(self._tree, Changes):
+            raise self._tree.refusal(key)
+        self._tree.check_open()
+        return self._tree
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        path = self._prefix + key
+        changes = self._changes(path)
+        kind = self._resolver.key_class(key)
+        if kind is KeyClass.UNIQUE:
+            if if_match is not None:
+                raise ReadOnly(f"{path!r} is a data file of {self._record.path}, which never change: write another one")
+            # It stands in place at once, for all commits: whoever does not vouch for the name may only take one that is free.
+            return self._place.put(key, data, if_absent=if_absent or not unique, unique=unique and not if_absent)
+        if kind is KeyClass.DERIVED:
+            raise ReadOnly(f"{path!r} is derived from what the session does: it is written once that is published")
+        with changes.lock:
+            with renamed(self._prefix, ""):
+                changes.check_conditions(path, if_absent, if_match)
+            self._resolver.accept(self, key, bytes(data))
+            item = new_item(data, changes.clock())
+            changes.set(path, item)
+        return item.meta(key)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        self._changes(self._prefix + next(iter(keys), ""))
+        for key in keys:
+            if not self.in_place(key):
+                raise ReadOnly(f"{self._prefix + key!r} is of the log of {self._record.path}, which only grows: drop the dataset instead")
+            # Data files stay: other states may need them, and deleting is left to garbage collection.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DatasetView, (self._tree, self._record)

@@ -1,0 +1,198 @@
+"""A state of the lake (a commit, a branch, a session) as an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import fsspec
+from fsspec import AbstractFileSystem
+
+from lake_core.errors import InvalidKey
+from lake_core.lake.errors import DatasetNotFound
+from lake_core.lake.state.content import ContentStore
+from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
+from lake_core.lake.state.dataset_view import DatasetView
+from lake_core.lake.state.state_tree import Clock, StateTree
+from lake_core.lake.state.view import RESERVED, View
+from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
+from lake_core.store.folder import renamed
+from lake_core.store.object_store import Bytes
+
+_LAST = "\U0010ffff" * 256
+"""Sorts behind all that can follow a slash in a key."""
+
+
+class StateStore(ObjectStore):
+    """A state of the lake: plain files and datasets at their natural keys. Reads only; `Session` writes.
+
+    What stands in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they stand in place,
+    which is the same for all states.
+    """
+
+    def __init__(self, tree: StateTree) -> None:
+        self._tree = tree
+
+    @property
+    def name(self) -> str:
+        """What the state calls itself: a ref, a commit, a session."""
+        return self._tree.name
+
+    @property
+    def tree(self) -> StateTree:
+        """What the state consists of."""
+        return self._tree
+
+    @property
+    def view(self) -> View:
+        """The tree, and what is changed on top of it."""
+        return self._tree.view
+
+    @property
+    def root(self) -> ObjectStore:
+        """The lake's own root."""
+        return self._tree.root
+
+    @property
+    def content(self) -> ContentStore:
+        """The content-addressed objects that its tree names."""
+        return self._tree.content
+
+    @property
+    def clock(self) -> Clock:
+        return self._tree.clock
+
+    def datasets(self) -> dict[str, DatasetRecord]:
+        """List the datasets of this state, by path."""
+        return self._tree.datasets()
+
+    def registered(self) -> dict[str, DatasetRecord]:
+        """List the datasets that were ever created in this state's past, dropped ones too."""
+        return self._tree.registered()
+
+    def dataset(self, path: str, format: str | None = None) -> DatasetView:
+        """Give a dataset's folder as the store that its format runs on. Raises DatasetNotFound."""
+        record = self.datasets().get(dataset_path(path))
+        if record is None or (format is not None and record.format != format):
+            what = "dataset" if format is None else f"{format} dataset"
+            there = ", ".join(sorted(self.datasets())) or "none"
+            raise DatasetNotFound(f"no {what} at {path!r} in {self.name}; there are {there}")
+        return self.folder_of(record)
+
+    def folder_of(self, record: DatasetRecord) -> DatasetView:
+        """Give the store of a dataset that is registered here."""
+        return DatasetView(self._tree, record)
+
+    def open(self, path: str, format: str | None = None, **options: Any) -> Any:
+        """Open a dataset by its format's own handle, such as a `DeltaTable`. Raises DatasetNotFound and what the format raises."""
+        view = self.dataset(path, format)
+        return view.resolver.open(view, clock=self.clock, **options)
+
+    def delta(self, path: str, **options: Any) -> Any:
+        """A Delta table of this state, as a `lake_core.delta.DeltaTable`. `options` are those of its `open`."""
+        return self.open(path, "delta", **options)
+
+    def filesystem(self) -> AbstractFileSystem:
+        """Show the state to libraries that take an fsspec file system: as a `LakeFileSystem` whose paths are this store's keys."""
+        return fsspec.get_filesystem_class("lake")(state=self)
+
+    def url(self, key: str = "") -> str:
+        return self.root.url(key)
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        return self.root.storage_options
+
+    def _owner(self, key: str) -> tuple[DatasetView, str] | None:
+        """Find the dataset that a key belongs to, and the key within it. Raises InvalidKey for the lake's own keys."""
+        if key.startswith(RESERVED):
+            raise InvalidKey(f"{key!r} belongs to the lake itself: {' and '.join(RESERVED)} are not for data", key=key)
+        record = dataset_above(key, self.datasets())
+        return None if record is None else (self.folder_of(record), key[len(record.path) + 1 :])
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        return self._get_many([(key, start, end)])[0]
+
+    def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
+        bodies: dict[int, ObjectBytes] = {}
+        inside: dict[str, tuple[DatasetView, list[int], list[tuple[str, int | None, int | None]]]] = {}
+        plain: list[int] = []
+        for number, (key, start, end) in enumerate(requests):
+            owner = self._owner(key)
+            if owner is None:
+                self._tree.note_read(key)
+                plain.append(number)
+            else:
+                _, numbers, wanted = inside.setdefault(owner[0].record.path, (owner[0], [], []))
+                numbers.append(number)
+                wanted.append((owner[1], start, end))
+        for path, (view, numbers, wanted) in inside.items():
+            with renamed("", f"{path}/"):
+                stored = view.get_many(wanted)
+            for number, data in zip(numbers, stored, strict=True):
+                bodies[number] = ObjectBytes(data, _named(data.meta, requests[number][0]))
+        bodies |= zip(plain, self._tree.get_many([requests[number] for number in plain]), strict=True)
+        return [bodies[number] for number in range(len(requests))]
+
+    def _head(self, key: str) -> ObjectMeta:
+        owner = self._owner(key)
+        if owner is None:
+            self._tree.note_read(key)
+            return self._tree.head(key)
+        view, inner = owner
+        with renamed("", key[: -len(inner)]):
+            return _named(view.head(inner), key)
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        datasets = self.datasets()
+        inside = dataset_above(f"{prefix}x", datasets)
+        if inside is None:
+            self._tree.note_read(f"{prefix}*")
+        else:
+            yield from self.folder_of(inside).listed(prefix, start_after)
+            return
+        folders = sorted(f"{path}/" for path in datasets if f"{path}/".startswith(prefix))
+        at = start_after
+        for folder in folders:
+            yield from self.plain(prefix, at, folder)
+            yield from self.folder_of(datasets[folder[:-1]]).listed(folder, max(at, start_after))
+            at = max(at, f"{folder}{_LAST}")
+        yield from self.plain(prefix, at)
+
+    def plain(self, prefix: str, start_after: str = "", until: str | None = None) -> Iterator[ObjectMeta]:
+        """List the plain files under a prefix, up to the key `until`."""
+        for key, item in self.view.list(prefix, start_after):
+            if until is not None and key >= until:
+                return
+            if not key.startswith(RESERVED) and not self._hidden(key):
+                yield item.meta(key)
+
+    def _hidden(self, key: str) -> bool:
+        """Tell whether a key is of a dropped dataset, whose log stays in the tree."""
+        above = dataset_above(key, self.registered())
+        return above is not None and above.dropped
+
+    def _list_folders(self, prefix: str) -> list[str]:
+        names: set[str] = set()
+        at = ""
+        while True:
+            meta = next(self._list(prefix, at), None)
+            if meta is None:
+                return sorted(names, key=lambda name: f"{name}/")
+            name, slash, _ = meta.key[len(prefix) :].partition("/")
+            if slash:
+                names.add(name)
+            at = f"{prefix}{name}/{_LAST}" if slash else meta.key
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        raise self._tree.refusal(key)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        raise self._tree.refusal(next(iter(keys), ""))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r} of {self.root.url()!r})"
+
+
+def _named(meta: ObjectMeta, key: str) -> ObjectMeta:
+    return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)

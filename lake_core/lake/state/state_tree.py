@@ -1,0 +1,76 @@
+"""What a state of the lake consists of: a tree, the changes on top of it, and the objects that both name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from lake_core.errors import NotFound
+from lake_core.lake.errors import ReadOnly
+from lake_core.lake.state.content import ContentStore, as_object
+from lake_core.lake.state.dataset_record import DatasetRecord
+from lake_core.lake.state.view import View, read_datasets
+from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
+
+Clock = Callable[[], datetime]
+"""Tells the time, with a zone."""
+
+
+class StateTree:
+    """The objects of a state by their keys in the lake. Reads only; `Changes` writes."""
+
+    def __init__(self, root: ObjectStore, view: View, clock: Clock, *, name: str) -> None:
+        self.root = root
+        """The lake's own root."""
+        self.view = view
+        self.clock = clock
+        self.name = name
+        """What the state calls itself: a ref, a commit, a session."""
+        self.content = ContentStore(root)
+        self.lock = threading.RLock()
+        self._registered: dict[str, DatasetRecord] | None = None
+
+    def registered(self) -> dict[str, DatasetRecord]:
+        """List the datasets that were ever created in this state's past, dropped ones too, by path."""
+        with self.lock:
+            if self._registered is None:
+                self._registered = read_datasets(self.view)
+            return self._registered
+
+    def datasets(self) -> dict[str, DatasetRecord]:
+        """List the datasets of this state, by path."""
+        return {path: record for path, record in self.registered().items() if not record.dropped}
+
+    def get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> list[ObjectBytes]:
+        """Read objects of the tree. Raises NotFound, ContentMissing."""
+        items = []
+        for (key, _, _), item in zip(requests, self.view.get_many([key for key, _, _ in requests]), strict=True):
+            if item is None:
+                raise NotFound(f"no object stands at {key!r} in {self.name}", key=key)
+            items.append(item)
+        bodies = self.content.get_many([(item, start, end) for item, (_, start, end) in zip(items, requests, strict=True)])
+        return [as_object(data, item, key) for data, item, (key, _, _) in zip(bodies, items, requests, strict=True)]
+
+    def head(self, key: str) -> ObjectMeta:
+        """Give the metadata of an object of the tree. Raises NotFound."""
+        item = self.view.get(key)
+        if item is None:
+            raise NotFound(f"no object stands at {key!r} in {self.name}", key=key)
+        return item.meta(key)
+
+    def note_read(self, what: str) -> None:
+        """Take note of a key, or a prefix and a `*`, that was read."""
+
+    def refusal(self, key: str) -> ReadOnly:
+        """Say why nothing can be written at a key."""
+        return ReadOnly(f"{self.name} is only read: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`")
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.view.overlay:
+            raise TypeError(f"{self.name} has changes that are nowhere but in this process: it cannot be pickled")
+        return self.__dict__ | {"view": (self.view.graveler, self.view.tree), "lock": None, "_registered": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, view=View(*state["view"]), lock=threading.RLock())

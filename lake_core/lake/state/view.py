@@ -1,0 +1,101 @@
+"""A state of the lake: a tree of fixed-name objects, and on top of it what a session has changed and not applied yet."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lake_core.graveler import Graveler
+from lake_core.lake.state.content import Item, item_of
+from lake_core.lake.state.dataset_record import DATASETS, DatasetRecord
+
+RESERVED = ("_lake/", "_lakefs/")
+"""Prefixes that belong to the lake itself."""
+
+
+@dataclass(slots=True)
+class Overlay:
+    """Changes on a tree that are not part of it yet, by key; None deletes. Safe to use from many threads."""
+
+    items: dict[str, Item | None] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    """In order."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def set(self, key: str, item: Item | None) -> None:
+        """Change a key."""
+        with self.lock:
+            if key not in self.items:
+                insort(self.keys, key)
+            self.items[key] = item
+
+    def forget(self, key: str) -> None:
+        """Leave a key as the tree has it."""
+        with self.lock:
+            if self.items.pop(key, self) is not self:
+                del self.keys[bisect_left(self.keys, key)]
+
+    def under(self, prefix: str, start_after: str = "") -> list[str]:
+        """The changed keys that start with `prefix` and sort after `start_after`, in order."""
+        with self.lock:
+            at = max(bisect_left(self.keys, prefix), bisect_right(self.keys, start_after) if start_after else 0)
+            end = at
+            while end < len(self.keys) and self.keys[end].startswith(prefix):
+                end += 1
+            return self.keys[at:end]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tree, by its metarange's id, with the changes on top of it."""
+
+    graveler: Graveler
+    tree: str
+    overlay: Overlay = field(default_factory=Overlay)
+
+    def get(self, key: str) -> Item | None:
+        """What stands at a key, None for nothing."""
+        with self.overlay.lock:
+            if key in self.overlay.items:
+                return self.overlay.items[key]
+        record = self.graveler.get(self.tree, key.encode())
+        return None if record is None else item_of(record)
+
+    def get_many(self, keys: Sequence[str]) -> list[Item | None]:
+        """`get` of each."""
+        with self.overlay.lock:
+            changed = {key: self.overlay.items[key] for key in keys if key in self.overlay.items}
+        rest = [key for key in keys if key not in changed]
+        records = self.graveler.get_many(self.tree, [key.encode() for key in rest]) if rest else []
+        stored = {key: None if record is None else item_of(record) for key, record in zip(rest, records, strict=True)}
+        return [changed[key] if key in changed else stored[key] for key in keys]
+
+    def list(self, prefix: str = "", start_after: str = "") -> Iterator[tuple[str, Item]]:
+        """Keys that start with `prefix` and sort after `start_after`, in order, with what stands there."""
+        with self.overlay.lock:
+            names = self.overlay.under(prefix, start_after)
+            changed = [(name, self.overlay.items[name]) for name in names]
+        stored = self.graveler.scan(self.tree, prefix.encode(), start_after.encode())
+        pending = next(stored, None)
+        for name, item in changed:
+            encoded = name.encode()
+            while pending is not None and pending.key < encoded:
+                yield pending.key.decode(), item_of(pending)
+                pending = next(stored, None)
+            if pending is not None and pending.key == encoded:
+                pending = next(stored, None)
+            if item is not None:
+                yield name, item
+        while pending is not None:
+            yield pending.key.decode(), item_of(pending)
+            pending = next(stored, None)
+
+
+def read_datasets(view: View) -> dict[str, DatasetRecord]:
+    """The datasets that a state registers, dropped ones too, by path."""
+    return {record.path: record for key, item in view.list(DATASETS) if (record := DatasetRecord.of(key, item))}

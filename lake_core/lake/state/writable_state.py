@@ -1,0 +1,102 @@
+"""A state that takes writes: plain files by content, all else by the dataset that a key belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lake_core.errors import InvalidKey
+from lake_core.lake.errors import DatasetExists
+from lake_core.lake.state.changes import Changes
+from lake_core.lake.state.content import new_item
+from lake_core.lake.state.dataset_record import dataset_above
+from lake_core.lake.state.state_store import StateStore
+from lake_core.store import ObjectMeta
+from lake_core.store.folder import renamed
+from lake_core.store.object_store import Bytes
+
+
+class WritableState(StateStore):
+    """A state with changes on top, which reads what it has written."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes)
+        self._changes = changes
+
+    @property
+    def changes(self) -> Changes:
+        """What is changed on top of the tree, and what was read."""
+        return self._changes
+
+    @property
+    def base(self) -> StateStore:
+        """The commit that it began with."""
+        return StateStore(self._changes.base)
+
+    @property
+    def state(self) -> str:
+        """`open`, or why no more writes are taken: `published`, `failed`, `abandoned`, `expired` or `closed`."""
+        return self._changes.status
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """What it read, where its isolation asks for that: keys, and prefixes ending in "*"."""
+        return self._changes.reads
+
+    def check_free(self, path: str) -> None:
+        """Check that a dataset can be created at a path. Raises DatasetExists, InvalidKey."""
+        datasets = self.datasets()
+        above = dataset_above(f"{path}/x", datasets) or dataset_above(path, datasets)
+        below = next((other for other in datasets if other.startswith(f"{path}/")), None)
+        if above is not None or below is not None:
+            raise DatasetExists(
+                f"{path!r} lies in, or around, the dataset {above.path if above is not None else below!r}: datasets do not nest"
+            )
+        plain = next((meta.key for meta in self.plain(f"{path}/")), None)
+        if plain is not None:
+            raise DatasetExists(f"{path!r} holds plain files, such as {plain!r}: choose another path, or delete them first")
+        if not path or path.split("/")[0].startswith(("_lake", ".")):
+            raise InvalidKey(f"{path!r} cannot be a dataset's path", key=path)
+
+    def drop(self, path: str) -> None:
+        """Take a dataset away. Its history stays, and older commits still show it. Raises DatasetNotFound."""
+        self._changes.check_open()
+        record = self.dataset(path).record
+        with self._changes.lock:
+            self._changes.clear(f"{record.path}/")
+            self._changes.unregister(record)
+
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        changes = self._changes
+        changes.check_open()
+        owner = self._owner(key)
+        if owner is not None:
+            view, inner = owner
+            with renamed("", key[: -len(inner)]):
+                meta = view.put(inner, data, if_absent=if_absent, if_match=if_match, unique=unique)
+            return ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
+        if key in self.datasets():
+            raise InvalidKey(f"{key!r} is a dataset, not a file", key=key)
+        changes.check_conditions(key, if_absent, if_match)
+        # Stored at once: what a session holds in memory does not grow with what it writes.
+        item = self.content.store(new_item(data, self.clock()))
+        with changes.lock:
+            changes.check_conditions(key, if_absent, if_match)
+            changes.set(key, item)
+        return item.meta(key)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        changes = self._changes
+        changes.check_open()
+        plain: list[str] = []
+        for key in keys:
+            owner = self._owner(key)
+            if owner is None:
+                plain.append(key)
+            else:
+                view, inner = owner
+                with renamed("", key[: -len(inner)]):
+                    view.delete([inner])
+        with changes.lock:
+            for key in plain:
+                if self.view.get(key) is not None:
+                    changes.set(key, None)

@@ -1,0 +1,94 @@
+"""Plain Zarr v3 arrays in the tree: a chunk means nothing without the `zarr.json` above it.
+
+Who writes a chunk relies on the array's shape, chunk grid, data type and codecs. If another session changed one of these meanwhile
+(made the array smaller, say), the chunk would be lost or misread, though no key was written twice; and the other way round. The same
+goes for what is put into a group that is gone. An array that has only grown keeps its chunks: appending goes along with writing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from lake_core.key_rules import PlainChange, PlainKeys
+
+METADATA = "zarr.json"
+_GRID = ("zarr_format", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "storage_transformers")
+"""What chunks mean depends on these; on the fill value, because chunks that hold nothing else are not stored."""
+
+
+class ZarrArrays:
+    """Keeps the chunks of an array with the metadata that they were written by: a `KeyRule`."""
+
+    kind = "ArrayReshaped"
+    explanation = "the array was reshaped or taken away on one side, and written on the other"
+
+    def contradicted(self, change: PlainChange) -> Iterator[str]:
+        """List the `zarr.json` of arrays of which one side changed chunks and the other what the chunks mean, and of groups that one
+        side took away and the other put something into.
+        """
+        keys, base, theirs, target = change.keys, change.base, change.theirs, change.target
+        above: dict[str, str | None] = {}
+        nodes = {node for key in keys if (node := _node_above(key, base, above)) is not None}
+        for node in sorted(nodes.difference(keys)):
+            if target.identity(node) is None or not _keeps_chunks(_grid(base, node), _grid(target, node)):
+                yield node
+        for node in sorted(key for key in keys if _is_metadata(key) and base.identity(key) is not None):
+            if all(key in keys for key in change.changed_there(node.removesuffix(METADATA))):
+                continue
+            if theirs.identity(node) is None or not _keeps_chunks(_grid(base, node), _grid(theirs, node)):
+                yield node
+
+    def is_mixed(self, key: str, change: PlainChange) -> bool:
+        """Tell whether a key is the `zarr.json` of an array whose chunks do not mean the same on all sides: one side's shape and the
+        other side's chunks make no array.
+        """
+        if not _is_metadata(key):
+            return False
+        first, *others = (_grid(side, key) for side in (change.base, change.theirs, change.target))
+        return any(other != first for other in others)
+
+
+def _is_metadata(key: str) -> bool:
+    return key == METADATA or key.endswith(f"/{METADATA}")
+
+
+def _node_above(key: str, state: PlainKeys, known: dict[str, str | None]) -> str | None:
+    """Find the nearest `zarr.json` above a key."""
+    folder, slash, _ = key.rpartition("/")
+    if not slash:
+        return None
+    if folder not in known:
+        metadata = f"{folder}/{METADATA}"
+        known[folder] = metadata if state.identity(metadata) is not None else _node_above(folder, state, known)
+    return known[folder]
+
+
+def _keeps_chunks(before: Any, after: Any) -> bool:
+    """Tell whether every chunk of an array stays one, and means the same: nothing but the shape differs, and that has not shrunk."""
+    if before == after:
+        return True
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return False
+    old, new = before["shape"], after["shape"]
+    if before | {"shape": None} != after | {"shape": None} or not (isinstance(old, list) and isinstance(new, list)):
+        return False
+    try:
+        return len(old) == len(new) and all(length <= longer for length, longer in zip(old, new, strict=True))
+    except TypeError:
+        return False  # no lengths at all: somebody else's idea of a shape
+
+
+def _grid(state: PlainKeys, key: str) -> Any:
+    """Read what the chunks of an array mean; None where no array stands."""
+    data = state.read(key)
+    if data is None:
+        return None
+    try:
+        body = json.loads(data)
+    except ValueError:
+        return state.identity(key)
+    if not isinstance(body, dict) or body.get("node_type") != "array":
+        return None
+    return {name: body.get(name) for name in _GRID}
