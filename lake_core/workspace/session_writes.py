@@ -67,7 +67,7 @@ class PublishedWrites(_SessionWrites):
         super().__init__(lake, session, root, task_id)
         self._branch, self._is_retry = branch, is_retry
         self._private: Session = session
-        self._earlier = published_earlier(lake, branch, session_id, since)
+        self._earlier = _commit_of_session(lake, branch, session_id, since)
         self.is_repeated = self._earlier is not None
 
     def finish(self) -> Receipt:
@@ -119,7 +119,7 @@ class StagedWrites(_SessionWrites):
         return table
 
 
-def published_earlier(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:
+def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:
     """Find the commit that a private session of this id became on a branch, if one was published since."""
     commits = lake.log(branch, first_parent=True, since=since, limit=None if since else _COMMITS)
     return next((commit.id for commit in commits if commit.metadata.get("session") == session_id), None)
