@@ -18,6 +18,7 @@ from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
+from lake_orch.io_managers.output import output_partitions, producer_name
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt, run_of
@@ -58,9 +59,9 @@ class FileIOManager(ConfigurableIOManager):
         if obj is None:
             warn_of_nothing(context)
             return
-        name = f"the output of {_name(context)}"
+        name = f"the output of {producer_name(context)}"
         base = self._base(context)
-        keys = _partition_keys(context)
+        keys = output_partitions(context)
         files = {}
         for key, value in _by_partition(obj, keys, name).items():
             format_, data = encode(value, name, allow_pickle=self.allow_pickle)
@@ -125,18 +126,6 @@ class FileIOManager(ConfigurableIOManager):
         else:
             raise InvalidDefinition(f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}")
         return place.below(*mapping_keys(context)) if isinstance(context, OutputContext) else place
-
-
-def _name(context: OutputContext) -> str:
-    return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"step {context.step_key}"
-
-
-def _partition_keys(context: OutputContext) -> Sequence[str]:
-    if context.has_asset_partitions:
-        return list(context.asset_partition_keys)
-    if context.has_asset_key and context.asset_spec.partitions_def is not None:
-        raise PartitionSliceError(f"{_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition")
-    return ()
 
 
 def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | None, object]:
