@@ -277,13 +277,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         step = context.get_step_execution_context()
         handles = _handles.setdefault(step, {})
         store = open_store(self.url(path), storage_options=self.options() or None)
-        place = (store.url(), context.retry_number)
-        if place not in handles:
+        handle_key = (store.url(), context.retry_number)
+        if handle_key not in handles:
             keys = partition_keys(context)
             attempt = Attempt.of_step(context, keys)
-            begin, marker = self._batches(attempt, path)
-            handles[place] = LakeTable(
-                begin,
+            open_workspace_of_batch, marker = self._batches(attempt, path)
+            handles[handle_key] = LakeTable(
+                open_workspace_of_batch,
                 lambda: self.read_table(path, None, ref=self._latest(attempt)),
                 path,
                 self.url(path),
@@ -294,7 +294,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 owner=None if own is None else own[0],
                 ownership="keep" if own is None else own[1],
             )
-        return handles[place]
+        return handles[handle_key]
 
     def session(self, context: StepContext) -> AbstractContextManager[StepSession]:
         """Open a session for several tables and files of one step, which count together when the `with` block ends, exactly once.

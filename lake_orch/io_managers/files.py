@@ -65,13 +65,13 @@ class FileIOManager(ConfigurableIOManager):
         files = {}
         for key, value in _by_partition(obj, keys, name).items():
             format_, data = encode(value, name, allow_pickle=self.allow_pickle)
-            place = base.of(key)
-            files[place.stem + (place.extension or EXTENSIONS[format_])] = (data, place)
+            location = base.of(key)
+            files[location.stem + (location.extension or EXTENSIONS[format_])] = (data, location)
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             if not workspace.is_staged:
                 check_step_gate(context)
-            for path, (data, place) in files.items():
-                _put(workspace.store, place, path, data)
+            for path, (data, location) in files.items():
+                _put(workspace.store, location, path, data)
         size = sum(len(data) for data, _ in files.values())
         verb = "staged for" if workspace.is_staged else "to"
         context.log.info(f"{name}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
@@ -112,20 +112,20 @@ class FileIOManager(ConfigurableIOManager):
                 raise
         return values[str(keys[0])] if len(keys) == 1 and values else values
 
-    def _load(self, files: ObjectStore, place: "_Place", annotation: object, name: str) -> Any:
-        path = place.find(files)
+    def _load(self, files: ObjectStore, location: "_FileLocation", annotation: object, name: str) -> Any:
+        path = location.find(files)
         data = files.get(path)
         return decode(data, posixpath.splitext(path)[1], annotation, f"{name}, {path},", allow_pickle=self.allow_pickle)
 
-    def _base(self, context: OutputContext | InputContext) -> "_Place":
+    def _base(self, context: OutputContext | InputContext) -> "_FileLocation":
         metadata = plain_metadata(context.definition_metadata or {}) if isinstance(context, OutputContext) else {}
         if PATH_METADATA in metadata:
-            place = _Place(*posixpath.splitext(checked_path(metadata[PATH_METADATA])))
+            location = _FileLocation(*posixpath.splitext(checked_path(metadata[PATH_METADATA])))
         elif context.has_asset_key:
-            place = _Place(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
+            location = _FileLocation(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
         else:
             raise InvalidDefinition(f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}")
-        return place.below(*mapping_keys(context)) if isinstance(context, OutputContext) else place
+        return location.below(*mapping_keys(context)) if isinstance(context, OutputContext) else location
 
 
 def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | None, object]:
@@ -141,19 +141,19 @@ def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | N
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FileLocation:
     """Where files lie: one, or one for each partition."""
 
     stem: str
     extension: str
     """Empty where the value's format decides."""
 
-    def below(self, *parts: str) -> "_Place":
-        """Return the place of a part. What cannot stand in a path is quoted as in URLs."""
-        return _Place("/".join([self.stem, *map(_quoted, parts)]), self.extension)
+    def below(self, *parts: str) -> "_FileLocation":
+        """Return the location of a part. What cannot stand in a path is quoted as in URLs."""
+        return _FileLocation("/".join([self.stem, *map(_quoted, parts)]), self.extension)
 
-    def of(self, key: str | None) -> "_Place":
-        """Return the place of a partition's file."""
+    def of(self, key: str | None) -> "_FileLocation":
+        """Return the location of a partition's file."""
         if key is None:
             return self
         return (
@@ -180,9 +180,9 @@ def _quoted(part: str) -> str:
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
-def _put(store: ObjectStore, place: _Place, path: str, data: bytes) -> None:
+def _put(store: ObjectStore, location: _FileLocation, path: str, data: bytes) -> None:
     """Put a file, unless it is there just so, in the place of one of the same name with another extension."""
-    outdated = [other for other in place.others(store) if other != path]
+    outdated = [other for other in location.others(store) if other != path]
     if outdated:
         store.delete(outdated)
     try:
