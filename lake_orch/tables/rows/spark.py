@@ -48,7 +48,7 @@ class SparkRows:
         return SparkRows(self.data.to(StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(nullable))))))
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> SparkRows:
-        """As the protocol says, of whole columns: fields inside them stay as they are."""
+        """Convert whole columns, as the protocol says: fields inside them stay as they are."""
         naive = [name for name, kind in types.items() if pa.types.is_timestamp(kind)]
         return SparkRows(self.data.withColumns({name: F.expr(_UTC.format(quote_identifier(name))) for name in naive}))
 
