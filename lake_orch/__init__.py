@@ -18,8 +18,8 @@ from lake_orch.errors import (
     TableOwned,
     UnsupportedData,
 )
-from lake_orch.file_io_manager import FileIOManager
-from lake_orch.io_manager import DeltaIOManager
+from lake_orch.io_managers.delta import DeltaIOManager
+from lake_orch.io_managers.files import FileIOManager
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.sessions.automation import LakeUnpublished, lake_eager
 from lake_orch.sessions.backfill import lake_backfill_sensor
@@ -28,10 +28,10 @@ from lake_orch.sessions.executor import lake_executor, with_sessions
 from lake_orch.sessions.job import lake_job
 from lake_orch.sessions.ops import lake_publish_asset, lake_recover
 from lake_orch.sessions.sensors import SessionAlert, lake_session_reaper, lake_session_sensors
-from lake_orch.sessions.step_session import StepSession
 from lake_orch.tables.data import TableSlice, TypeHandler
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.partition_slice import slice_where
+from lake_orch.tables.step_session import StepSession
 
 __all__ = [
     "DeltaIOManager",

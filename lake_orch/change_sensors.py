@@ -16,7 +16,8 @@ from lake_core.lake.refs.commit_record import changed_datasets
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
-from lake_orch.tags import BRANCH, BRANCH_TAG, COMMIT, PATH, VERSION
+from lake_orch.tags import BRANCH_TAG, VERSION
+from lake_pipes.metadata import BRANCH, COMMIT, PATH
 
 _MOST_CHANGES = 1000
 """Of one table, in one tick: what came before is told as one change."""

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Any, Literal
@@ -18,12 +18,12 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 from dagster import ConfigurableResource
-from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 from pydantic import Field
 
-from lake_orch.errors import InvalidDefinition, NotALake
+from lake_orch._dagster import DagsterExecutionInterruptedError, DagsterPipesExecutionError
+from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource, partition_keys
-from lake_orch.sessions.attempt import Attempt, StepContext
+from lake_orch.runs.attempt import Attempt, StepContext
 from lake_pipes import EXTRAS, STORAGE_OPTIONS
 
 _SECRET_SETTING = re.compile(r"(secret|password|passwd|token|access\.key|account\.key|sas)", re.IGNORECASE)
@@ -51,37 +51,11 @@ def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
     """
     step = context.get_step_execution_context()
     number = _invocations[step] = _invocations.get(step, 0) + 1
-    attempt = Attempt.of_step(context, partition_keys(context), f"pipes {number}").resolved()
-    session = lake.run_session(attempt.instance, attempt.run)
-    told: dict[str, Any] = {
-        "root": lake.root if "://" in lake.root else str(Path(lake.root).absolute()),
-        "branch": None,
-        "session": None,
-        "epoch": None,
-        "output": attempt.app_id,
-        "attempt": attempt.number,
-        "private_session": attempt.session_id,
-        "since": None if (since := attempt.since()) is None else since.isoformat(),
-        "message": attempt.message,
-        "metadata": attempt.commit_metadata,
-    }
-    if session is not None:
-        record = lake.open().session_record(session.id)
-        within = attempt.within(record.lineage)
-        told |= {
-            "branch": record.branch,
-            "session": session.id,
-            "epoch": session.epoch,
-            "output": within.app_id,
-            "attempt": within.rank(session.epoch),
-        }
-    else:
-        branch = lake.branch_of(attempt.run.tags)
-        if lake.is_lake():
-            told["branch"] = branch
-        elif branch != "main":
-            raise NotALake(f"{lake.root} is no lake, and only a lake has a branch {branch!r}: make it one with `lake init {lake.root}`")
-    return HandOver({EXTRAS: told}, _environment(lake))
+    attempt = Attempt.of_step(context, partition_keys(context), f"pipes {number}")
+    # The process may work in another folder.
+    root = lake.root if "://" in lake.root else str(Path(lake.root).absolute())
+    assignment = replace(lake.assignment(attempt), root=root)
+    return HandOver({EXTRAS: assignment.to_json()}, _environment(lake))
 
 
 def _environment(lake: LakeResource) -> dict[str, str]:

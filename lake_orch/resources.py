@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from typing import Any, Literal
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -18,13 +17,14 @@ from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
 from lake_core.store import ObjectStore, open_store
+from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
 from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
-from lake_orch.sessions.attempt import Attempt, RunOfStep, StepContext
-from lake_orch.sessions.publishing import publish_session
-from lake_orch.sessions.reading import pinned
-from lake_orch.sessions.run_session import (
+from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext
+from lake_orch.runs.publishing import publish_session
+from lake_orch.runs.reading import pinned
+from lake_orch.runs.session import (
     BACKFILL_TAG,
     Gate,
     RunSession,
@@ -37,13 +37,12 @@ from lake_orch.sessions.run_session import (
     scope_of,
     session_of,
 )
-from lake_orch.sessions.run_steps import all_succeeded
-from lake_orch.sessions.step_session import StepSession
-from lake_orch.sessions.workspace import PlainWorkspace, PrivateWorkspace, StagedWorkspace, Workspace
+from lake_orch.runs.steps import all_succeeded
 from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.settings import Ownership, ownership_of
+from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
@@ -197,17 +196,21 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _scope(self, instance: DagsterInstance, run: DagsterRun) -> Scope:
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
-    def workspace(self, attempt: Attempt) -> Workspace:
-        """Where an attempt at an output writes. Raises NotALake, RefNotFound, and what joining the run's session raises."""
+    def assignment(self, attempt: Attempt) -> Assignment:
+        """Say where an attempt at an output writes, and as whom. Raises NotALake, RefNotFound, SessionNotFound."""
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
-            return StagedWorkspace(self.open(), session.id, session.epoch, self.root, attempt)
+            return attempt.assigned_to_session(self.root, self.open().session_record(session.id), session.epoch)
         branch = self.branch_of(attempt.run.tags)
         if self.is_lake():
-            return PrivateWorkspace(self.open(), branch, self.root, attempt)
+            return attempt.assigned_to_branch(self.root, branch)
         if branch != "main":
             raise NotALake(f"{self.root} is no lake, and only a lake has a branch {branch!r}: make it one with `lake init {self.root}`")
-        return PlainWorkspace(self.root, self.options() or None, attempt.app_id)
+        return attempt.assigned_to_folder(self.root)
+
+    def workspace(self, attempt: Attempt) -> Workspace:
+        """Open the workspace in which an attempt at an output writes. Raises what `assignment` and joining the run's session raise."""
+        return open_workspace(self.assignment(attempt), self.options(), self.open)
 
     def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
         """A table as a run reads it: at the one commit that the run stands on, with what the run itself has written.
@@ -300,23 +303,22 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """
         self.open()
         step = context.get_step_execution_context()
-        numbers = _sessions.setdefault(step, set())
-        number = next(number for number in count(1) if number not in numbers)
-        numbers.add(number)
+        numbers = _sessions.setdefault(step, CallNumbers())
+        number = numbers.take()
         keys = partition_keys(context)
         attempt = Attempt.of_step(context, keys, f"session {number}")
         return self._step_session(attempt, context, numbers, number)
 
     @contextmanager
-    def _step_session(self, attempt: Attempt, context: StepContext, numbers: set[int], number: int) -> Iterator[StepSession]:
+    def _step_session(self, attempt: Attempt, context: StepContext, numbers: CallNumbers, number: int) -> Iterator[StepSession]:
         try:
             workspace = self.workspace(attempt)
-            session = StepSession(workspace, workspace.app_id, context.log, one_partition=len(attempt.partition_keys) == 1)
+            session = StepSession(workspace, workspace.task_id, context.log, one_partition=len(attempt.partition_keys) == 1)
             with workspace:
                 yield session
         except BaseException:
             # A step that tries again by itself makes the same session again, not the next one: a retry makes that under this number, too.
-            numbers.discard(number)
+            numbers.give_back(number)
             raise
 
     def _marker(self, attempt: Attempt) -> str:
@@ -368,7 +370,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 # A step may reach one table through several resources on the same root. If each counted its batches from one, the second
 # to write would be taken for a retry of the first. So the handles belong to the step, and go with it.
 _handles: WeakKeyDictionary[object, dict[tuple[str, int], LakeTable]] = WeakKeyDictionary()
-_sessions: WeakKeyDictionary[object, set[int]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 
 
 def has_written(step: object) -> bool:

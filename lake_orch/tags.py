@@ -33,20 +33,11 @@ HELD_GATE_TAG = f"{_HIDDEN}held_gate"
 JOB_SCOPE_TAG, JOB_GATE_TAG = f"{_HIDDEN}job_scope", f"{_HIDDEN}job_gate"
 """What `lake_job` sets for its runs. `lake/scope` and `lake/gate` go before them."""
 
-# Metadata of materializations and observations.
-STATE = "lake/state"
-"""`published`: readers of the branch see it. Never said of what a run has staged, which names its session instead."""
-STAGED, PUBLISHED = "staged", "published"
-VISIBLE = "lake/visible"
-"""When readers see what a run has staged, in words that stay true whatever becomes of the run."""
-ROWS_WRITTEN = "lake/rows_written"
+# Metadata of materializations and observations, beside those of `lake_pipes.metadata`.
 PARTITION_ROWS = "dagster/partition_row_count"
-COMMIT = "lake/commit"
 READ_WITH = "lake/read_with"
 """What reads a table as it was published, to be copied: a commit is known by the beginning of its id."""
-BRANCH = "lake/branch"
 VERSION = "lake/version"
-PATH = "lake/path"
 
 # Metadata of commits.
 RUN = "dagster/run"

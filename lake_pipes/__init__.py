@@ -16,27 +16,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
+from lake_core.delta.marker import Txn
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore
+from lake_core.workspace import Assignment, CallNumbers, Workspace
+from lake_core.workspace import open_workspace as workspace_of
+from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
 
 if TYPE_CHECKING:
     from dagster_pipes import PipesContext
 
-    from lake_core.lake.session.private_session import Session
-    from lake_core.lake.session.session_writer import SessionWriter
-
-__all__ = ["ExternalWorkspace", "NotHandedOver", "open_workspace"]
+__all__ = ["ExternalWriter", "NotHandedOver", "open_workspace"]
 
 EXTRAS = "lake"
 """Under which name Dagster's side hands over what is to be known."""
@@ -48,62 +47,52 @@ class NotHandedOver(LakeError):
     """This process was not started by a client of `lake_orch.pipes`."""
 
 
-class ExternalWorkspace:
+class ExternalWriter:
     """Tables and files as this attempt of a step sees and writes them. They count together when the `with` block ends, exactly once.
 
     In a run with one session they are staged in that; otherwise they are published. In a folder of plain tables, which has no sessions,
     `append` and `overwrite` count one by one, each exactly once by its marker.
     """
 
-    def __init__(
-        self, told: Mapping[str, Any], options: Mapping[str, Any] | None, session: Session | SessionWriter | None, *, done: bool
-    ) -> None:
-        self._told, self._options, self._session = told, options, session
-        self.done = done
-        """Whether an earlier attempt has published all this: what is written now is left out."""
+    def __init__(self, workspace: Workspace, assignment: Assignment) -> None:
+        self._workspace, self._assignment = workspace, assignment
         self._batches: dict[str, int] = {}
         self._results: dict[str, list[OperationResult]] = {}
-        self._receipt: dict[str, Any] = {}
 
     @property
     def root(self) -> str:
         """The lake's root."""
-        return str(self._told["root"])
+        return self._assignment.root
 
     @property
     def session(self) -> str | None:
         """The session that the whole run writes into; None where this process publishes by itself."""
-        found = self._told["session"]
-        return None if found is None else str(found)
+        return self._assignment.session
+
+    @property
+    def done(self) -> bool:
+        """Whether an earlier attempt has published all this: what is written now is left out."""
+        return self._workspace.is_repeated
 
     @property
     def files(self) -> ObjectStore:
         """Everything by key below the root: `files.put("reports/today.json", data)`."""
-        return open_store(self.root, storage_options=self._options) if self._session is None else self._session
+        return self._workspace.store
 
     def find_delta(self, path: str) -> DeltaTable | None:
-        """The table at a path, as it stands here; None where there is none."""
-        if self._session is None:
-            url = f"{self.root}/{path}"
-            known = DeltaTable.exists(url, storage_options=self._options)
-            return DeltaTable.open(url, storage_options=self._options) if known else None
-        found: DeltaTable | None = self._session.delta(path) if path in self._session.datasets() else None
-        return found
+        """Return the table at a path, as it stands here; None where there is none."""
+        return self._workspace.find_table(path)
 
     def delta(self, path: str) -> DeltaTable:
-        """A table with all that Delta tables can: merge, delete, update. Raises TableNotFound."""
-        found = self.find_delta(path)
-        if found is None:
+        """Return a table with all that Delta tables can: merge, delete, update. Raises TableNotFound."""
+        table = self.find_delta(path)
+        if table is None:
             raise TableNotFound(f"no table at {path!r}: create it with create_delta, or write to it with append")
-        return found
+        return table
 
     def create_delta(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
         """Create a table, or open the one that is there."""
-        if self._session is None:
-            url = f"{self.root}/{path}"
-            return DeltaTable.create(url, schema, partition_by=tuple(partition_by), exist_ok=True, storage_options=self._options, **options)
-        made: DeltaTable = self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
-        return made
+        return self._workspace.create_table(path, schema, partition_by=partition_by, **options)
 
     def append(self, path: str, rows: pa.Table | pa.RecordBatchReader, *, partition_by: Sequence[str] = ()) -> OperationResult:
         """Add rows to a table, which is created if absent. The n-th write to a table is the same in every attempt."""
@@ -116,24 +105,34 @@ class ExternalWorkspace:
         return self._write(path, rows, partition_by, lambda table, txn: table.overwrite(rows, where=where, txn=txn))
 
     def metadata(self) -> dict[str, Any]:
-        """What to report of a materialization: what became of it, and what was written."""
-        told = {**self._receipt, "lake/rows_written": sum(one.rows or 0 for found in self._results.values() for one in found)}
+        """Return what to report of a materialization: what became of it, and what was written."""
+        results = [result for of_table in self._results.values() for result in of_table]
+        receipt = self._workspace.receipt
+        metadata: dict[str, Any] = {} if receipt is None else receipt_metadata(receipt)
+        metadata[ROWS_WRITTEN] = sum(result.rows or 0 for result in results)
         if len(self._results) == 1:
-            told["lake/path"] = next(iter(self._results))
-        skipped = [one.skipped for found in self._results.values() for one in found]
-        return {**told, "lake/skipped": True} if self.done or (bool(skipped) and all(skipped)) else told
+            metadata[PATH] = next(iter(self._results))
+        if self.done or (results and all(result.skipped for result in results)):
+            metadata[SKIPPED] = True
+        return metadata
 
-    def _write(self, path: str, rows: pa.Table | pa.RecordBatchReader, partition_by: Sequence[str], write: Any) -> OperationResult:
+    def _write(
+        self,
+        path: str,
+        rows: pa.Table | pa.RecordBatchReader,
+        partition_by: Sequence[str],
+        write: Callable[[DeltaTable, Txn], OperationResult],
+    ) -> OperationResult:
         table = self.find_delta(path) or self.create_delta(path, rows.schema, partition_by=partition_by)
         number = self._batches[path] = self._batches.get(path, 0) + 1
-        result: OperationResult = write(table, (self._told["output"], number))
+        result = write(table, (self._workspace.task_id, number))
         self._results.setdefault(path, []).append(result)
         return result
 
 
 @contextmanager
-def open_workspace(pipes: PipesContext | None = None, *, storage_options: Mapping[str, Any] | None = None) -> Iterator[ExternalWorkspace]:
-    """Where this process writes, by what Dagster's side has handed over.
+def open_workspace(pipes: PipesContext | None = None, *, storage_options: Mapping[str, Any] | None = None) -> Iterator[ExternalWriter]:
+    """Open the workspace in which this process writes, by what Dagster's side has handed over.
 
     Args:
         pipes: the context of `open_dagster_pipes`; by default the one that is open.
@@ -144,79 +143,41 @@ def open_workspace(pipes: PipesContext | None = None, *, storage_options: Mappin
     Raises NotHandedOver, and where a later attempt or run has taken over what joining and leaving a session raise: StaleEpoch,
     StaleAttempt, SessionClosed.
     """
-    with _numbered(_handed_over(pipes)) as told, _workspace(told, _options() if storage_options is None else storage_options) as work:
-        yield work
+    options = _options() if storage_options is None else storage_options
+    with _numbered(_handed_over(pipes)) as assignment:
+        workspace = workspace_of(assignment, options, lambda: Lake.open(assignment.root, storage_options=options))
+        with workspace:
+            yield ExternalWriter(workspace, assignment)
 
 
-@contextmanager
-def _workspace(told: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[ExternalWorkspace]:
-    if told["branch"] is None:
-        work = ExternalWorkspace(told, options or None, None, done=False)
-        yield work
-        work._receipt = {"lake/state": "published"}
-        return
-    lake = Lake.open(told["root"], storage_options=options)
-    if told["session"] is not None:
-        part = lake.join(told["session"], epoch=told["epoch"], task=told["output"], attempt=told["attempt"])
-        with part:
-            work = ExternalWorkspace(told, options, part, done=False)
-            yield work
-        work._receipt = {
-            "lake/branch": told["branch"],
-            "lake/session": told["session"],
-            "lake/visible": f"once session {told['session']} is published: an observation of this asset then names the commit",
-        }
-        return
-    earlier = _published_earlier(lake, told)
-    session = lake.session(told["branch"], id=told["private_session"], message=told["message"], metadata=told["metadata"])
-    work = ExternalWorkspace(told, options, session, done=earlier is not None)
-    try:
-        yield work
-        commit = session.publish().commit if earlier is None else earlier
-    except BaseException:
-        session.abandon()
-        raise
-    work._receipt = {"lake/state": "published", "lake/branch": told["branch"], "lake/commit": commit, "lake/session": session.id}
-
-
-def _handed_over(pipes: PipesContext | None) -> Mapping[str, Any]:
+def _handed_over(pipes: PipesContext | None) -> Assignment:
     if pipes is None:
         from dagster_pipes import PipesContext
 
         pipes = PipesContext.get()
     # Without Dagster's side the context is a mock, to let scripts be tried by hand.
     extras = pipes.extras
-    told = extras.get(EXTRAS) if isinstance(extras, Mapping) else None
-    if not isinstance(told, Mapping):
+    values = extras.get(EXTRAS) if isinstance(extras, Mapping) else None
+    if not isinstance(values, Mapping):
         raise NotHandedOver("no session was handed over to this process: start it by LakePipesSubprocessClient or LakeSparkSubmitClient")
-    return told
+    return Assignment.from_json(values)
 
 
-_opened: dict[str, set[int]] = {}
+_opened: dict[str, CallNumbers] = {}
 
 
 @contextmanager
-def _numbered(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What was handed over, for the n-th workspace that this process opens: each is an output of its own, the same in every attempt."""
-    numbers = _opened.setdefault(told["output"], set())
-    number = next(number for number in count(1) if number not in numbers)
-    numbers.add(number)
+def _numbered(assignment: Assignment) -> Iterator[Assignment]:
+    """Number the workspaces that this process opens: each is an output of its own, the same in every attempt."""
+    numbers = _opened.setdefault(assignment.task_id, CallNumbers())
+    number = numbers.take()
     try:
-        # The first goes by the names that were handed over.
-        suffix = f"-{number}" if number > 1 else ""
-        yield {**told, "output": told["output"] + suffix, "private_session": told["private_session"] + suffix}
+        yield assignment.numbered(number)
     except BaseException:
-        numbers.discard(number)  # who tries again by itself makes the same one again
+        numbers.give_back(number)
         raise
 
 
 def _options() -> dict[str, Any]:
-    found = os.environ.get(STORAGE_OPTIONS)
-    return {} if found is None else dict(json.loads(found))
-
-
-def _published_earlier(lake: Lake, told: Mapping[str, Any]) -> str | None:
-    """The commit of an earlier attempt at the same output."""
-    since = None if told["since"] is None else datetime.fromisoformat(told["since"])
-    commits = lake.log(told["branch"], first_parent=True, since=since, limit=None if since else 1000)
-    return next((commit.id for commit in commits if commit.metadata.get("session") == told["private_session"]), None)
+    text = os.environ.get(STORAGE_OPTIONS)
+    return {} if text is None else dict(json.loads(text))

@@ -13,7 +13,7 @@ import re
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.checkpoint import Checkpoint
 from lake_core.delta.commit_time import CommitTimes, instant_of
-from lake_core.delta.errors import DeltaError
+from lake_core.delta.errors import DeltaError, VersionNotFound
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, CheckpointFiles, list_log
 from lake_core.delta.properties import log_retention_ms
 from lake_core.delta.snapshot import Snapshot
@@ -33,7 +33,10 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
     # Without its commit, when the last version was committed is not known.
     if snapshot.version not in listing.commits or min(listing.commits.values()) > cutoff:
         return []
-    newest = CommitTimes(snapshot).latest_until(cutoff)
+    try:
+        newest = CommitTimes(snapshot).latest_until(cutoff)
+    except VersionNotFound:
+        return []  # another clean-up deletes these files right now
     bases = [found for found in listing.checkpoints if newest is not None and found.version <= newest]
     if not bases:
         return []

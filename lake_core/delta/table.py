@@ -142,7 +142,7 @@ class DeltaTable(TableView):
         """
         return self.operate(lambda snapshot, now: update(snapshot, changes, where, now), txn)
 
-    def merge(self, source: ArrowData, on: str, *, alias: tuple[str, str] = ("t", "s")) -> Merge[OperationResult]:
+    def merge(self, source: ArrowData, on: str, *, alias: tuple[str, str] = ("t", "s")) -> Merge:
         """Merge rows into the table: `table.merge(rows, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()`.
 
         `alias` names the table and the source in expressions. The source is held in memory.

@@ -11,25 +11,32 @@ from lake_core.expression.assign import check_assignable, store_assign
 from lake_core.expression.bind import parse_expression
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.evaluate import evaluate
-from lake_core.expression.expression import Call, Case, Cast, Coalesce, Expression, Junction, OneOf, columns
-from lake_core.expression.expression import Literal as ExpressionLiteral
 from lake_core.expression.parse import parse_predicate
-from lake_core.expression.predicate import (
+from lake_core.expression.spark_sql import predicate_sql, quote_identifier, quote_text
+from lake_core.expression.tree import (
     And,
+    Call,
+    Case,
+    Cast,
+    Coalesce,
     Column,
     ColumnComparison,
     Comparison,
     Condition,
     Constant,
+    Expression,
     In,
     IsNull,
+    Junction,
     Like,
     Not,
+    OneOf,
     Or,
     Predicate,
+    columns,
     negated,
 )
-from lake_core.expression.spark_sql import predicate_sql, quote_identifier, quote_text
+from lake_core.expression.tree import Literal as ExpressionLiteral
 from lake_core.expression.truth import has_condition, matching, truth
 
 __all__ = [

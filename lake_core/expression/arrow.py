@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.expression.predicate import (
+from lake_core.expression.tree import (
     And,
     Column,
     ColumnComparison,

@@ -10,12 +10,12 @@ from sqlglot import exp
 
 from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.expression import Case, Cast, Expression, Junction, Literal, OneOf
 from lake_core.expression.functions import bind_call, bind_operator
 from lake_core.expression.interval import interval, moved
 from lake_core.expression.literal import parse_date, parse_timestamp, to_number
 from lake_core.expression.name import Names, is_column, parts_of
 from lake_core.expression.sql import parse_sql, short, short_sql, suffixed_numbers, too_deep
+from lake_core.expression.tree import Case, Cast, Expression, Junction, Literal, OneOf
 
 _MAX_DEPTH = 150
 """Of nodes: evaluation recurses too, in executors as well."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lake_core.expression.cast import cast_array, castable
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
-from lake_core.expression.expression import Call, Cast, Expression, Literal
+from lake_core.expression.tree import Call, Cast, Expression, Literal
 
 INTEGERS: tuple[pa.DataType, ...] = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -15,19 +15,19 @@ import pyarrow.compute as pc
 from lake_core.expression.arrays import Mask, Values, array, booleans, true, valid
 from lake_core.expression.cast import cast_array
 from lake_core.expression.errors import EvaluationFailed
-from lake_core.expression.expression import (
+from lake_core.expression.implementations import IMPLEMENTATIONS
+from lake_core.expression.tree import (
     Call,
     Case,
     Cast,
     Coalesce,
+    Column,
     Expression,
     Junction,
     Literal,
     OneOf,
     expression_columns,
 )
-from lake_core.expression.implementations import IMPLEMENTATIONS
-from lake_core.expression.predicate import Column
 
 _BATCH = 1 << 17
 

@@ -27,8 +27,7 @@ from lake_core.expression.coercion import (
     wider,
 )
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.expression import Call, Case, Coalesce, Expression, Literal
-from lake_core.expression.predicate import Column
+from lake_core.expression.tree import Call, Case, Coalesce, Column, Expression, Literal
 
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]

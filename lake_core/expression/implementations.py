@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from lake_core.expression import nested, numeric, temporal, texts
-from lake_core.expression.expression import Call
+from lake_core.expression.tree import Call
 
 Implementation: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
 

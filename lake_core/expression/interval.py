@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, call, implicit, spark_name
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.expression import Expression, Literal
 from lake_core.expression.sql import short_sql
+from lake_core.expression.tree import Expression, Literal
 
 _DAY = 86_400_000_000
 _MONTHS = {"year": 12, "month": 1}

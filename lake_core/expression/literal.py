@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from lake_core.expression.predicate import Column, Comparison, Constant, Operator, Predicate, always, never
+from lake_core.expression.tree import Column, Comparison, Constant, Operator, Predicate, always, never
 
 _MAX_EXPONENT = 400
 """Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""

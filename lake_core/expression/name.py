@@ -8,8 +8,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.predicate import Column
 from lake_core.expression.sql import short
+from lake_core.expression.tree import Column
 
 
 class Names:

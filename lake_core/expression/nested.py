@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.expression.arrays import array, booleans, null_unless, true, valid, values
-from lake_core.expression.expression import Call
 from lake_core.expression.numeric import compare
+from lake_core.expression.tree import Call
 
 
 def make_struct(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from lake_core.expression.arrays import array, booleans, true, valid, values
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
 from lake_core.expression.errors import EvaluationFailed
-from lake_core.expression.expression import Call, Literal
+from lake_core.expression.tree import Call, Literal
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": pc.equal,

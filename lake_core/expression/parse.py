@@ -11,7 +11,6 @@ from lake_core.expression.bind import Binder
 from lake_core.expression.coercion import implicit, wider
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.evaluate import evaluate
-from lake_core.expression.expression import expression_columns
 from lake_core.expression.literal import (
     CONVERT,
     compare_exactly,
@@ -24,7 +23,8 @@ from lake_core.expression.literal import (
     to_number,
 )
 from lake_core.expression.name import Names, is_column, parts_of
-from lake_core.expression.predicate import (
+from lake_core.expression.sql import parse_sql, short, short_sql, too_deep
+from lake_core.expression.tree import (
     FLIPPED,
     And,
     Column,
@@ -38,10 +38,10 @@ from lake_core.expression.predicate import (
     Operator,
     Or,
     Predicate,
+    expression_columns,
     negated,
     never,
 )
-from lake_core.expression.sql import parse_sql, short, short_sql, too_deep
 
 _MANY_INEQUALITIES = 64
 _UNDERSTOOD = frozenset(

@@ -7,7 +7,7 @@ import decimal
 
 import pyarrow as pa
 
-from lake_core.expression.predicate import (
+from lake_core.expression.tree import (
     And,
     Column,
     ColumnComparison,

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from lake_core.expression.arrays import Values, array, valid, values
 from lake_core.expression.errors import EvaluationFailed
-from lake_core.expression.expression import Call
 from lake_core.expression.numeric import constant
+from lake_core.expression.tree import Call
 
 _NTZ = pa.timestamp("us")
 _SECOND = 1_000_000

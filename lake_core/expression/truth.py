@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from lake_core.expression.arrow import to_arrow
 from lake_core.expression.evaluate import Rows, evaluate_batch, junction
-from lake_core.expression.expression import columns
-from lake_core.expression.predicate import And, Condition, Constant, Not, Or, Predicate
+from lake_core.expression.tree import And, Condition, Constant, Not, Or, Predicate, columns
 
 _BATCH = 1 << 17
 

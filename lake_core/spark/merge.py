@@ -69,7 +69,7 @@ def merge_delta(
     *,
     alias: tuple[str, str] = ("t", "s"),
     storage_options: Mapping[str, Any] | None = None,
-) -> Merge[OperationResult]:
+) -> Merge:
     """`DeltaTable.merge` with a DataFrame as the source, in the executors: clauses first, then `execute`.
 
         merge_delta(df, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dagster as dg
-from dagster._core.errors import DagsterHomeNotSetError
 
 from lake_core.cli.context import Context
+from lake_orch._dagster import DagsterHomeNotSetError
 from lake_orch.cli.code_location import resources_of
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource

@@ -10,10 +10,10 @@ import click
 from lake_core.cli.context import CONFLICT, FAILED, Context, command, parse_options, storage_option
 from lake_core.lake.errors import Conflict
 from lake_orch.cli.context import OrchContext
+from lake_orch.runs.gate import runs_of
+from lake_orch.runs.session import Gate
 from lake_orch.sessions.backfill import merge_backfills
-from lake_orch.sessions.gate import runs_of
 from lake_orch.sessions.recovery import recover, recover_all, recoverable
-from lake_orch.sessions.run_session import Gate
 from lake_orch.sessions.sensors import reap
 
 

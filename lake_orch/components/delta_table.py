@@ -20,7 +20,7 @@ from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
 from lake_orch.errors import InvalidDefinition
-from lake_orch.tables.data.spark_frame import is_spark_dataframe
+from lake_orch.tables.data import to_rows
 from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 from lake_orch.tables.type_name import arrow_type_of
 
@@ -267,19 +267,15 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             else [check.model_copy(update={"sample_rows": min(check.sample_rows, most)}) for check in self.checks]
         )
 
-    def _checked(self, rows: Any) -> Iterator[Any]:
+    def _checked(self, value: Any) -> Iterator[Any]:
         """The results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
-            yield dg.MaterializeResult(asset_key=self.asset.key, value=rows)
+            yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
-        if is_spark_dataframe(rows):
-            rows.persist()  # what was checked is what is written
-        try:
+        rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}")
+        with rows.held():  # what was checked is what is written
             yield from evaluate(self._bounded_checks, rows, self.asset.key)
-            yield dg.MaterializeResult(asset_key=self.asset.key, value=rows)
-        finally:
-            if is_spark_dataframe(rows):
-                rows.unpersist()
+            yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
 
 
 def _input_name(number: int, table: str) -> str:

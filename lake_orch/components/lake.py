@@ -9,8 +9,8 @@ from pydantic import Field
 
 from lake_orch.components.references import SecretText, SensorStatus, StorageOptions, described, load_function
 from lake_orch.components.scaffolding import scaffolds
-from lake_orch.file_io_manager import FileIOManager
-from lake_orch.io_manager import DeltaIOManager
+from lake_orch.io_managers.delta import DeltaIOManager
+from lake_orch.io_managers.files import FileIOManager
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.sessions.backfill import lake_backfill_sensor
 from lake_orch.sessions.executor import lake_executor

@@ -10,7 +10,8 @@ from lake_orch.maintenance.checks import HealthLimits, check_results, check_spec
 from lake_orch.maintenance.health import TableHealth, table_health
 from lake_orch.maintenance.target import MaintenanceTarget
 from lake_orch.resources import LakeResource
-from lake_orch.tags import PATH, VERSION
+from lake_orch.tags import VERSION
+from lake_pipes.metadata import PATH
 
 HEALTH = "health"
 

@@ -15,7 +15,8 @@ from lake_orch.maintenance.health import table_health
 from lake_orch.maintenance.target import MaintenanceConfig, MaintenanceTarget
 from lake_orch.resources import LakeResource
 from lake_orch.spark.resource import SparkResource
-from lake_orch.tags import COMMIT, VERSION
+from lake_orch.tags import VERSION
+from lake_pipes.metadata import COMMIT
 
 _TRIES = 5
 """How often a rearrangement that met a concurrent writer is planned anew."""

@@ -1,1 +1,1 @@
-"""A run as one session of the lake: which one, who opens and publishes it, what gates it, and what becomes of it after a crash."""
+"""A run as one session of the lake, as jobs and definitions have it: executor, jobs, ops, sensors, automation, recovery after a crash."""

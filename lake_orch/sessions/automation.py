@@ -7,11 +7,13 @@ conditions look at materializations: they would start a run that reads main as i
 from typing import cast
 
 import dagster as dg
-from dagster._core.definitions.events import AssetKeyPartitionKey
 
-from lake_orch.sessions.observations import awaited_session, says_nothing, value_of
-from lake_orch.sessions.run_session import session_of
-from lake_orch.tags import PUBLISHED, SESSION_TAG, STATE
+from lake_core.workspace import PUBLISHED
+from lake_orch._dagster import AssetKeyPartitionKey
+from lake_orch.runs.observations import awaited_session, says_nothing, value_of
+from lake_orch.runs.session import session_of
+from lake_orch.tags import SESSION_TAG
+from lake_pipes.metadata import STATE
 
 _RECORDS = 1000
 """How many of an asset's last materializations are looked at; those before have long been published, or never will be."""

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionStatus
 
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
+from lake_orch._dagster import BulkActionStatus
 from lake_orch.resources import LakeResource
-from lake_orch.sessions.run_session import BACKFILL_TAG, backfill_branch
+from lake_orch.runs.session import BACKFILL_TAG, backfill_branch
 
 _PREFIX = backfill_branch("")
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dagster import DagsterInstance, DagsterRun, build_resources
-from dagster._core.execution.context.system import PlanOrchestrationContext
 
+from lake_orch._dagster import PlanOrchestrationContext
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 

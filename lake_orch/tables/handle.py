@@ -12,16 +12,16 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
 from lake_core.delta.marker import Txn
 from lake_core.readable import count_of, readable_bytes
+from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.errors import BatchFailed
-from lake_orch.sessions.marker import SINGLE_BATCH
-from lake_orch.sessions.workspace import Receipt, Workspace
+from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.data import to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
+from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.settings import Mode, Ownership, TableSettings
 from lake_orch.tables.writer import TableWriter, final_result
-from lake_orch.tags import STAGED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,10 +148,11 @@ class LakeTable:
         # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
         self._failed = True
         rows = to_rows(data, f"batch {batch} for {self.url}")
+        guard = None if where is None else PartitionGuard(where)
         with self._begin(batch) as workspace:
             settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode, ownership=self._ownership)
             writer = TableWriter(workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True, owner=self._owner)
-            result = writer.write(rows, mode=mode, where=where, merge=merge, txn=txn or (self._app_id, batch))
+            result = writer.write(rows, mode=mode, guard=guard, merge=merge, txn=txn or (self._app_id, batch))
         self._receipt = workspace.receipt
         result = final_result(result, self._receipt, self.path)
         self._failed = False

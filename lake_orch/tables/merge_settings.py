@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from lake_core.delta.operations.merge import Merge
 from lake_core.expression import quote_identifier
@@ -102,7 +102,7 @@ class MergeSettings:
                 columns.setdefault(name[len(TARGET) + 1 :] if name.lower().startswith(f"{TARGET}.") else name, sql)
         return columns
 
-    def describe(self, merge: Merge[Any]) -> Merge[Any]:
+    def describe(self, merge: Merge) -> Merge:
         """A merge in the making, with these clauses."""
         for clause in self.clauses:
             add = getattr(merge, clause.name)

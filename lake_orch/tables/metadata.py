@@ -9,14 +9,15 @@ from dagster import TableColumn, TableColumnConstraints, TableConstraints, Table
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.expression import InvalidExpression, columns, parse_predicate
+from lake_core.workspace import STAGED, Receipt
 from lake_orch.location import table_name
-from lake_orch.sessions.observations import read_with
-from lake_orch.sessions.workspace import Receipt
+from lake_orch.runs.observations import read_with
 from lake_orch.tables.definition import comment_of, generation_of
 from lake_orch.tables.settings import TableSettings
 from lake_orch.tables.state import TableState, table_state
 from lake_orch.tables.type_name import spark_type_name
-from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STAGED, STATE, VERSION, VISIBLE
+from lake_orch.tags import PARTITION_ROWS, READ_WITH, VERSION
+from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
 
 SIZE = "dagster/size_bytes"
 """Of the table: Dagster shows it as the asset's storage, in a readable unit."""
@@ -61,7 +62,7 @@ def write_metadata(
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **({} if staged else {VERSION: max((result.version for result in results), default=table.version)}),
         **({READ_WITH: read_with(receipt.commit, path)} if receipt is not None and receipt.commit else {}),
-        **({"lake/skipped": True} if results and all(result.skipped for result in results) else {}),
+        **({SKIPPED: True} if results and all(result.skipped for result in results) else {}),
         **(preview or {}),
         **{name: count for name, count in counts.items() if count is not None},
         "dagster/column_schema": column_schema(table, settings),
@@ -69,22 +70,6 @@ def write_metadata(
         "dagster/uri": url,
         PATH: path,
     }
-
-
-def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
-    """Say where a write went: published in which commit, or staged in which session.
-
-    What is staged becomes visible later or never, and a materialization is not changed then. So nothing here says that it is staged.
-    """
-    staged = receipt.state == STAGED
-    metadata = {
-        STATE: None if staged else receipt.state,
-        VISIBLE: f"once session {receipt.session} is published: an observation of this asset then names the commit" if staged else None,
-        BRANCH: receipt.branch,
-        COMMIT: receipt.commit,
-        SESSION_TAG: receipt.session,
-    }
-    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:

@@ -9,9 +9,7 @@ import pyarrow as pa
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import NaiveTimestamp
 from lake_core.delta.schema import is_zoneless
-from lake_orch.tables.casting import mapped
-from lake_orch.tables.data import Rows
-from lake_orch.tables.data.spark_frame import is_spark_dataframe
+from lake_orch.tables.rows import Rows
 
 FEATURE = "delta.feature.timestampNtz"
 
@@ -21,25 +19,15 @@ def has_naive(schema: pa.Schema) -> bool:
     return any(is_zoneless(kind) for child in schema for kind in _leaves(child.type))
 
 
-def as_utc(rows: Rows, schema: pa.Schema, table: pa.Schema | None) -> Rows:
-    """Return rows (of this schema) with timestamps without a zone taken as UTC, but for the columns that have none in the table either.
+def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
+    """Return rows with timestamps without a zone taken as UTC, but for the columns that have none in the table either.
 
     Of a Spark DataFrame only whole columns are converted, not fields inside them.
     """
     own = {} if table is None else {child.name.lower(): child.type for child in table}
-    types = {child.name: _utc(child.type) for child in schema if own.get(child.name.lower()) != child.type}
-    changed = {child.name: types[child.name] for child in schema if types.get(child.name, child.type) != child.type}
-    if not changed:
-        return rows
-    if is_spark_dataframe(rows):
-        from pyspark.sql import functions as F
-
-        # The session's zone plays no part in the difference of two clock times.
-        epoch = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
-        naive = [name for name, kind in changed.items() if pa.types.is_timestamp(kind)]
-        return rows.withColumns({name: F.expr(epoch.format(f"`{name.replace('`', '``')}`")) for name in naive})
-    target = pa.schema([child.with_type(changed.get(child.name, child.type)) for child in schema])
-    return mapped(rows, lambda part: part.cast(target), target)
+    types = {child.name: _utc(child.type) for child in rows.schema if own.get(child.name.lower()) != child.type}
+    changed = {child.name: types[child.name] for child in rows.schema if types.get(child.name, child.type) != child.type}
+    return rows.assume_utc(changed) if changed else rows
 
 
 def allow_naive(table: DeltaTable) -> None:

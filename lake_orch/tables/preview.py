@@ -11,8 +11,8 @@ from dagster import MetadataValue
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.scan import open_data_files, plan_scan
-from lake_orch.tables.data import Rows
 from lake_orch.tables.markdown import markdown_table
+from lake_orch.tables.rows import Rows
 
 PREVIEW = "lake/preview"
 _LARGEST_FILE = 64 << 20
@@ -28,7 +28,9 @@ def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int
     if most <= 0:
         return {}
     try:
-        head = rows.slice(0, most) if isinstance(rows, pa.Table) else _head_of_file(table, where)
+        head = rows.head(most)
+        if head is None:
+            head = _head_of_file(table, where)
         return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
     except Exception as error:  # the rows are committed: whatever cannot be shown fails no step
         return {PREVIEW: f"these rows cannot be shown: {error}"[:300]}

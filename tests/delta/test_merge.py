@@ -149,7 +149,7 @@ MERGES = st.fixed_dictionaries(
 )
 
 
-def _execute(merge: Merge[Any], matched: list[Clause], new: list[Clause], alone: list[Clause]) -> Any:
+def _execute(merge: Merge, matched: list[Clause], new: list[Clause], alone: list[Clause]) -> Any:
     for clause in matched:
         if clause.kind == "delete":
             merge.when_matched_delete(clause.condition)
@@ -265,7 +265,7 @@ def test_partition_moves(table: DeltaTable) -> None:
 
 def test_several_source_rows(table: DeltaTable) -> None:
     twice = pa.table({"id": [1, 1, 2, 500, 500], "p": ["a", "b", "c", "d", "d"], "v": [1.0, 2.0, 3.0, 4.0, 4.0]})
-    refused: tuple[Callable[[Merge[Any]], Merge[Any]], ...] = (
+    refused: tuple[Callable[[Merge], Merge], ...] = (
         lambda merge: merge.when_matched_update("*"),
         lambda merge: merge.when_matched_delete("s.v > 0"),
         lambda merge: merge.when_matched_update({"v": "0"}, "s.v < 2").when_matched_delete(),

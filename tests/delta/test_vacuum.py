@@ -18,7 +18,7 @@ from lake_core.delta import DeltaTable
 from lake_core.delta.errors import DataFileMissing, DeltaError, InvalidProperty, UnsafeRetention, VersionNotFound
 from lake_core.delta.file_name import new_name, time_uuid
 from lake_core.delta.log_segment import LAST_CHECKPOINT, checkpoint_key, commit_key
-from lake_core.store import LocalStore, MemoryStore
+from lake_core.store import LocalStore, MemoryStore, ObjectBytes
 from tests.delta.tables import SCHEMA, ids, rows
 
 START = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -738,6 +738,27 @@ def _flipped(body: bytes, column: int) -> bytes:
         return body
     place = (found.dictionary_page_offset or found.data_page_offset) + found.total_compressed_size - 1
     return body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :]
+
+
+class _CleanedMeanwhile(MemoryStore):
+    """A store in which another clean-up deletes the oldest commits as soon as one of them is read."""
+
+    racing = False
+
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        if self.racing and key.startswith("_delta_log/0") and key.endswith(".json"):
+            self.racing = False
+            self.delete([commit_key(version) for version in range(8)])
+        return super()._get(key, start, end)
+
+
+def test_a_log_that_another_clean_up_cleans_right_now_is_left_to_it(time_: Time) -> None:
+    store = _CleanedMeanwhile(clock=time_)
+    table = _history(store, time_, delta_enableInCommitTimestamps="true")
+    time_.now += 60 * DAY
+    store.racing = True
+    table.checkpoint()
+    assert ids(DeltaTable.open(store).to_arrow()) == list(range(12))
 
 
 def test_a_log_without_its_last_commit_file_is_left_alone(store: MemoryStore, time_: Time) -> None:

@@ -30,9 +30,9 @@ from lake_core.expression import (
     store_assign,
     truth,
 )
-from lake_core.expression.expression import Expression, operands
 from lake_core.expression.functions import ALIASES, FUNCTIONS
 from lake_core.expression.implementations import IMPLEMENTATIONS
+from lake_core.expression.tree import Expression, operands
 from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA, plain
 
 

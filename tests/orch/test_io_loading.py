@@ -268,8 +268,8 @@ def test_libraries_that_nobody_uses_are_not_imported() -> None:
 
 def test_a_named_index_becomes_columns_and_others_go() -> None:
     frame = pd.DataFrame({"id": [1, 2], "v": ["a", "b"]})
-    assert to_rows(frame[frame["id"] > 1], "x").to_pydict() == {"id": [2], "v": ["b"]}
-    assert to_rows(frame.set_index("id"), "x").to_pydict() == {"v": ["a", "b"], "id": [1, 2]}
+    assert to_rows(frame[frame["id"] > 1], "x").data.to_pydict() == {"id": [2], "v": ["b"]}
+    assert to_rows(frame.set_index("id"), "x").data.to_pydict() == {"v": ["a", "b"], "id": [1, 2]}
     assert to_rows(frame, "x").schema.metadata is None
 
 

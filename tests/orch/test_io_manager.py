@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import RowsOutsidePredicate
+from lake_core.workspace import DirectWrites
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, PartitionSliceError, SparkResource, TableNotEmpty, UnsupportedData
-from lake_orch.sessions.workspace import PlainWorkspace
+from lake_orch.tables.rows.arrow import ArrowRows
 from lake_orch.tables.writer import TableWriter
 
 MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2025-01-01")
@@ -284,8 +285,8 @@ def test_error_asks_for_the_slice_only_and_looks_at_the_marker_first(root: str, 
     with pytest.raises(TableNotEmpty, match="where `month` >= DATE '2024-02-01'"):
         dg.materialize([monthly], partition_key="2024-02-01", resources=resources)
 
-    writer = TableWriter(PlainWorkspace(root, None, "app"), "tables/direct")
-    first, again = (writer.write(pa.table({"n": [1]}), mode="error", where=None, txn=("app", 1)) for _ in range(2))
+    writer = TableWriter(DirectWrites(root, None, "app"), "tables/direct")
+    first, again = (writer.write(ArrowRows(pa.table({"n": [1]})), mode="error", txn=("app", 1)) for _ in range(2))
     assert (first.skipped, again.skipped, again.rows, again.version) == (False, True, 1, first.version)
 
 

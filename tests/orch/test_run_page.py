@@ -127,8 +127,8 @@ def test_a_resumed_run_observes_what_the_failed_one_had_staged(bench: Bench) -> 
 
 
 def test_a_publish_that_is_repeated_observes_nothing_twice(bench: Bench) -> None:
-    from lake_orch.sessions.publishing import publish_session
-    from lake_orch.sessions.run_session import session_of
+    from lake_orch.runs.publishing import publish_session
+    from lake_orch.runs.session import session_of
 
     run = bench.run()
     session = session_of(bench.instance, run.run_id)

@@ -58,7 +58,7 @@ def _changes(table: DeltaTable) -> Counter[Any]:
     return Counter(tuple(row.items()) for row in found.to_pylist())
 
 
-def _clauses(merge: Merge[Any]) -> Merge[Any]:
+def _clauses(merge: Merge) -> Merge:
     return (
         merge.when_matched_delete("s.id = 4")
         .when_matched_update({"v": "t.v + s.v", "p": "s.p"}, "s.v < 2")
@@ -111,7 +111,7 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
         ("t.id = s.id", lambda merge: merge.when_not_matched_insert("*")),
     ],
 )
-def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses: Callable[[Merge[Any]], Merge[Any]]) -> None:
+def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses: Callable[[Merge], Merge]) -> None:
     here, there = _create(tmp_path / "here", "partitioned"), _create(tmp_path / "there", "partitioned")
     mine = clauses(here.merge(SOURCE, on)).execute()
     others = clauses(merge_delta(spark.createDataFrame(SOURCE), there, on)).execute()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +36,7 @@ from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
 from lake_core.delta.operations.runner import run_here
+from lake_core.delta.result import OperationResult
 from lake_core.delta.row_writer import RowWriter, row_writer
 from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.schema_evolution import evolved
@@ -48,7 +48,6 @@ from lake_core.readable import count_of
 
 _BATCH_ROWS = 1 << 16
 _JOIN_ROWS = 1 << 21
-_R = TypeVar("_R")
 
 
 @dataclass(slots=True)
@@ -66,55 +65,55 @@ class MergeText:
     """Columns that each source row must have values of its own in."""
 
 
-class Merge(Generic[_R]):
+class Merge:
     """A merge in the making: clauses first, then `execute`.
 
     Of the clauses of one kind the first whose condition is true applies to a row. Expressions name columns by the aliases
     (`t.price + s.price`), or without them where only one side has the column.
     """
 
-    def __init__(self, on: str, alias: tuple[str, str], execute: Callable[[MergeText, tuple[str, int] | None], _R]) -> None:
+    def __init__(self, on: str, alias: tuple[str, str], execute: Callable[[MergeText, tuple[str, int] | None], OperationResult]) -> None:
         self._text = MergeText(on, *_aliases(alias))
         self._execute = execute
 
-    def when_matched_update(self, set: Values, condition: str | None = None) -> Merge[_R]:
+    def when_matched_update(self, set: Values, condition: str | None = None) -> Merge:
         """Update rows that match: `{"column": "sql"}`, or `"*"` for every column from the source's of that name."""
         self._text.matched.append(ClauseText("update", set, condition))
         return self
 
-    def when_matched_delete(self, condition: str | None = None) -> Merge[_R]:
+    def when_matched_delete(self, condition: str | None = None) -> Merge:
         """Delete rows that match."""
         self._text.matched.append(ClauseText("delete", None, condition))
         return self
 
-    def when_not_matched_insert(self, values: Values, condition: str | None = None) -> Merge[_R]:
+    def when_not_matched_insert(self, values: Values, condition: str | None = None) -> Merge:
         """Insert source rows that match no row of the table; columns without a value are null."""
         self._text.not_matched.append(ClauseText("insert", values, condition))
         return self
 
-    def when_not_matched_by_source_update(self, set: Values, condition: str | None = None) -> Merge[_R]:
+    def when_not_matched_by_source_update(self, set: Values, condition: str | None = None) -> Merge:
         """Update rows of the table that match no source row; expressions see the table alone."""
         if set == "*":
             raise InvalidMerge('rows that match no source row have no source to take "*" from: give the columns')
         self._text.not_matched_by_source.append(ClauseText("update", set, condition))
         return self
 
-    def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[_R]:
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge:
         """Delete rows of the table that match no source row."""
         self._text.not_matched_by_source.append(ClauseText("delete", None, condition))
         return self
 
-    def with_schema_evolution(self) -> Merge[_R]:
+    def with_schema_evolution(self) -> Merge:
         """Let `"*"` add the source's columns that the table lacks."""
         self._text.evolve = True
         return self
 
-    def with_unique_keys(self, keys: Sequence[str]) -> Merge[_R]:
+    def with_unique_keys(self, keys: Sequence[str]) -> Merge:
         """Refuse a source of which a row has a null in these columns, or shares its values there with another row."""
         self._text.keys = tuple(keys)
         return self
 
-    def execute(self, txn: tuple[str, int] | None = None) -> _R:
+    def execute(self, txn: tuple[str, int] | None = None) -> OperationResult:
         """Carry it out in one commit. Returns an OperationResult.
 
         Raises InvalidMerge, MultipleSourceRows, DuplicateKeys, NullKeys, SchemaMismatch, InvalidExpression, EvaluationFailed,

@@ -40,10 +40,10 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     another process. A shared session is as it was then, plus what is written here. `invalidate_cache()` looks again.
 
     Sessions take writes. Written into a private `Session` or a `SessionWriter` they are part of it at once. On
-    `lake://<lake>/<session>/` the file system joins the shared session; each closed file, or whole `put`, `pipe`, `rm` or `cp`, is flushed:
-    one entry of the lake's journal. `with fs.transaction:` makes that one for any number of files, which is how to write Zarr arrays. A
-    file is held in memory until it is closed. Folders need not be made. Errors are the lake's, and `FileNotFoundError`, `FileExistsError`
-    and `PermissionError` as well.
+    `lake://<lake>/<session>/` the file system joins the shared session; each closed file, or whole `put`, `pipe`, `rm` or `cp`, is
+    flushed: one entry of the lake's journal. `with fs.transaction:` makes that one for any number of files, which is how to write Zarr
+    arrays. A file is held in memory until it is closed. Folders need not be made. Errors are the lake's, and `FileNotFoundError`,
+    `FileExistsError` and `PermissionError` as well.
     """
 
     protocol = "lake"

@@ -14,7 +14,7 @@ from lake_core.delta.operations.rewrite import on_partitions_only
 from lake_core.delta.scan import DataFiles, open_data_files, plan_read
 from lake_core.expression import columns, has_condition, to_arrow
 from lake_core.store.object_file import open_object
-from lake_orch.tables.data.handler import Rows, TableSlice
+from lake_orch.tables.data.handler import TableData, TableSlice
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -29,7 +29,7 @@ class ArrowDatasets:
 
     supported_types = ("pyarrow.dataset.Dataset",)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         return value.scanner().to_reader()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lake_orch.tables.data.handler import Rows, TableSlice
+from lake_orch.tables.data.handler import TableData, TableSlice
 
 
 class ArrowTables:
@@ -14,7 +14,7 @@ class ArrowTables:
 
     supported_types = (pa.Table, pa.RecordBatch)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         return pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
@@ -30,7 +30,7 @@ class ArrowReaders:
 
     supported_types = (pa.RecordBatchReader,)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         return value
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lake_core.delta import DeltaTable
 from lake_orch.errors import UnsupportedData
-from lake_orch.tables.data.handler import Rows, TableSlice
+from lake_orch.tables.data.handler import TableData, TableSlice
 
 
 class DeltaTables:
@@ -14,7 +14,7 @@ class DeltaTables:
 
     supported_types = (DeltaTable,)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         raise UnsupportedData(
             f"{value!r} is a table, not rows for one: return its to_batches(), which streams them, or write with lake.table(context)"
         )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from lake_orch.spark.resource import SparkResource
 
-Rows: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
-"""The forms in which rows are written: Arrow, whole or as a stream, and a PySpark DataFrame, classic or Connect."""
+TableData: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
+"""The forms in which a handler gives rows: Arrow, whole or as a stream, and a PySpark DataFrame, classic or Connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class TypeHandler(Protocol):
     def supported_types(self) -> Sequence[type | str]:
         """The types, subclasses included. As text (`polars.DataFrame`) one of a library that need not be installed."""
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         """The rows of a value that an asset returned. Raises UnsupportedData for one that has none, or types that need a decision."""
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:

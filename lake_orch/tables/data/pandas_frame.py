@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lake_orch.errors import UnsupportedData
-from lake_orch.tables.data.handler import Rows, TableSlice
+from lake_orch.tables.data.handler import TableData, TableSlice
 
 
 class PandasFrames:
@@ -15,7 +15,7 @@ class PandasFrames:
 
     supported_types = ("pandas.DataFrame",)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         names = list(value.columns)
         odd = next((name for name in names if not isinstance(name, str)), None)
         if odd is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lake_orch.tables.data.handler import Rows, TableSlice
+from lake_orch.tables.data.handler import TableData, TableSlice
 
 _CHUNK_ROWS = 1 << 17
 
@@ -17,7 +17,7 @@ class PolarsFrames:
 
     supported_types = ("polars.DataFrame",)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         return value.to_arrow()
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
@@ -33,7 +33,7 @@ class PolarsLazyFrames:
 
     supported_types = ("polars.LazyFrame",)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         schema = value.collect_schema().to_frame().to_arrow().schema
         if not hasattr(value, "collect_batches"):  # polars before 1.34
             return value.collect(engine="streaming").to_arrow()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
+from dagster import AssetKey
 
 from lake_orch.errors import UnsupportedData
 from lake_orch.tables.data.arrow_dataset import ArrowDatasets
 from lake_orch.tables.data.arrow_rows import ArrowReaders, ArrowTables
 from lake_orch.tables.data.delta_table import DeltaTables
-from lake_orch.tables.data.handler import Rows, TableSlice, TypeHandler, resolved
+from lake_orch.tables.data.handler import TableSlice, TypeHandler, resolved
 from lake_orch.tables.data.pandas_frame import PandasFrames
 from lake_orch.tables.data.polars_frame import PolarsFrames, PolarsLazyFrames
-from lake_orch.tables.data.spark_frame import SparkFrames, is_spark_dataframe
+from lake_orch.tables.data.spark_frame import SparkFrames
+from lake_orch.tables.rows import Rows, rows_of
+from lake_orch.tables.rows.kinds import KINDS
 
 HANDLERS: tuple[TypeHandler, ...] = (
     ArrowTables(),
@@ -29,40 +31,52 @@ HANDLERS: tuple[TypeHandler, ...] = (
 """Those that come with this package."""
 
 
-def to_rows(value: object, what: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
-    """The rows of a value. Raises UnsupportedData where no handler knows its type."""
-    for handler in handlers:
-        if any((kind := resolved(named)) is not None and isinstance(value, kind) for named in handler.supported_types):
-            rows = handler.to_rows(value)
-            if not isinstance(rows, pa.Table | pa.RecordBatchReader) and not is_spark_dataframe(rows):
-                raise UnsupportedData(
-                    f"{type(handler).__qualname__}.to_rows gave a {_name(type(rows))} for {what}: it is to give a pyarrow.Table, a "
-                    f"pyarrow.RecordBatchReader or a pyspark.sql.DataFrame"
-                )
-            return rows
-    raise UnsupportedData(f"{what} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
+def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
+    """Return the rows of a value. `name`: what errors call it. Raises UnsupportedData where no handler knows its type."""
+    handler = _first(handlers, lambda known: isinstance(value, known))
+    if handler is None:
+        raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
+    data = handler.to_rows(value)
+    rows = rows_of(data)
+    if rows is None:
+        raise UnsupportedData(
+            f"{type(handler).__qualname__}.to_rows gave a {_name(type(data))} for {name}: it is to give a {', a '.join(KINDS[:-1])} or a "
+            f"{KINDS[-1]}"
+        )
+    return rows
 
 
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
-    """The handler of a type; None for what is no type, or one that nobody handles."""
-    if not isinstance(annotation, type):
-        return None
-    for handler in handlers:
-        if any((kind := resolved(named)) is not None and issubclass(annotation, kind) for named in handler.supported_types):
-            return handler
-    return None
+    """Return the handler of a type; None for what is no type, or one that nobody handles."""
+    return _first(handlers, lambda known: issubclass(annotation, known)) if isinstance(annotation, type) else None
 
 
-def load(part: TableSlice, annotation: object, what: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Any:
+def load(
+    part: TableSlice, annotation: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS, *, asset_key: AssetKey | None = None
+) -> Any:
     """Read rows as the type that a parameter is annotated with.
+
+    Args:
+        name: what errors call the parameter.
+        asset_key: the asset that the columns are to be known as in what is made of them.
 
     Raises UnsupportedData for a missing annotation, or one that stands for none of the types.
     """
     handler = handler_of_annotation(annotation, handlers)
     if handler is None:
-        raise UnsupportedData(f"{what} is annotated as {annotation!r}: annotate the parameter as one of {_known(handlers)}")
+        raise UnsupportedData(f"{name} is annotated as {annotation!r}: annotate the parameter as one of {_known(handlers)}")
     assert isinstance(annotation, type)
-    return handler.from_table(part, annotation)
+    value = handler.from_table(part, annotation)
+    rows = None if asset_key is None else rows_of(value)
+    return value if rows is None or asset_key is None else rows.tracked_as(asset_key).data
+
+
+def _first(handlers: Sequence[TypeHandler], matches: Callable[[type], bool]) -> TypeHandler | None:
+    """Return the first handler one of whose types matches."""
+    for handler in handlers:
+        if any((known := resolved(named)) is not None and matches(known) for named in handler.supported_types):
+            return handler
+    return None
 
 
 def _name(kind: type) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any
 
-from lake_orch.tables.data.handler import Rows, TableSlice, resolved
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake_orch.tables.data.handler import TableData, TableSlice
 
 
 class SparkFrames:
@@ -15,7 +12,7 @@ class SparkFrames:
 
     supported_types = ("pyspark.sql.DataFrame",)
 
-    def to_rows(self, value: Any) -> Rows:
+    def to_rows(self, value: Any) -> TableData:
         return value
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
@@ -25,9 +22,3 @@ class SparkFrames:
         if part.table is None:
             return spark.createDataFrame(part.to_arrow())
         return read_delta(spark, part.table, columns=part.columns, where=part.where)
-
-
-def is_spark_dataframe(value: object) -> TypeGuard[DataFrame]:
-    """Whether the value is a PySpark DataFrame, classic or Connect. PySpark is asked only where someone imported it already."""
-    kind = resolved("pyspark.sql.DataFrame")
-    return kind is not None and isinstance(value, kind)

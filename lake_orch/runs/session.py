@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from lake_core.lake.errors import SessionClosed, SessionNotFound
 from lake_core.lake.refs.session_record import FAILED, MOST_EXPIRY, OPEN, PUBLISHED
 from lake_orch.errors import InvalidDefinition, SessionLost
-from lake_orch.sessions.lineage import MAX_ANCESTORS, continues
+from lake_orch.runs.lineage import MAX_ANCESTORS, continues
 from lake_orch.tags import (
     EPOCH_TAG,
     GATE_TAG,

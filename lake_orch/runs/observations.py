@@ -19,17 +19,19 @@ from dagster import (
     DagsterEventType,
     MetadataValue,
 )
-from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata
 
-from lake_orch.sessions.gate import runs_of
-from lake_orch.tags import BRANCH, COMMIT, PARTITION_ROWS, PATH, PUBLISHED, READ_WITH, ROWS_WRITTEN, SESSION_TAG, STATE, VERSION
+from lake_core.workspace import PUBLISHED
+from lake_orch._dagster import AssetObservationData, DagsterEventBatchMetadata
+from lake_orch.runs.gate import runs_of
+from lake_orch.tags import PARTITION_ROWS, READ_WITH, SESSION_TAG, VERSION
+from lake_pipes.metadata import BRANCH, COMMIT, PATH, ROWS_WRITTEN, STATE
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from lake_core.lake import Lake
     from lake_core.lake.publish.published import Published
-    from lake_orch.sessions.run_session import RunSession
+    from lake_orch.runs.session import RunSession
 
 
 @dataclass(frozen=True, slots=True)

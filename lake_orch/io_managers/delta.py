@@ -10,27 +10,26 @@ from pydantic import Field
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.io_annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.location import table_path
-from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.sessions.attempt import Attempt, run_of
-from lake_orch.sessions.gate import check_step_gate
-from lake_orch.sessions.marker import SINGLE_BATCH
-from lake_orch.tables.column_lineage import described, lineage_metadata, tracked
-from lake_orch.tables.confining import partitions_name, partitions_remedy
+from lake_orch.runs.attempt import Attempt, run_of
+from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.marker import SINGLE_BATCH
+from lake_orch.tables.column_lineage import described
 from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
-from lake_orch.tables.data.spark_frame import is_spark_dataframe
 from lake_orch.tables.handle import outcome
-from lake_orch.tables.merge_settings import TARGET
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
 from lake_orch.tables.partition_slice import partition_columns, slice_where
 from lake_orch.tables.preview import preview_metadata
+from lake_orch.tables.rows import Rows
+from lake_orch.tables.run_slice import slice_of_partitions, slice_without_partitions
 from lake_orch.tables.settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
 from lake_orch.tables.state import table_state
-from lake_orch.tables.writer import Data, TableWriter, final_result
+from lake_orch.tables.writer import TableWriter, final_result
 
 _LOGGED = 200
 """Characters of a predicate that a log line shows."""
@@ -115,38 +114,39 @@ class DeltaIOManager(ConfigurableIOManager):
         if obj is None:
             warn_of_nothing(context)
             return
-        what = f"the output of {_name(context)}"
+        name = f"the output of {_name(context)}"
         settings = self._settings(context)
         keys = _partition_keys(context)
         columns = _partition_columns(context, settings)
-        rows = to_rows(obj, what, self.type_handlers())
+        rows = to_rows(obj, name, self.type_handlers())
         lineage = _lineage(context, settings, rows)
 
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             by = columns if settings.partition_by is None else settings.partition_by
-            writer = TableWriter(workspace, settings.path, by, settings, what, owner=Owner.of_output(context))
+            writer = TableWriter(workspace, settings.path, by, settings, name, owner=Owner.of_output(context))
             rows = writer.with_zones(rows)
-            part = None
             if context.has_asset_partitions:
-                settings, part = _confined(context, settings, keys, writer, rows)
-            writer = _with_scope(context, settings, keys, writer, rows)
+                schema = writer.schema(rows.schema)
+                part = slice_of_partitions(settings, _name(context), schema, context.asset_partitions_def, keys)
+            else:
+                part = slice_without_partitions(settings, _name(context))
             if not workspace.is_staged:
                 check_step_gate(context)
             result = writer.write(
                 rows,
                 mode=settings.mode,
-                where=_both(part, settings.replace_where),
-                merge=settings.merge,
-                txn=(workspace.app_id, SINGLE_BATCH),
+                guard=part.guard,
+                merge=part.merge,
+                txn=(workspace.task_id, SINGLE_BATCH),
             )
         result = final_result(result, workspace.receipt, settings.path)
 
         url = workspace.url(settings.path)
-        context.log.info(f"{what}: {outcome(result, url, workspace.receipt)}")
+        context.log.info(f"{name}: {outcome(result, url, workspace.receipt)}")
         table = workspace.after(settings.path)
-        state = table_state(table, part)
+        state = table_state(table, part.partitions)
         shown = self.preview_rows if settings.preview_rows is None else settings.preview_rows
-        preview = {} if result.skipped else preview_metadata(rows, table, part, shown)
+        preview = {} if result.skipped else preview_metadata(rows, table, part.partitions, shown)
         metadata = write_metadata(
             [result],
             table,
@@ -172,13 +172,13 @@ class DeltaIOManager(ConfigurableIOManager):
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and DeltaError.
         """
-        what = f"input {context.name!r}" if context.has_input_name else "the value"
+        name = f"input {context.name!r}" if context.has_input_name else "the value"
         upstream = context.upstream_output
-        told: Mapping[str, Any] = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
-        settings = InputSettings.parse(context.definition_metadata or {}, what)
+        metadata: Mapping[str, Any] = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
+        settings = InputSettings.parse(context.definition_metadata or {}, name)
         annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
         keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
-        path = _input_path(context, told)
+        path = _input_path(context, metadata)
         if keys == [] and optional:
             return None
         try:
@@ -189,15 +189,15 @@ class DeltaIOManager(ConfigurableIOManager):
             if optional:
                 return None
             table = None
-        expression = told.get(PARTITION_EXPR)
+        expression = metadata.get(PARTITION_EXPR)
         if keys is not None and expression is None:
             raise _missing_partition_expr(context.asset_key.to_user_string())
         each = type_of_each(annotation)
         if each is not None:
             if keys is None:
-                raise InvalidDefinition(f"{what} is annotated as a value for each partition, but {path} is not partitioned")
-            return {key: self._load(context, table, settings, [key], expression, each, path, what) for key in keys}
-        return self._load(context, table, settings, keys, expression, annotation, path, what)
+                raise InvalidDefinition(f"{name} is annotated as a value for each partition, but {path} is not partitioned")
+            return {key: self._load(context, table, settings, [key], expression, each, path, name) for key in keys}
+        return self._load(context, table, settings, keys, expression, annotation, path, name)
 
     def _load(
         self,
@@ -208,7 +208,7 @@ class DeltaIOManager(ConfigurableIOManager):
         expression: Any,
         annotation: object,
         path: str,
-        what: str,
+        name: str,
     ) -> Any:
         where = settings.where
         if keys is not None and table is not None:
@@ -216,13 +216,12 @@ class DeltaIOManager(ConfigurableIOManager):
         upstream = context.upstream_output
         declared = _declared(upstream) if table is None and upstream is not None else None
         part = TableSlice(table, settings.columns, where, self.spark, declared, path)
-        value = load(part, annotation, what, self.type_handlers())
-        if is_spark_dataframe(value) and context.has_asset_key and run_of(context) is not None:
-            value = tracked(value, context.asset_key)
+        asset_key = context.asset_key if context.has_asset_key and run_of(context) is not None else None
+        value = load(part, annotation, name, self.type_handlers(), asset_key=asset_key)
         shown = "no table yet" if table is None else self._version_label(context, table, path, settings)
         parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
         rows = f", where {_shortened(settings.where)}" if settings.where else ""
-        context.log.info(f"{what} is {path}, {shown}{parts}{rows}")
+        context.log.info(f"{name} is {path}, {shown}{parts}{rows}")
         return value
 
     def _version_label(self, context: InputContext, table: DeltaTable, path: str, settings: InputSettings) -> str:
@@ -253,8 +252,8 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LOGGED else f"{text[:_LOGGED]}…"
 
 
-def _input_path(context: InputContext, told: Mapping[str, Any]) -> str:
-    path = table_path(context.asset_key.path if context.has_asset_key else None, told)
+def _input_path(context: InputContext, metadata: Mapping[str, Any]) -> str:
+    path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
     return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
 
 
@@ -286,37 +285,11 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
     return partition_columns(context.asset_partitions_def, settings.partition_expr)
 
 
-def _confined(
-    context: OutputContext, settings: TableSettings, keys: Sequence[str], writer: TableWriter, rows: Data
-) -> tuple[TableSettings, str]:
-    """The settings of a write that stays inside the run's partitions, and the slice that these are."""
-    schema, definition = writer.schema(rows), context.asset_partitions_def
-    part = slice_where(definition, keys, settings.partition_expr, schema)
-    if settings.merge is not None:
-        target = slice_where(definition, keys, settings.partition_expr, schema, relation=TARGET)
-        merge = settings.merge.within(partition_columns(definition, settings.partition_expr), target)
-        settings = replace(settings, merge=merge)
-    return settings, part
-
-
-def _with_scope(context: OutputContext, settings: TableSettings, keys: Sequence[str], writer: TableWriter, rows: Data) -> TableWriter:
-    """The writer with the words in which errors tell that rows lie outside of what a run may write."""
-    if context.has_asset_partitions:
-        definition = context.asset_partitions_def
-        columns = partition_columns(definition, settings.partition_expr)
-        name = partitions_name(keys, _name(context), settings.replace_where)
-        return replace(writer, scope_name=name, scope_remedy=partitions_remedy(keys, definition, columns, writer.schema(rows)))
-    if settings.replace_where is not None:
-        remedy = "Filter the rows, or widen the predicate. Nothing was written"
-        return replace(writer, scope_name=f"lake/replace_where {settings.replace_where!r} of {_name(context)}", scope_remedy=remedy)
-    return writer
-
-
-def _lineage(context: OutputContext, settings: TableSettings, rows: Data) -> dict[str, Any]:
-    """Column lineage as it is declared, or as Spark's plan tells it of the inputs that were loaded here."""
-    if settings.column_lineage is not None or not context.has_asset_key or not is_spark_dataframe(rows):
+def _lineage(context: OutputContext, settings: TableSettings, rows: Rows) -> dict[str, Any]:
+    """Describe column lineage as it is declared, or as the rows tell it of the inputs that were loaded here."""
+    if settings.column_lineage is not None or not context.has_asset_key:
         return described(settings.column_lineage)
-    return lineage_metadata(rows, [dep.asset_key for dep in context.asset_spec.deps])
+    return described(rows.column_lineage([dep.asset_key for dep in context.asset_spec.deps]))
 
 
 def _both(first: str | None, second: str | None) -> str | None:

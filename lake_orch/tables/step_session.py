@@ -11,13 +11,13 @@ import pyarrow as pa
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
 from lake_core.store import ObjectStore
+from lake_core.workspace import Workspace
 from lake_orch.location import checked_path
-from lake_orch.sessions.workspace import Workspace
 from lake_orch.tables.handle import LakeTable, Log
-from lake_orch.tables.metadata import receipt_metadata
+from lake_pipes.metadata import receipt_metadata
 
 if TYPE_CHECKING:
-    from lake_orch.sessions.workspace import Receipt
+    from lake_core.workspace import Receipt
 
 
 class StepSession:

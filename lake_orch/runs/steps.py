@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagster._core.execution.stats import StepEventStatus
+from lake_orch._dagster import StepEventStatus
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun

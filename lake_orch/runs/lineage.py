@@ -14,7 +14,8 @@ from dagster import DagsterEventType
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun
-    from dagster._core.snap import ExecutionPlanSnapshot
+
+    from lake_orch._dagster import ExecutionPlanSnapshot
 
 MAX_ANCESTORS = 64
 """How far up a chain of re-executions is walked: a bound against chains that are damaged, far above any real one."""

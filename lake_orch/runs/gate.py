@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dagster import AssetCheckSeverity, DagsterEventType, RunsFilter
 
 from lake_orch.errors import CheckPending, GateFailed
-from lake_orch.sessions.run_session import Gate, from_tags
+from lake_orch.runs.session import Gate, from_tags
 from lake_orch.tags import SESSION_TAG
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Union, get_args, get_origin
 
 from dagster import DagsterInvariantViolationError, InputContext, OutputContext
 
-from lake_orch.sessions.attempt import run_of
+from lake_orch.runs.attempt import run_of
 
 
 def without_none(annotation: object) -> tuple[object, bool]:

@@ -18,8 +18,10 @@ from dagster import (
     OutputContext,
 )
 
-from lake_orch.sessions.lineage import step_lineage
-from lake_orch.sessions.marker import app_id
+from lake_core.lake.refs.session_record import SessionRecord
+from lake_core.workspace import Assignment
+from lake_orch.runs.lineage import step_lineage
+from lake_orch.runs.marker import app_id
 from lake_orch.tags import OUTPUT, RUN, STEP
 
 StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext
@@ -103,6 +105,30 @@ class Attempt:
     def message(self) -> str:
         """The message of the commit that it becomes."""
         return " ".join(part for part in (self.run.job_name, self.step_key, ", ".join(self.partition_keys[:3])) if part)[:200]
+
+    def assigned_to_folder(self, root: str) -> Assignment:
+        """Return its assignment in a folder of plain tables."""
+        return Assignment(root, self.app_id)
+
+    def assigned_to_session(self, root: str, record: SessionRecord, epoch: int) -> Assignment:
+        """Return its assignment in the session of its run, which the run opened or resumed at this epoch."""
+        attempt = self.within(record.lineage)
+        return Assignment(root, attempt.app_id, record.branch, record.id, epoch, attempt.rank(epoch))
+
+    def assigned_to_branch(self, root: str, branch: str) -> Assignment:
+        """Return its assignment to publish to a branch by itself."""
+        attempt = self.resolved()
+        return Assignment(
+            root,
+            attempt.app_id,
+            branch,
+            attempt=attempt.number,
+            private_session=attempt.session_id,
+            since=attempt.since(),
+            is_retry=attempt.number > 0 or attempt.lineage != attempt.run.run_id,
+            message=attempt.message,
+            metadata=attempt.commit_metadata,
+        )
 
     def since(self) -> datetime | None:
         """No attempt at this output was made before then. None if Dagster does not know."""

@@ -13,18 +13,17 @@ from pydantic import Field
 from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectStore
+from lake_core.workspace import DirectWrites
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
-from lake_orch.file_format import EXTENSIONS, decode, encode
-from lake_orch.io_annotation import mapping_keys, reads_itself, without_none
+from lake_orch.io_managers.annotation import mapping_keys, reads_itself, without_none
+from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
+from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.location import PATH_METADATA, checked_path
-from lake_orch.nothing_returned import warn_of_nothing
 from lake_orch.resources import LakeResource
-from lake_orch.sessions.attempt import Attempt, run_of
-from lake_orch.sessions.gate import check_step_gate
-from lake_orch.sessions.workspace import PlainWorkspace
-from lake_orch.tables.metadata import receipt_metadata
+from lake_orch.runs.attempt import Attempt, run_of
+from lake_orch.runs.gate import check_step_gate
 from lake_orch.tables.settings import InputSettings, plain_metadata
-from lake_orch.tags import PATH
+from lake_pipes.metadata import PATH, receipt_metadata
 
 ALLOW_MISSING = "allow_missing_partitions"
 
@@ -77,7 +76,7 @@ class FileIOManager(ConfigurableIOManager):
         context.log.info(f"{what}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
         where = next(iter(files)) if len(files) == 1 else base.stem
         told: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
-        if isinstance(workspace, PlainWorkspace):
+        if isinstance(workspace, DirectWrites):
             told["dagster/uri"] = workspace.url(where)
         if workspace.receipt is not None:
             told |= receipt_metadata(workspace.receipt)

@@ -15,10 +15,11 @@ from dagster import MetadataValue
 from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
-from lake_orch.sessions.gate import FailedCheck, failed_checks
-from lake_orch.sessions.observations import report_published
-from lake_orch.sessions.run_session import Gate, RunSession
-from lake_orch.tags import BRANCH, COMMIT, SESSION_TAG
+from lake_orch.runs.gate import FailedCheck, failed_checks
+from lake_orch.runs.observations import report_published
+from lake_orch.runs.session import Gate, RunSession
+from lake_orch.tags import SESSION_TAG
+from lake_pipes.metadata import BRANCH, COMMIT
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagster import MetadataValue
-from dagster._core.events import EngineEventData
 
 from lake_core.lake.errors import Conflict
 from lake_core.lake.refs.session_record import FAILED
+from lake_orch._dagster import EngineEventData
 from lake_orch.errors import GateFailed
-from lake_orch.tags import BRANCH, SESSION_TAG
+from lake_orch.tags import SESSION_TAG
+from lake_pipes.metadata import BRANCH
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance, DagsterRun

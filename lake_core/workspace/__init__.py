@@ -1,0 +1,20 @@
+"""Where one attempt at one output writes, and how that becomes visible: the same for Dagster's steps and for processes they start."""
+
+from lake_core.workspace.assignment import Assignment, open_workspace
+from lake_core.workspace.call_numbers import CallNumbers
+from lake_core.workspace.direct_writes import DirectWrites
+from lake_core.workspace.session_writes import PublishedWrites, StagedWrites
+from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
+
+__all__ = [
+    "Assignment",
+    "CallNumbers",
+    "DirectWrites",
+    "PUBLISHED",
+    "PublishedWrites",
+    "Receipt",
+    "STAGED",
+    "StagedWrites",
+    "Workspace",
+    "open_workspace",
+]

@@ -1,0 +1,106 @@
+"""What an attempt at an output is assigned to: where it writes, and as whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from lake_core.lake import Lake
+from lake_core.workspace.direct_writes import DirectWrites
+from lake_core.workspace.session_writes import PublishedWrites, StagedWrites
+from lake_core.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where one attempt at an output writes: a folder of plain tables, a branch, or a shared session. Nothing of it is secret."""
+
+    root: str
+    task_id: str
+    """What all attempts at the output have in common, and nothing else has: the appId of its transaction markers."""
+    branch: str | None = None
+    """None in a folder of plain tables."""
+    session: str | None = None
+    """The shared session; None where the attempt publishes by itself."""
+    epoch: int = 0
+    """Of the shared session, when the attempt was started."""
+    attempt: int = 0
+    """Orders the attempts at the output: in a shared session a later one replaces an earlier one's writes."""
+    private_session: str = ""
+    """The id of the session in which any attempt at the output publishes by itself."""
+    since: datetime | None = None
+    """No attempt at the output was made before then; None if that is not known."""
+    is_retry: bool = False
+    """Whether there may have been an earlier attempt."""
+    message: str = ""
+    """Of the commit that it becomes."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def numbered(self, number: int) -> Assignment:
+        """Return the assignment of the n-th output of the same task; the first is the task's own."""
+        if number == 1:
+            return self
+        return replace(self, task_id=f"{self.task_id}-{number}", private_session=f"{self.private_session}-{number}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        return {
+            "root": self.root,
+            "branch": self.branch,
+            "session": self.session,
+            "epoch": self.epoch,
+            "output": self.task_id,
+            "attempt": self.attempt,
+            "private_session": self.private_session,
+            "since": None if self.since is None else self.since.isoformat(),
+            "is_retry": self.is_retry,
+            "message": self.message,
+            "metadata": dict(self.metadata),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Assignment:
+        """Read what `to_json` gave."""
+        since = values["since"]
+        return cls(
+            root=values["root"],
+            task_id=values["output"],
+            branch=values["branch"],
+            session=values["session"],
+            epoch=values["epoch"] or 0,
+            attempt=values["attempt"],
+            private_session=values["private_session"],
+            since=None if since is None else datetime.fromisoformat(since),
+            is_retry=values.get("is_retry", False),
+            message=values["message"],
+            metadata=values["metadata"],
+        )
+
+
+def open_workspace(assignment: Assignment, storage_options: Mapping[str, Any] | None, open_lake: Callable[[], Lake]) -> Workspace:
+    """Open the workspace of an attempt.
+
+    Args:
+        open_lake: opens the lake at the root; not called for a folder of plain tables.
+
+    Raises what joining a session raises: SessionNotFound, SessionClosed, StaleEpoch; and RefNotFound.
+    """
+    if assignment.branch is None:
+        return DirectWrites(assignment.root, storage_options, assignment.task_id)
+    lake, root = open_lake(), assignment.root
+    if assignment.session is not None:
+        branch, task_id = assignment.branch, assignment.task_id
+        return StagedWrites(lake, assignment.session, assignment.epoch, branch, root, task_id, attempt=assignment.attempt)
+    return PublishedWrites(
+        lake,
+        assignment.branch,
+        root,
+        assignment.task_id,
+        session_id=assignment.private_session,
+        since=assignment.since,
+        is_retry=assignment.is_retry,
+        message=assignment.message,
+        metadata=assignment.metadata,
+    )

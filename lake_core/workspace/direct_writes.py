@@ -1,0 +1,38 @@
+"""A folder of plain tables, which has no sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.store import ObjectStore, open_store
+from lake_core.workspace.workspace import Receipt, Workspace
+
+
+class DirectWrites(Workspace):
+    """Writes to a folder that is no lake: each write to a table is a commit of its own, visible at once."""
+
+    def __init__(self, root: str, storage_options: Mapping[str, Any] | None, task_id: str) -> None:
+        super().__init__(root, task_id)
+        self._options = storage_options or None
+
+    def find_table(self, path: str) -> DeltaTable | None:
+        url = self.url(path)
+        return DeltaTable.open(url, storage_options=self._options) if DeltaTable.exists(url, storage_options=self._options) else None
+
+    def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
+        by = tuple(partition_by)
+        return DeltaTable.create(self.url(path), schema, partition_by=by, storage_options=self._options, exist_ok=True, **options)
+
+    def after(self, path: str) -> DeltaTable:
+        return DeltaTable.open(self.url(path), storage_options=self._options)
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store(self._root, storage_options=self._options)
+
+    def finish(self) -> Receipt:
+        return Receipt()

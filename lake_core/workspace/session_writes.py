@@ -1,0 +1,125 @@
+"""Sessions of a lake in which one attempt writes: one of its own, or its share of one that many write into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.lake import Lake
+from lake_core.lake.errors import DatasetExists, SessionClosed, SessionNotFound
+from lake_core.lake.refs.session_record import FAILED
+from lake_core.lake.session.private_session import Session
+from lake_core.lake.session.session_writer import SessionWriter
+from lake_core.store import ObjectStore
+from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
+
+_COMMITS = 1000
+"""How far back an earlier attempt is searched where nothing tells when the first one was made."""
+
+
+class _SessionWrites(Workspace):
+    """What both kinds of sessions have in common."""
+
+    def __init__(self, lake: Lake, session: Session | SessionWriter, root: str, task_id: str) -> None:
+        super().__init__(root, task_id)
+        self._lake, self._session = lake, session
+
+    def find_table(self, path: str) -> DeltaTable | None:
+        record = self._session.datasets().get(path)
+        if record is None:
+            return None
+        if record.format != "delta":
+            raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not a Delta table: use another path")
+        table: DeltaTable = self._session.delta(path)
+        return table
+
+    def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
+        table: DeltaTable = self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
+        return table
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._session
+
+
+class PublishedWrites(_SessionWrites):
+    """Writes to a branch, published together when the workspace is finished: once, by the attempt's identity."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        branch: str,
+        root: str,
+        task_id: str,
+        *,
+        session_id: str,
+        since: datetime | None = None,
+        is_retry: bool = False,
+        message: str = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        session = lake.session(branch, message=message, metadata=metadata or {}, id=session_id)
+        super().__init__(lake, session, root, task_id)
+        self._branch, self._is_retry = branch, is_retry
+        self._private: Session = session
+        self._earlier = published_earlier(lake, branch, session_id, since)
+        self.is_repeated = self._earlier is not None
+
+    def finish(self) -> Receipt:
+        if self._earlier is not None:
+            self._private.abandon()
+            return Receipt(PUBLISHED, self._branch, self._earlier, self._private.id, None, {}, True)
+        published = self._private.publish()
+        if self._is_retry:
+            self._forget_failed()
+        return Receipt(PUBLISHED, self._branch, published.commit, published.session, None, dict(published.versions))
+
+    def _forget_failed(self) -> None:
+        """Abandon what an earlier try left: one that contradicted what others published is kept as a failed session of the same id."""
+        with suppress(SessionNotFound, SessionClosed):
+            if self._lake.session_record(self._private.id).state == FAILED:
+                self._lake.abandon(self._private.id)
+
+    def after(self, path: str) -> DeltaTable:
+        ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
+        table: DeltaTable = self._lake.delta(path, ref=ref)
+        return table
+
+    def discard(self) -> None:
+        self._private.abandon()
+
+
+class StagedWrites(_SessionWrites):
+    """Writes into a shared session, published with it. A later attempt replaces what an earlier one brought into the session."""
+
+    is_staged = True
+
+    def __init__(self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int) -> None:
+        part = lake.join(session_id, epoch=epoch, task=task_id, attempt=attempt)
+        super().__init__(lake, part, root, task_id)
+        self._part: SessionWriter = part
+        self._staged = Receipt(STAGED, branch, None, session_id, epoch)
+
+    def flush(self) -> None:
+        self._part.flush()
+        self.receipt = self._staged
+
+    def finish(self) -> Receipt:
+        with self._part:
+            pass  # leaving it flushes it for the last time
+        return self._staged
+
+    def after(self, path: str) -> DeltaTable:
+        table: DeltaTable = self._lake.delta(path, ref=self._staged.session or "")
+        return table
+
+
+def published_earlier(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:
+    """Find the commit that a private session of this id became on a branch, if one was published since."""
+    commits = lake.log(branch, first_parent=True, since=since, limit=None if since else _COMMITS)
+    return next((commit.id for commit in commits if commit.metadata.get("session") == session_id), None)

@@ -1,0 +1,90 @@
+"""What an attempt sees and writes, whatever becomes of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lake_core.delta import DeltaTable
+from lake_core.store import ObjectStore
+
+PUBLISHED, STAGED = "published", "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of what was written."""
+
+    state: str = PUBLISHED
+    """`published` or `staged`."""
+    branch: str | None = None
+    commit: str | None = None
+    session: str | None = None
+    epoch: int | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The final version of each table by path; empty for what is staged, and without a lake."""
+    skipped: bool = False
+    """Whether an earlier attempt had published all this already."""
+
+
+class Workspace(ABC):
+    """Tables and files as an attempt sees and writes them. Leaving its `with` block finishes it, or discards it on an error."""
+
+    receipt: Receipt | None = None
+    """Once it is finished."""
+    is_staged = False
+    """Whether what is written here becomes visible only with the rest of a shared session."""
+    is_repeated = False
+    """Whether an earlier attempt has published all this: what is written now is left out."""
+
+    def __init__(self, root: str, task_id: str) -> None:
+        self._root = root.rstrip("/")
+        self.task_id = task_id
+        """What all attempts at the output have in common: the appId of its transaction markers."""
+
+    @abstractmethod
+    def find_table(self, path: str) -> DeltaTable | None:
+        """Return the table at a path, as it stands here. Raises DatasetExists where something else lies there."""
+
+    @abstractmethod
+    def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
+        """Create a table; one that somebody else has just created is opened. Takes and raises what `DeltaTable.create` does."""
+
+    @abstractmethod
+    def after(self, path: str) -> DeltaTable:
+        """Open the table as it stands once the workspace is finished."""
+
+    @property
+    @abstractmethod
+    def store(self) -> ObjectStore:
+        """Everything, by key below the lake's root."""
+
+    def url(self, path: str) -> str:
+        """Say where a table or file lies in place."""
+        return f"{self._root}/{path}"
+
+    def flush(self) -> None:
+        """Let what was written so far count, where a step's writes count one by one."""
+        return
+
+    @abstractmethod
+    def finish(self) -> Receipt:
+        """Let all that was written count. Raises Conflict."""
+
+    def discard(self) -> None:
+        """Leave nothing behind, as far as that can be."""
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.receipt = self.finish()
+        else:
+            self.discard()

@@ -1,0 +1,29 @@
+"""Everything that this package uses of Dagster beyond its public names: an upgrade that moves one of them breaks this module alone."""
+
+from dagster._core.definitions.events import AssetKeyPartitionKey
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError, DagsterPipesExecutionError
+from dagster._core.events import AssetObservationData, DagsterEventBatchMetadata, EngineEventData
+from dagster._core.execution.backfill import BulkActionStatus
+from dagster._core.execution.context.system import PlanOrchestrationContext
+from dagster._core.execution.plan.plan import ExecutionPlan
+from dagster._core.execution.retries import RetryMode
+from dagster._core.execution.stats import StepEventStatus
+from dagster._core.execution.step_dependency_config import StepDependencyConfig
+from dagster._core.snap import ExecutionPlanSnapshot
+
+__all__ = [
+    "AssetKeyPartitionKey",
+    "AssetObservationData",
+    "BulkActionStatus",
+    "DagsterEventBatchMetadata",
+    "DagsterExecutionInterruptedError",
+    "DagsterHomeNotSetError",
+    "DagsterPipesExecutionError",
+    "EngineEventData",
+    "ExecutionPlan",
+    "ExecutionPlanSnapshot",
+    "PlanOrchestrationContext",
+    "RetryMode",
+    "StepDependencyConfig",
+    "StepEventStatus",
+]

@@ -1,0 +1,79 @@
+"""Keeping a write inside the rows that it is for: any other fails it before anything is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from dagster import PartitionsDefinition, TimeWindowPartitionsDefinition
+
+from lake_core.delta.operations.write import Write
+from lake_core.delta.row_writer import Scope
+from lake_core.expression import InvalidExpression, parse_predicate
+from lake_orch.errors import DefinitionMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGuard:
+    """The slice of a table that a write is for: the run's partitions, or what `replace_where` selects."""
+
+    where: str
+    """Spark SQL that is true for the rows of the slice."""
+    name: str = ""
+    """What errors call the slice, where its user knows it by another name than its SQL."""
+    remedy: str = ""
+    """What errors say to do about other rows."""
+
+    def scope_of_source(self, schema: pa.Schema, rows: str) -> Scope:
+        """Parse the guard for the source of a merge. `rows`: what errors call that.
+
+        Raises DefinitionMismatch where the source lacks the columns by which a row is told to lie inside.
+        """
+        try:
+            predicate = parse_predicate(self.where, schema)
+        except InvalidExpression as error:
+            raise DefinitionMismatch(
+                f"{rows} is to be merged into the run's partitions, {self.where!r}, and its rows cannot be told to lie there: {error}. "
+                f"Give them the columns that partition_expr names"
+            ) from None
+        return self._named(Scope(self.where, predicate))
+
+    def bound(self, write: Write) -> Write:
+        """Return a write that refuses rows outside the slice as they are written, whether or not it replaces the slice."""
+        scope = write.writer.scope or Scope(self.where, parse_predicate(self.where, write.writer.metadata.arrow_schema))
+        return replace(write, writer=replace(write.writer, scope=self._named(scope)))
+
+    def _named(self, scope: Scope) -> Scope:
+        return replace(scope, name=self.name, remedy=self.remedy) if self.name else scope
+
+
+def guard_of_partitions(
+    where: str,
+    keys: Sequence[str],
+    asset: str,
+    definition: PartitionsDefinition,
+    columns: Sequence[str],
+    schema: pa.Schema,
+    replace_where: str | None = None,
+) -> PartitionGuard:
+    """Guard the slice of a run's partitions in the words in which its user knows them.
+
+    Args:
+        where: the SQL of the slice.
+        columns: those that the partitions stand for.
+        schema: the table's.
+        replace_where: what the asset's metadata narrows the slice to.
+    """
+    if len(keys) == 1:
+        name = f"partition {keys[0]!r} of {asset}"
+    else:
+        name = f"the run's {len(keys)} partitions of {asset} ({', '.join(map(repr, keys[:2]))}{', …' if len(keys) > 2 else ''})"
+    remedy = f"Give rows of the run's partitions only, by {' and '.join(f'`{name}`' for name in columns)} (partition_expr)"
+    texts = [child.name for child in schema if child.name.lower() in {name.lower() for name in columns} and pa.types.is_string(child.type)]
+    if texts and keys and isinstance(definition, TimeWindowPartitionsDefinition):
+        remedy += f"; `{texts[0]}` is text, and has to spell its values as the partition keys do, such as {keys[0]!r}"
+    if replace_where is None:
+        return PartitionGuard(where, name, f"{remedy}. Nothing was written")
+    narrowed = f"({where}) AND ({replace_where})"
+    return PartitionGuard(narrowed, f"{name} and lake/replace_where {replace_where!r}", f"{remedy}. Nothing was written")

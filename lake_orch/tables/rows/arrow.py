@@ -1,0 +1,143 @@
+"""Rows of Arrow: a table in memory, or a stream of record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from dagster import AssetKey, TableColumnLineage
+
+from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.conform import plain
+from lake_core.delta.marker import Txn
+from lake_core.delta.operations.merge import Merge
+from lake_core.delta.operations.merge_keys import check_keys
+from lake_core.delta.operations.write import Write
+from lake_core.expression import InvalidExpression, parse_predicate, truth
+from lake_orch.errors import DefinitionMismatch, InvalidDefinition
+from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
+from lake_orch.tables.type_name import spark_type_name
+
+_THREADS = 2
+"""That encode files while rows come in."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """A `pyarrow.Table`, or a `pyarrow.RecordBatchReader`, which is read once."""
+
+    data: pa.Table | pa.RecordBatchReader
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.data.schema
+
+    def cast(self, schema: pa.Schema, name: str) -> ArrowRows:
+        def cast(table: pa.Table) -> pa.Table:
+            columns = []
+            for child in schema:
+                column = _column(table, child.name)
+                try:
+                    columns.append(column if column.type == child.type else column.cast(child.type))
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                    raise DefinitionMismatch(
+                        f"column {child.name!r} of {name} has a value that is no {spark_type_name(child.type)}: {error}. "
+                        f"Nothing was written"
+                    ) from None
+            return pa.Table.from_arrays(columns, names=schema.names)
+
+        target = pa.schema([pa.field(child.name, child.type) for child in schema])
+        return self._mapped(lambda table: cast(_without_dictionaries(table)), target)
+
+    def assume_utc(self, types: Mapping[str, pa.DataType]) -> ArrowRows:
+        target = pa.schema([child.with_type(types.get(child.name, child.type)) for child in self.schema])
+        return self._mapped(lambda table: table.cast(target), target)
+
+    def guarded(self, guard: PartitionGuard, name: str) -> ArrowRows:
+        scope = guard.scope_of_source(plain(self.schema.empty_table()).schema, name)
+
+        def checked(table: pa.Table) -> pa.Table:
+            scope.check(plain(table))
+            return table
+
+        return self._mapped(checked, self.schema)
+
+    def sorted_by(self, columns: Sequence[str]) -> ArrowRows:
+        if not isinstance(self.data, pa.Table):
+            return self  # a stream is written as it comes
+        names = {name.lower(): name for name in self.data.column_names}
+        try:
+            return ArrowRows(self.data.sort_by([(names[name.lower()], "ascending") for name in columns]))
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise InvalidDefinition(f"rows cannot be sorted by {', '.join(columns)}, which lake/cluster_by names: {error}") from None
+
+    def with_unique(self, keys: Sequence[str]) -> ArrowRows:
+        table = self.data if isinstance(self.data, pa.Table) else self.data.read_all()  # a merge holds its source in memory anyway
+        check_keys(plain(table), keys)
+        return ArrowRows(table)
+
+    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
+        plan.writer.check_fits(self.schema)
+        reader: pa.RecordBatchReader = self.data.to_reader() if isinstance(self.data, pa.Table) else self.data
+        adds, changes = replace(plan.writer, threads=_THREADS).write(pa.Table.from_batches([batch]) for batch in reader)
+        return table.commit(plan.operation(adds, changes), txn)
+
+    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
+        return table.merge(self.data, on, alias=alias)
+
+    def head(self, count: int) -> pa.Table | None:
+        return self.data.slice(0, count) if isinstance(self.data, pa.Table) else None
+
+    def tracked_as(self, asset_key: AssetKey) -> ArrowRows:
+        return self
+
+    def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+        return None
+
+    def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
+        if not isinstance(self.data, pa.Table):
+            raise InvalidDefinition(f"{conditions[0].name} reads the rows, and a stream can be read once: return a table")
+        broken = []
+        for condition in conditions:
+            try:
+                predicate = parse_predicate(condition.sql, self.schema)
+            except InvalidExpression as error:
+                raise InvalidDefinition(f"{condition.name} cannot be evaluated: {error}") from None
+            breaks = pc.invert(pc.fill_null(truth(predicate, self.data), False))
+            first = pc.indices_nonzero(breaks)[: condition.shown]
+            broken.append(BrokenRows(int(pc.sum(breaks).as_py() or 0), self.data.take(first)))
+        return len(self.data), broken
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:
+        """Apply a function that gives rows of a schema: at once, or as they come."""
+        if isinstance(self.data, pa.Table):
+            return ArrowRows(change(self.data))
+        reader = self.data
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                yield from change(pa.Table.from_batches([batch])).cast(schema).to_batches()
+
+        return ArrowRows(pa.RecordBatchReader.from_batches(schema, batches()))
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    return table.column(next(index for index, own in enumerate(table.column_names) if own.lower() == name.lower()))
+
+
+def _without_dictionaries(table: pa.Table) -> pa.Table:
+    """Return rows with dictionaries decoded, and in the types that a table gives them, where that changes nothing else."""
+    encoded = [child for child in table.schema if pa.types.is_dictionary(child.type) or pa.types.is_run_end_encoded(child.type)]
+    if not encoded:
+        return table
+    decoded = plain(table.select([child.name for child in encoded]))
+    for child in decoded.schema:
+        table = table.set_column(table.schema.get_field_index(child.name), child, decoded[child.name])
+    return table

@@ -1,0 +1,114 @@
+"""Rows of a PySpark DataFrame, classic or Connect. Imported only where someone has one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from dagster import AssetKey, TableColumnLineage
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lake_core.delta import DeltaTable, OperationResult
+from lake_core.delta.errors import RowsOutsidePredicate
+from lake_core.delta.marker import Txn
+from lake_core.delta.operations.merge import Merge
+from lake_core.delta.operations.write import Write
+from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.expression import columns, quote_identifier
+from lake_core.spark import merge_delta
+from lake_core.spark.predicate import to_column
+from lake_core.spark.runner import run_in
+from lake_core.spark.write import arrow_schema, write_files
+from lake_orch.tables.column_lineage import column_lineage, tracked
+from lake_orch.tables.partition_guard import PartitionGuard
+from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
+
+_UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
+"""An instant from a clock time: the session's zone plays no part in the difference of two clock times."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """A DataFrame: executors compute and write its rows."""
+
+    data: DataFrame
+
+    @property
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.data)
+
+    def cast(self, schema: pa.Schema, name: str) -> SparkRows:
+        # Nulls are the table's to refuse: Spark would go by what a column may hold, not by what it does.
+        nullable = pa.schema([child.with_nullable(True) for child in schema])
+        return SparkRows(self.data.to(StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(nullable))))))
+
+    def assume_utc(self, types: Mapping[str, pa.DataType]) -> SparkRows:
+        """As the protocol says, of whole columns: fields inside them stay as they are."""
+        naive = [name for name, kind in types.items() if pa.types.is_timestamp(kind)]
+        return SparkRows(self.data.withColumns({name: F.expr(_UTC.format(quote_identifier(name))) for name in naive}))
+
+    def guarded(self, guard: PartitionGuard, name: str) -> SparkRows:
+        scope = guard.scope_of_source(self.schema, name)
+        inside = to_column(scope.predicate)
+        # In this form it is known for our own error when the job fails with it.
+        error = f"\n{RowsOutsidePredicate.__module__}.{RowsOutsidePredicate.__qualname__}: "
+        shown = [part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)]
+        before, after = scope.error("some", "\0").split("\0")
+        text = F.concat(F.lit(error + before), *shown[1:], F.lit(after))
+        return SparkRows(self.data.where(F.when(inside, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))))
+
+    def sorted_by(self, columns: Sequence[str]) -> SparkRows:
+        return SparkRows(self.data.sortWithinPartitions(*map(quote_identifier, columns)))
+
+    def with_unique(self, keys: Sequence[str]) -> SparkRows:
+        return self  # the merge itself checks them, in the executors
+
+    def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
+        plan.writer.check_fits(self.schema)
+        adds, changes = write_files(self.data, plan.writer)
+        return table.commit(plan.operation(adds, changes, run_in(self.data.sparkSession)), txn)
+
+    def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
+        return merge_delta(self.data, table, on, alias=alias)
+
+    def head(self, count: int) -> pa.Table | None:
+        return None  # they would be computed again
+
+    def tracked_as(self, asset_key: AssetKey) -> SparkRows:
+        return SparkRows(tracked(self.data, asset_key))
+
+    def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
+        return column_lineage(self.data, upstream)
+
+    def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
+        """Count all of them in one pass; a condition that some rows break has a second for its sample."""
+        breaks = [f"NOT coalesce(({condition.sql}), false)" for condition in conditions]
+        counts = [f"count_if({sql}) AS condition_{number}" for number, sql in enumerate(breaks)]
+        (row,) = self.data.selectExpr("count(*) AS total", *counts).collect()
+        broken = []
+        for number, (condition, sql) in enumerate(zip(conditions, breaks, strict=True)):
+            count, sample = int(row[f"condition_{number}"]), None
+            if count and condition.shown:
+                first = self.data.where(sql).limit(condition.shown).collect()
+                sample = pa.Table.from_pylist([one.asDict(recursive=True) for one in first])
+            broken.append(BrokenRows(count, sample))
+        return int(row["total"]), broken
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        self.data.persist()
+        try:
+            yield
+        finally:
+            self.data.unpersist()
+
+
+def _shown(path: tuple[str, ...]) -> list[Column]:
+    """Show what one row has in a column, behind a comma."""
+    column = F.col(".".join(map(quote_identifier, path)))
+    return [F.lit(", "), F.lit(f"`{'.'.join(path)}` is "), F.coalesce(column.cast("string"), F.lit("null"))]

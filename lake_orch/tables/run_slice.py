@@ -1,0 +1,56 @@
+"""The part of a table that a run writes: its partitions, and what `lake/replace_where` selects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from dagster import PartitionsDefinition
+
+from lake_orch.tables.merge_settings import TARGET, MergeSettings
+from lake_orch.tables.partition_guard import PartitionGuard, guard_of_partitions
+from lake_orch.tables.partition_slice import partition_columns, slice_where
+from lake_orch.tables.settings import TableSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RunSlice:
+    """What one write may touch."""
+
+    partitions: str | None = None
+    """The SQL of the run's partitions; None where nothing is partitioned."""
+    guard: PartitionGuard | None = None
+    """Against rows outside; None where all of the table may be written."""
+    merge: MergeSettings | None = None
+    """The asset's merge, kept inside the partitions."""
+
+
+def slice_of_partitions(
+    settings: TableSettings, asset: str, schema: pa.Schema, definition: PartitionsDefinition, keys: Sequence[str]
+) -> RunSlice:
+    """Find what a run of some partitions writes.
+
+    Args:
+        asset: what errors call the asset.
+        schema: the table's, by whose types the SQL is spelled.
+        keys: the run's partitions.
+
+    Raises PartitionSliceError for keys that are no values of their column, InvalidDefinition for a merge that leaves the partitions.
+    """
+    where = slice_where(definition, keys, settings.partition_expr, schema)
+    columns = partition_columns(definition, settings.partition_expr)
+    guard = guard_of_partitions(where, keys, asset, definition, columns, schema, settings.replace_where)
+    if settings.merge is None:
+        return RunSlice(where, guard)
+    target = slice_where(definition, keys, settings.partition_expr, schema, relation=TARGET)
+    return RunSlice(where, guard, settings.merge.within(columns, target))
+
+
+def slice_without_partitions(settings: TableSettings, asset: str) -> RunSlice:
+    """Find what a run of an asset without partitions writes."""
+    if settings.replace_where is None:
+        return RunSlice(merge=settings.merge)
+    name = f"lake/replace_where {settings.replace_where!r} of {asset}"
+    guard = PartitionGuard(settings.replace_where, name, "Filter the rows, or widen the predicate. Nothing was written")
+    return RunSlice(None, guard, settings.merge)
