@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from lake_core.journal.append import Append
 from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Add, Delete, Entry, Update
 from lake_core.journal.journal import Journal
 from lake_core.journal.naming import ZED_NAMING, Naming
 from lake_core.journal.state import Record, State
 
-__all__ = ["Action", "Add", "Codec", "Delete", "Entry", "Journal", "JsonCodec", "Naming", "Record", "State", "Update", "ZED_NAMING"]
+__all__ = [
+    "Action",
+    "Add",
+    "Append",
+    "Codec",
+    "Delete",
+    "Entry",
+    "Journal",
+    "JsonCodec",
+    "Naming",
+    "Record",
+    "State",
+    "Update",
+    "ZED_NAMING",
+]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
 
 from lake_core import runtime
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, StoreError, StoreUnavailable
@@ -18,9 +19,25 @@ from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout, Corrup
 from lake_core.journal.reader import Reader
 from lake_core.journal.state import State
 
-Plan = Callable[[State], Sequence[Action]]
+Result = TypeVar("Result")
 
 _MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Generic[Result]):
+    """What a plan makes of a state."""
+
+    actions: Sequence[Action]
+    """Those of the entry; none where nothing is to be appended."""
+    result: Result
+    """What the caller of `Journal.append` gets."""
+
+
+Plan = Callable[[State], Sequence[Action] | Append[Any]]
+
+ENTRY = object()
+"""The result of a plan that names none: the entry itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +52,7 @@ class Appended:
 
 
 @dataclass(slots=True)
-class Append:
+class Appender:
     """One append on its way."""
 
     reader: Reader
@@ -46,8 +63,10 @@ class Append:
     put_seconds: float = 0.0
     """How long a put takes, roughly."""
 
-    def run(self, plan: Plan, known: State | None, refresh: Callable[[], State], forget: Callable[[], None]) -> Appended | None:
-        """Append what the plan makes of the newest state; None if that is nothing.
+    def run(
+        self, plan: Plan, known: State | None, refresh: Callable[[], State], forget: Callable[[], None]
+    ) -> tuple[Appended | None, object]:
+        """Append what the plan makes of the newest state; return the entry, None if that is nothing, and the plan's result.
 
         `known`: a state to begin with, which saves reading the journal: if the put at the next number works, it was the newest.
         `refresh` reads the newest state, `forget` makes it start from nothing.
@@ -58,8 +77,9 @@ class Append:
         while True:
             refusal: Exception | None = None
             actions: tuple[Action, ...] = ()
+            result: object = ENTRY
             try:
-                actions = _planned(plan, state)
+                actions, result = _planned(plan, state)
             except Exception as error:
                 refusal = error
             if not actions:
@@ -71,13 +91,13 @@ class Append:
                         continue
                 if refusal is not None:
                     raise refusal
-                return None
+                return None, result
             entry = Entry(state.number + 1, self._time_after(state), self.writer, actions)
             data, entry = self._encode(entry)
             started = self.clock.moment()
             if self._place(entry, data):
                 if self._counts(entry, started):
-                    return Appended(entry, state.advanced([entry]), started)
+                    return Appended(entry, state.advanced([entry]), started), result
                 forget()
             lost += 1
             if runtime.monotonic() >= self.end:
@@ -202,11 +222,12 @@ class Append:
         )
 
 
-def _planned(plan: Plan, state: State) -> tuple[Action, ...]:
-    """What the plan wants, checked against the state. Raises InvalidAction, KeyExists, KeyMissing, and what the plan raises."""
-    actions = tuple(plan(state))
+def _planned(plan: Plan, state: State) -> tuple[tuple[Action, ...], object]:
+    """Ask the plan, and check its actions against the state. Raises InvalidAction, KeyExists, KeyMissing, and what the plan raises."""
+    planned = plan(state)
+    actions, result = (tuple(planned.actions), planned.result) if isinstance(planned, Append) else (tuple(planned), ENTRY)
     for action in actions:
         if not isinstance(action, (Add, Update, Delete)) or not isinstance(action.key, str):
             raise InvalidAction(f"a plan returns Add, Update and Delete actions on keys that are texts, not {str(action)[:80]}")
     state.check(actions)
-    return actions
+    return actions, result

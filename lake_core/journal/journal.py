@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, overload
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
 from lake_core.errors import AlreadyExists, NotFound, StoreError
-from lake_core.journal.append import Append
+from lake_core.journal.append import ENTRY, Append, Appender, Plan, Result
 from lake_core.journal.clock import JournalClock, Moment, system_clock
 from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Entry
@@ -214,12 +215,18 @@ class Journal:
             with suppress(AlreadyExists):
                 self._reader.store.put(self._reader.prefix + name, data, if_absent=True)
 
-    def append(self, plan: Callable[[State], Sequence[Action]], *, deadline: timedelta = DEADLINE) -> Entry | None:
-        """Append one entry: what `plan` makes of the newest state. None if the plan has nothing to do.
+    @overload
+    def append(self, plan: Callable[[State], Append[Result]], *, deadline: timedelta = DEADLINE) -> Result: ...
+
+    @overload
+    def append(self, plan: Callable[[State], Sequence[Action]], *, deadline: timedelta = DEADLINE) -> Entry | None: ...
+
+    def append(self, plan: Plan, *, deadline: timedelta = DEADLINE) -> Any:
+        """Append one entry: what `plan` makes of the newest state. Return the plan's result; of one that returns actions alone, the entry.
 
         The plan is called with the newest state, and again whenever another writer's entry came first, so it must have no effects of its
-        own. It raises to refuse: that passes through, once it is sure that the state was the newest. It returns () for nothing to do.
-        On return the entry is durable, and this handle's state has it.
+        own. It raises to refuse: that passes through, once it is sure that the state was the newest. Without actions nothing is appended,
+        and the entry is None. On return the entry is durable, and this handle's state has it.
 
         Raises KeyExists, KeyMissing, InvalidAction, EntryTooLarge (nothing was written); AppendTimeout (nothing was written);
         AppendOutcomeUnknown; CorruptEntry, JournalDamaged; what the store raises when it refuses for good.
@@ -234,21 +241,21 @@ class Journal:
         finally:
             self._turn.release()
 
-    def _append(self, plan: Callable[[State], Sequence[Action]], end: float) -> Entry | None:
-        append = Append(self._reader, self._clock, runtime.uuid4().hex, end)
+    def _append(self, plan: Plan, end: float) -> Any:
+        append = Appender(self._reader, self._clock, runtime.uuid4().hex, end)
         append.put_seconds = self._put_seconds
         known = self._known
         trusted = None if known is None or self._clock.asleep(known.seen) else known.state
-        done = append.run(plan, trusted, self._refresh, self._forget)
+        appended, result = append.run(plan, trusted, self._refresh, self._forget)
         self._put_seconds = append.put_seconds
-        if done is None:
-            return None
-        state = self._remember(done.state, done.started)
+        if appended is None:
+            return None if result is ENTRY else result
+        state = self._remember(appended.state, appended.started)
         try:
-            self._keep_up(done.state)
+            self._keep_up(appended.state)
         except StoreError as error:
             _LOG.warning("entry %d stands, its snapshot or HEAD does not: %s", state.number, error)
-        return done.entry
+        return appended.entry if result is ENTRY else result
 
     def purge(self, before: datetime) -> int:
         """Delete entries made before a time (an aware datetime), behind a snapshot of what they add up to. Returns how many went.

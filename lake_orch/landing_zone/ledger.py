@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lake_core.journal import Action, Add, Journal, State, Update
+from lake_core.journal import Action, Add, Append, Journal, State, Update
 from lake_core.store import ObjectStore
 from lake_orch.landing_zone.zone import FoundFile, LandingZone
 
@@ -111,16 +111,12 @@ class Ledger:
 
         Two that try at the same time make one batch between them: each takes what the other left.
         """
-        created: list[BatchRecord] = []
-
-        def plan(state: State) -> Sequence[Action]:
-            created.clear()
+        def plan(state: State) -> Append[BatchRecord | None]:
             chosen = _chosen([file for file in files if f"file/{file.key}" not in state], self.zone)
             if not chosen:
-                return ()
+                return Append((), None)
             number, newest = _last(state) + 1, str(state.get("newest", ""))
             record = BatchRecord(number, [LandedFile(file.key, file.size, file.fingerprint, file.key < newest) for file in chosen])
-            created.append(record)
             actions: list[Action] = [Add(f"batch/{number:012}", {"files": [_file_json(file) for file in record.files]})]
             actions += [Add(f"file/{file.key}", {"batch": number, "fingerprint": file.fingerprint}) for file in record.files]
             if _ID not in state:
@@ -128,10 +124,9 @@ class Ledger:
             latest = max(newest, *(file.key for file in record.files))
             actions.append(Update("newest", latest) if "newest" in state else Add("newest", latest))
             actions.append(Update("last", number) if "last" in state else Add("last", number))
-            return actions
+            return Append(actions, record)
 
-        self.journal.append(plan)
-        return created[0] if created else None
+        return self.journal.append(plan)
 
     def note_read(self, files: Sequence[FoundFile]) -> None:
         """Remember what a run reads: a file that was replaced before its batch landed is read as it is now."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lake_core.errors import InvalidKey
-from lake_core.journal import ZED_NAMING, Action, Add, Delete, Entry, Journal, Naming, State, Update
+from lake_core.journal import ZED_NAMING, Action, Add, Append, Delete, Entry, Journal, Naming, State, Update
 from lake_core.journal.errors import AppendTimeout, EntryTooLarge, InvalidAction, KeyExists, KeyMissing, NoSuchEntry
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
@@ -368,3 +368,21 @@ def test_the_names_of_zed(store: ObjectStore) -> None:
     assert journal.state_at(7) == {"n": 7}
     journal.create()
     assert store.get("branches/HEAD") == b"25"
+
+
+def test_a_plan_gives_its_caller_a_result() -> None:
+    journal = Journal(MemoryStore(), "refs")
+
+    def take(state: State) -> Append[int]:
+        number = state.get("n", 0) + 1
+        return Append([Update("n", number) if "n" in state else Add("n", number)], number)
+
+    assert journal.append(take) == 1
+    assert journal.append(take) == 2
+    assert journal.state() == {"n": 2}
+
+
+def test_a_plan_without_actions_gives_a_result_too() -> None:
+    journal = Journal(MemoryStore(), "refs")
+    assert journal.append(lambda state: Append((), "nothing to do")) == "nothing to do"
+    assert journal.state().number == 0

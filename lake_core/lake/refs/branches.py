@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lake_core.journal import Action, Add, Delete, Journal, State, Update
+from lake_core.journal import Action, Add, Append, Delete, Journal, State, Update
 from lake_core.lake.errors import RefExists, RefNotFound
 from lake_core.lake.refs.refs_state import DELETED, RefsState, check_name
 from lake_core.lake.refs.revision import resolve_commit
@@ -20,13 +20,11 @@ def create_branch(journal: Journal, name: str, at: str, exist_ok: bool) -> str:
 def delete_branch(journal: Journal, name: str, at: str | None) -> bool:
     """Take a branch away, or with `at` only where it points there; return whether it is gone. Raises RefNotFound."""
 
-    def plan(state: State) -> Sequence[Action]:
-        done[:] = [at in (None, RefsState(state).branch(name))]
-        return [Delete(f"branch/{name}")] if done[0] else ()
+    def plan(state: State) -> Append[bool]:
+        goes = at in (None, RefsState(state).branch(name))
+        return Append([Delete(f"branch/{name}")] if goes else (), goes)
 
-    done: list[bool] = []
-    journal.append(plan)
-    return done[0]
+    return journal.append(plan)
 
 
 def create_tag(journal: Journal, name: str, at: str) -> str:
@@ -67,19 +65,14 @@ def unprotect(journal: Journal, pattern: str) -> None:
 
 
 def _add_ref(journal: Journal, key: str, at: str, exist_ok: bool) -> str:
-    made: list[str] = []
     name = key.split("/", 1)[1]
 
-    def plan(state: State) -> Sequence[Action]:
-        refs = RefsState(state)
-        commit = resolve_commit(refs, journal, at)
-        made[:] = [commit.id]
+    def plan(state: State) -> Append[str]:
+        commit = resolve_commit(RefsState(state), journal, at)
         if key in state and exist_ok:
-            made[:] = [text_of(key, state[key], "commit")]
-            return ()
+            return Append((), text_of(key, state[key], "commit"))
         if any(f"{other}/{name}" in state for other in ("branch", "tag", "session")):
             raise RefExists(f"{name!r} is, or was, the name of a branch, tag or session: choose another one")
-        return [Add(key, {"commit": commit.id})]
+        return Append([Add(key, {"commit": commit.id})], commit.id)
 
-    journal.append(plan)
-    return made[0]
+    return journal.append(plan)

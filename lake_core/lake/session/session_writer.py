@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from lake_core import runtime
-from lake_core.journal import Action, State, Update
+from lake_core.journal import Append, State, Update
 from lake_core.lake.errors import Conflict, SessionClosed, StaleAttempt
 from lake_core.lake.publish.apply import apply
 from lake_core.lake.publish.tree_update import write_tree
@@ -114,19 +114,15 @@ class SessionWriter(WriteSession):
             expires=renewed_expiry(record, now, record.expires - record.opened),
         )
         seen = collections(refs)
-        lost: list[bool] = []
 
-        def plan(state: State) -> Sequence[Action]:
+        def plan(state: State) -> Append[str | None]:
             newest = RefsState(state)
-            found = newest.session(record.id)
-            lost.clear()
-            if found.state != OPEN or found.epoch != record.epoch or found.tree != record.tree or collections(newest) != seen:
-                lost.append(True)
-                return ()
-            return [Update(record.key, newer.to_json())]
+            there = newest.session(record.id)
+            if there.state != OPEN or there.epoch != record.epoch or there.tree != record.tree or collections(newest) != seen:
+                return Append((), None)
+            return Append([Update(record.key, newer.to_json())], after)
 
-        repository.journal.append(plan)
-        return None if lost else after
+        return repository.journal.append(plan)
 
     @property
     def _batch_id(self) -> str:

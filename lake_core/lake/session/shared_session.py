@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lake_core import runtime
-from lake_core.journal import Action, Add, State, Update
+from lake_core.journal import Action, Add, Append, State, Update
 from lake_core.lake.errors import Conflict, DamagedLake, RefExists
 from lake_core.lake.publish.branch_update import BranchUpdate, HeadMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
@@ -131,11 +131,9 @@ def open_shared(
     """
     options.check()
     name = check_name(options.id, "session") if options.id is not None else f"s-{runtime.uuid4().hex}"
-    opened: list[SessionRecord] = []
 
-    def plan(state: State) -> Sequence[Action]:
+    def plan(state: State) -> Append[SessionRecord]:
         refs, now = RefsState(state), repository.clock()
-        opened.clear()
         if any(f"{other}/{name}" in state for other in ("branch", "tag")):
             raise RefExists(f"{name!r} is, or was, the name of a branch or tag: choose another id for the session")
         if f"session/{name}" in state:
@@ -143,23 +141,19 @@ def open_shared(
             if record.state not in (OPEN, FAILED):
                 raise closed(record)
             if not resume and record.state == OPEN and now < record.expires:
-                opened.append(record)
-                return ()
+                return Append((), record)
             expires = renewed_expiry(record, now, options.expires_in)
             record = replace(record, epoch=record.epoch + 1, state=OPEN, reason="", expires=expires)
-            opened.append(record)
-            return [Update(record.key, record.to_json())]
+            return Append([Update(record.key, record.to_json())], record)
         commit = refs.commit(refs.branch(options.branch) if origin is None else origin.base)
         tree, lineage = (commit.metarange_id, name) if origin is None else (origin.tree, origin.lineage)
         record = SessionRecord(
             name, options.branch, commit.id, tree, 1, OPEN, now, now + options.expires_in, refs.number, lineage,
             options.message, options.isolation, (), dict(options.metadata),
         )  # fmt: skip
-        opened.append(record)
-        return [Add(record.key, record.to_json())]
+        return Append([Add(record.key, record.to_json())], record)
 
-    repository.journal.append(plan)
-    return SharedSession(repository, opened[0])
+    return SharedSession(repository, repository.journal.append(plan))
 
 
 @dataclass(frozen=True, slots=True)
