@@ -250,8 +250,3 @@ def resolver(format: str) -> Resolver:
             f"no format {format!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
         )
     return known[format]()
-
-
-def formats() -> Sequence[str]:
-    """The names of the formats that are installed."""
-    return sorted(_resolver_classes())

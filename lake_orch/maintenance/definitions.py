@@ -1,6 +1,6 @@
 """Assets, schedules and checks that maintain tables, from one call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -56,15 +56,8 @@ def lake_maintenance(
     Raises InvalidDefinition for unknown tasks, and a Z-order of no columns.
     """
     targets = targets_of(tables, **settings)
-    own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
-    crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
-    if checks is not False and HEALTH not in crons:
-        crons[HEALTH] = schedule or next((cron for cron in crons.values() if cron), None)
-    unknown = sorted(set(crons) - set(TASKS))
-    if unknown:
-        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
-    if "zorder" in crons and not all(target.zorder_by for target in targets):
-        raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
+    crons = _crons(tasks, schedule, with_health=checks is not False)
+    _check_tasks(crons, targets)
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)
     partitions = dg.StaticPartitionsDefinition([target.path for target in targets]) if len(targets) > 1 else None
     assets: list[dg.AssetsDefinition] = []
@@ -90,6 +83,24 @@ def lake_maintenance(
             schedules.append(_schedule(key, cron, timezone, partitions if task in TABLE_TASKS else None))
     reaper = [lake_session_check(dg.AssetKey([*prefix, "session_reaper"]))] if "session_reaper" in crons and checks is not False else []
     return dg.Definitions(assets=assets, asset_checks=reaper, schedules=schedules)
+
+
+def _crons(tasks: Sequence[str] | Mapping[str, str | None], schedule: str | None, *, with_health: bool) -> dict[str, str | None]:
+    """Return the cron schedule of each task, None for those that have none."""
+    own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
+    crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
+    if with_health and HEALTH not in crons:
+        crons[HEALTH] = schedule or next((cron for cron in crons.values() if cron), None)
+    return crons
+
+
+def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -> None:
+    """Raise InvalidDefinition for unknown tasks, and a Z-order of no columns."""
+    unknown = sorted(set(tasks) - set(TASKS))
+    if unknown:
+        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
+    if "zorder" in tasks and not all(target.zorder_by for target in targets):
+        raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
 
 
 def _table_asset(

@@ -89,10 +89,7 @@ class TableWriter:
             table = self._create(rows.schema, merge)
         else:
             replaces_rows = mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and guard is not None)
-            claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
-            keep_up(table, settings)
-            if settings.naive_timestamps == "ntz":
-                allow_naive(table, rows.schema, replaces_schema=settings.schema_mode == "overwrite")
+            self._prepare(table, rows.schema, replaces_rows=replaces_rows)
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
@@ -108,6 +105,14 @@ class TableWriter:
         else:
             plan = self._plan_overwrite(rows.schema, table, guard, dynamic=mode == "overwrite_partitions")
         return rows.write(table, plan if guard is None else guard.bound(plan), txn)
+
+    def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool) -> None:
+        """Bring a table's definition up to the settings before rows of this schema are written. Raises where it is another asset's."""
+        settings = self._settings
+        claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
+        keep_up(table, settings)
+        if settings.naive_timestamps == "ntz":
+            allow_naive(table, schema, replaces_schema=settings.schema_mode == "overwrite")
 
     @property
     def _settings(self) -> TableSettings:
