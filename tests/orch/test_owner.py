@@ -11,7 +11,7 @@ import pytest
 from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_orch import DeltaIOManager, InvalidDefinition, LakeResource, TableOwned
-from lake_orch.tables.owner import Owner, check_owner
+from lake_orch.tables.owner import Owner, claim
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 OTHER = pa.table({"id": [7], "v": [70]})
@@ -86,10 +86,10 @@ def test_a_table_that_was_made_by_hand_has_no_owner(root: str) -> None:
 def test_code_locations_are_told_apart_where_both_are_known(root: str, first: str | None, second: str | None, is_other: bool) -> None:
     table = DeltaTable.create(f"{root}/{PATH}", ROWS.schema, properties=dict(Owner("customers", first).properties))
     if not is_other:
-        check_owner(table, Owner("customers", second))
+        claim(table, Owner("customers", second), "keep", replaces_rows=True)
         return
     with pytest.raises(TableOwned, match="asset customers of code location 'a', and asset customers of code location 'b'"):
-        check_owner(table, Owner("customers", second))
+        claim(table, Owner("customers", second), "keep", replaces_rows=True)
 
 
 def test_what_the_metadata_says_of_the_owner_is_checked(root: str) -> None:
