@@ -1,7 +1,7 @@
 """What a lake must know of a format, and the registry of the formats that are installed.
 
 A dataset is a folder of a lake that one format governs: a Delta table, a Zarr repository, a pool. Its files fall into classes
-(`KeyClass`); what the format's own log records is not repeated in a lake's tree. A `Resolver` tells the lake the rest: how to open a
+(`KeyClass`); what the format's own log records is not repeated in a lake's tree. A `DatasetFormat` tells the lake the rest: how to open a
 dataset, what two states differ in and how that difference is brought onto a third, and which files a state reaches. Formats register
 theirs under the entry point group `lake_core.formats`.
 """
@@ -15,17 +15,17 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from lake_core.errors import LakeError
 from lake_core.store import ObjectStore
 
 FORMATS = "lake_core.formats"
-"""The entry point group in which formats register their resolvers: name → a class without arguments."""
+"""The entry point group in which formats register their classes: name → a class without arguments."""
 
 
 class UnknownFormat(LakeError):
-    """No resolver is registered for a dataset's format. Install the package that has it."""
+    """No class is registered for a dataset's format. Install the package that has it."""
 
 
 class DatasetConflict(LakeError):
@@ -131,95 +131,123 @@ class DatasetComparison:
     sample_removed: Sequence[Mapping[str, Any]] = ()
 
 
-class Resolver(Protocol):
-    """What a lake must know of a format. Stores are rooted at the dataset's folder; None stands for a dataset that does not exist."""
+class DatasetFormat(ABC):
+    """What a lake must know of a format. Stores are rooted at the dataset's folder; None stands for a dataset that does not exist.
+
+    What is abstract every format has. The rest has defaults for a format that does without: that derives nothing, takes no other
+    writers, and brings nothing in.
+    """
 
     format: str
-    derived_prefix: str
+    """The name by which datasets of the format are registered."""
+    derived_prefix: str = ""
     """Under which keys of a dataset its DERIVED objects stand."""
 
+    # Objects
+
+    @abstractmethod
     def key_class(self, key: str) -> KeyClass | None:
-        """The class of a key within a dataset; None for one that the format has no place for."""
-        ...
+        """Return the class of a key within a dataset; None for one that the format has no place for."""
 
-    def stands(self, store: ObjectStore) -> bool:
-        """Whether a dataset of this format stands at the root of a store."""
-        ...
+    @abstractmethod
+    def exists(self, store: ObjectStore) -> bool:
+        """Tell whether a dataset of this format stands at the root of a store."""
 
+    @abstractmethod
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """A handle on the dataset, as the format's users know it."""
-        ...
+        """Return a handle on the dataset, as the format's users know it."""
 
+    @abstractmethod
     def create(self, store: DatasetStore, *args: Any, clock: Callable[[], datetime] | None, **options: Any) -> Any:
         """Create the dataset and return a handle on it; arguments are those of the format's own `create`."""
-        ...
 
-    def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Make a dataset of plain files that stand in place, and return a handle on it."""
-        ...
+    def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
+        """Check a log entry before a session takes it. Raises where the session could not be published with it."""
+        return
 
-    def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """The fixed-name keys by which a dataset that stands in place is known: they are copied into the tree."""
-        ...
+    # Versions
 
-    def managed(self, store: ObjectStore) -> bool:
-        """Whether other clients are kept from writing the dataset past the lake."""
-        ...
-
-    def release(self, store: DatasetStore) -> None:
-        """Let other clients write the dataset."""
-        ...
-
+    @abstractmethod
     def version(self, store: ObjectStore) -> int | None:
-        """The dataset's version, None where it does not exist (or counts none)."""
-        ...
+        """Return the dataset's version; None where it does not exist, or counts none."""
 
-    def accept(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """Look at a log entry before a session takes it. Raises where the session could not be published with it."""
-        ...
+    def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
+        """List the LOG keys that make up one version, in the order in which they are put in place."""
+        return ()
 
+    def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
+        """List the POINTER keys of a state, in the order in which they are moved in place once its log stands there."""
+        return ()
+
+    def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
+        """Tell whether a pointer of `store` can be moved on to where `other` has it, so that nothing is lost. Both have it, and differ."""
+        return False
+
+    @abstractmethod
     def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
         """Bring what differs between `base` and `theirs` onto `target`, as one new version. Writes nothing but UNIQUE objects.
 
         Raises DatasetConflict where the format's own rules forbid it.
         """
-        ...
 
     def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
         """Tell what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
-        ...
+        old, new = (set() if store is None else set(self.reachable(store, None)) for store in (before, after))
+        versions = [None if store is None else self.version(store) for store in (before, after)]
+        return DatasetComparison(versions[0], versions[1], None, None, False, len(new - old), len(old - new))
 
-    def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
-        """The fixed-name keys that make up one version, in the order in which they are put in place."""
-        ...
+    # Garbage
+
+    @abstractmethod
+    def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
+        """List the UNIQUE keys that the states from version `since` to this one reach; of this one alone for None."""
+
+    def collectable(self, key: str) -> bool:
+        """Tell whether a UNIQUE object that nothing reaches is the format's own, and so garbage; others may have put other files there."""
+        return False
+
+    def version_at(self, store: ObjectStore, before: datetime) -> int | None:
+        """Return the oldest version that a reader who opened the dataset at or after `before` may still be reading, by the dataset's own
+        rules; None for the newest alone.
+        """
+        return None
+
+    # Derived objects
 
     def derived_from(self, key: str) -> str | None:
-        """The log key at whose version a derived object stands, by which one that stands in place is known to belong to a state.
+        """Return the log key at whose version a derived object stands, by which one that stands in place is known to belong to a state.
 
         "" for one that is only reached through another derived object, None for one that no state is sure to own.
         """
-        ...
+        return None
 
-    def derive(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
+    def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
         """Write the derived objects that are due (or with `due`, all) for a state whose log stands in place. Failing costs time only."""
-        ...
+        return
 
-    def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:
-        """The UNIQUE keys that the states from version `since` to this one reach."""
-        ...
+    # Other writers
 
-    def collectable(self, key: str) -> bool:
-        """Whether a UNIQUE object that nothing reaches is the format's own, and so garbage; others may have put other files there."""
-        ...
+    def is_managed(self, store: ObjectStore) -> bool:
+        """Tell whether other clients are kept from writing the dataset past the lake."""
+        return False
 
-    def version_at(self, store: ObjectStore, before: datetime) -> int | None:
-        """The oldest version that a reader who opened the dataset at or after `before` may still be reading, by the dataset's own rules."""
-        ...
+    def release(self, store: DatasetStore) -> None:
+        """Let other clients write the dataset."""
+        return
+
+    def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
+        """Make a dataset of plain files that stand in place, and return a handle on it."""
+        raise NotImplementedError(f"no plain files can be made a {self.format} dataset")
+
+    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+        """List the fixed-name keys by which a dataset that stands in place is known: they are copied into the tree."""
+        fixed = (KeyClass.LOG, KeyClass.POINTER)
+        return [meta.key for meta in place.list() if self.key_class(meta.key) in fixed]
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyContext:
-    """What `Resolver.apply` is told besides the three states."""
+    """What `DatasetFormat.apply` is told besides the three states."""
 
     now: datetime
     place: ObjectStore
@@ -237,16 +265,16 @@ class ApplyContext:
 
 
 @cache
-def _resolver_classes() -> dict[str, Callable[[], Resolver]]:
-    return {found.name: found.load() for found in entry_points(group=FORMATS)}
+def _format_classes() -> dict[str, Callable[[], DatasetFormat]]:
+    return {point.name: point.load() for point in entry_points(group=FORMATS)}
 
 
 @cache
-def resolver(format: str) -> Resolver:
-    """The resolver of a format, one a process. Raises UnknownFormat."""
-    known = _resolver_classes()
-    if format not in known:
+def dataset_format(name: str) -> DatasetFormat:
+    """Return a format by its name, one object a process. Raises UnknownFormat."""
+    known = _format_classes()
+    if name not in known:
         raise UnknownFormat(
-            f"no format {format!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
+            f"no format {name!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
         )
-    return known[format]()
+    return known[name]()

@@ -13,7 +13,7 @@ import click
 
 from lake_core.cli.context import Context, command
 from lake_core.cli.names import Place, PlaceParam, Ref
-from lake_core.dataset import resolver
+from lake_core.dataset import dataset_format
 from lake_core.delta import DeltaTable
 from lake_core.errors import AlreadyExists, InvalidKey, LakeError, NotFound
 from lake_core.lake import Lake
@@ -227,7 +227,7 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
     folder = FolderStore(root, path)
     apparent: Kind = "files"
     shown = [name for meta in metas if not (name := meta.key.rpartition("/")[2]).startswith((".", "_"))]
-    if resolver("delta").stands(folder):
+    if dataset_format("delta").exists(folder):
         apparent = "delta"
     elif shown and all(name.endswith(".parquet") for name in shown):
         apparent = "parquet"

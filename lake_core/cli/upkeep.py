@@ -9,7 +9,7 @@ import click
 from lake_core.cli.context import FOUND, Context, Span, command
 from lake_core.cli.doctor import examine
 from lake_core.cli.names import TablePath
-from lake_core.dataset import resolver
+from lake_core.dataset import dataset_format
 from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.refs.session_record import MOST_EXPIRY
 from lake_core.readable import count_of, readable_bytes
@@ -48,7 +48,7 @@ def adopt(context: Context, dataset: str) -> None:
     lake = context.open()
     state = lake.at()
     if dataset not in state.registered():
-        if resolver("delta").stands(FolderStore(lake.repository.root, dataset)):
+        if dataset_format("delta").exists(FolderStore(lake.repository.root, dataset)):
             raise DatasetNotFound(f"the table at {dataset!r} is not in the lake yet: bring it in with `lake import {dataset}`")
         state.dataset(dataset)  # Raises, and names those there.
     published = lake.adopt(dataset)

@@ -64,7 +64,7 @@ def _records(state: StateStore) -> Iterator[Record]:
     records = {key.encode(): item.record(key) for key, item in state.view.list() if not key.startswith(RESERVED)}
     for path, dataset in state.datasets().items():
         view = state.folder_of(dataset)
-        for inner in view.resolver.reachable(view, None):
+        for inner in view.format.reachable(view, None):
             meta = view.place.head(inner)
             key = f"{path}/{inner}"
             records[key.encode()] = reference(key, meta.size, meta.etag, meta.last_modified).record(key)

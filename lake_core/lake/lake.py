@@ -408,7 +408,7 @@ class Lake:
         """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not. Raises DatasetNotFound."""
         state = self.at(self._repository.format.branch)
         view = state.dataset(dataset)
-        view.resolver.derive(view, view.place, self._repository.clock(), due=True)
+        view.format.write_derived(view, view.place, self._repository.clock(), due=True)
 
     def export(
         self, target: str | PathLike[str] | ObjectStore, *, history: bool = True, storage_options: Mapping[str, Any] | None = None

@@ -111,6 +111,7 @@ class Ledger:
 
         Two that try at the same time make one batch between them: each takes what the other left.
         """
+
         def plan(state: State) -> Append[BatchRecord | None]:
             chosen = _chosen([file for file in files if f"file/{file.key}" not in state], self.zone)
             if not chosen:

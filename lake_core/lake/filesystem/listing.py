@@ -129,7 +129,7 @@ def _files(place: OpenState, view: DatasetView) -> list[str]:
     at = (view.record.path, place.state.view.tree)
     known = place.live.get(at)
     if known is None or len(place.state.view.overlay):
-        known = sorted({key for key in view.resolver.reachable(view, None) if not _HIDDEN.search(key)})
+        known = sorted({key for key in view.format.reachable(view, None) if not _HIDDEN.search(key)})
         if not len(place.state.view.overlay):
             place.live[at] = known
     return known

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lake_core import runtime
-from lake_core.dataset import KeyClass, resolver
+from lake_core.dataset import KeyClass, dataset_format
 from lake_core.errors import LakeError, NotFound
 from lake_core.graveler import CorruptTable, read_properties
 from lake_core.journal import Action, Add, Delete, State, Update
@@ -117,7 +117,7 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
     yield from root.list(f"{OBJECTS}/")
     yield from root.list(f"{TREES}/")
     for path, format in claimed(root):
-        rules = resolver(format)
+        rules = dataset_format(format)
         for meta in FolderStore(root, path).list():
             if rules.key_class(meta.key) is KeyClass.UNIQUE and rules.collectable(meta.key):
                 yield ObjectMeta(f"{path}/{meta.key}", meta.size, meta.etag, meta.last_modified)

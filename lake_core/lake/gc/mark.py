@@ -92,6 +92,8 @@ class Reachability:
     _ranges: set[str] = field(default_factory=set)
     _values: set[bytes] = field(default_factory=set)
     _logs: dict[str, list[ReachableLog]] = field(default_factory=dict)
+    _pointers: set[tuple[str, ...]] = field(default_factory=set)
+    """Paths of datasets that count no versions, with the etags of pointers whose objects are marked."""
 
     def add(self, states: Iterable[RetainedState], refs: RefsState, now: datetime) -> None:
         """Mark what states reach. Raises what a dataset that cannot be read raises: nothing may be collected then."""
@@ -122,7 +124,7 @@ class Reachability:
         """Mark what a log's live versions reach."""
         if log.marked is None or log.since < log.marked:
             prefix = log.view.record.path
-            self.keys.update(f"{prefix}/{key}" for key in log.view.resolver.reachable(log.view, log.since))
+            self.keys.update(f"{prefix}/{key}" for key in log.view.format.reachable(log.view, log.since))
             log.marked = log.since
 
     def _add_tree(self, tree: str) -> None:
@@ -145,6 +147,7 @@ class Reachability:
         logs = self._logs.setdefault(record.path, [])
         version = log_head(view, max((log.version for log in logs), default=None))
         if version is None:
+            self._mark_pointed(view)
             return
         for log in logs:
             if version <= log.version and _entry(view, version) == _entry(log.view, version):
@@ -152,14 +155,23 @@ class Reachability:
                 return
         logs.append(ReachableLog(view, version, version))
 
+    def _mark_pointed(self, view: DatasetView) -> None:
+        """Mark what a dataset that counts no versions reaches, once for all states whose pointers are the same."""
+        if not view.format.exists(view):
+            return
+        pointers = (view.record.path, *(view.head(key).etag for key in view.format.pointer_keys(view)))
+        if pointers not in self._pointers:
+            self._pointers.add(pointers)
+            self.keys.update(f"{view.record.path}/{key}" for key in view.format.reachable(view, None))
+
     def _note_readers(self, state: StateStore, now: datetime) -> None:
         """Mark what readers who opened a dataset in place lately may still read: older versions, and other writers'."""
         for path, record in state.registered().items():
             view = state.folder_of(record)
-            oldest = view.resolver.version_at(view, now)
-            if not view.resolver.managed(view):
-                since = view.resolver.version_at(view.place, now)
-                self.keys.update(f"{path}/{key}" for key in view.resolver.reachable(view.place, since))
+            oldest = view.format.version_at(view, now)
+            if not view.format.is_managed(view):
+                since = view.format.version_at(view.place, now)
+                self.keys.update(f"{path}/{key}" for key in view.format.reachable(view.place, since))
             for log in self._logs.get(path, ()):
                 if oldest is not None and log.view.record == record and _entry(view, oldest) == _entry(log.view, oldest):
                     log.since = min(log.since, oldest)
@@ -167,7 +179,7 @@ class Reachability:
 
 def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
     """Give what tells a version's log entry from others."""
-    items = [view.item(key) for key in view.resolver.log_keys(view, version)]
+    items = [view.item(key) for key in view.format.log_keys(view, version)]
     return tuple(None if item is None else item.entry.etag for item in items)
 
 
@@ -175,10 +187,10 @@ def log_head(view: DatasetView, hint: int | None) -> int | None:
     """Find a dataset's version by looking up log keys near a guess. None for a log without entries."""
 
     def stands(version: int) -> bool:
-        return all(view.item(key) is not None for key in view.resolver.log_keys(view, version))
+        return all(view.item(key) is not None for key in view.format.log_keys(view, version))
 
     if hint is None:
-        return view.resolver.version(view)
+        return view.format.version(view)
     if stands(hint):
         while stands(hint + 1):
             hint += 1
@@ -186,7 +198,7 @@ def log_head(view: DatasetView, hint: int | None) -> int | None:
     step, low, high = 1, hint, hint
     while not stands(low):
         if low == 0:
-            return view.resolver.version(view)  # a log whose beginning was cleaned up
+            return view.format.version(view)  # a log whose beginning was cleaned up
         low, high, step = max(0, low - step), low, step * 2
     while low + 1 < high:
         middle = (low + high) // 2

@@ -43,7 +43,9 @@ class Adoption:
 
 def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdate:
     view = target.folder_of(target.registered()[path])
-    own, foreign = view.resolver.version(view), view.resolver.version(view.place)
+    own, foreign = view.format.version(view), view.format.version(view.place)
+    if own is None and foreign is None:
+        return _adopted_pointers(repository, target, view)
     own, foreign = -1 if own is None else own, -1 if foreign is None else foreign
     fork = _fork(view, min(own, foreign), target)
     if fork == foreign:
@@ -51,7 +53,7 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
     now = repository.clock()
     items: dict[str, Item | None] = {}
     for version in range(fork + 1, foreign + 1):
-        for key in view.resolver.log_keys(view, version):
+        for key in view.format.log_keys(view, version):
             try:
                 items[f"{path}/{key}"] = new_item(view.place.get(key), now)
             except NotFound:
@@ -65,11 +67,11 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
     if fork < own:
         gone: dict[str, Item | None] = {}
         for version in range(fork + 1, own + 1):
-            gone |= {f"{path}/{key}": None for key in view.resolver.log_keys(view, version)}
+            gone |= {f"{path}/{key}": None for key in view.format.log_keys(view, version)}
         before = _with(repository, target, gone).folder_of(view.record)
         onto = _with(repository, target, gone | items).folder_of(view.record)
         try:
-            applied = view.resolver.apply(before, view, onto, ApplyContext(now, view.place, onto=f"{path} in place"))
+            applied = view.format.apply(before, view, onto, ApplyContext(now, view.place, onto=f"{path} in place"))
         except DatasetConflict as error:
             raise Conflict(
                 f"{path}: what another writer committed in place contradicts what the lake has published: {error}. Undo one of the two",
@@ -81,10 +83,29 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
     return TreeUpdate(items, target.view.tree, {path: update})
 
 
+def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
+    """Take over the pointers in place of a dataset that counts no versions, where another writer moved them on."""
+    path, now = view.record.path, repository.clock()
+    items: dict[str, Item | None] = {}
+    for key in view.format.pointer_keys(view.place):
+        own = target.view.get(f"{path}/{key}")
+        pointer = new_item(view.place.get(key), now)
+        if own is not None and own.entry.etag == pointer.entry.etag:
+            continue
+        if own is not None and not view.format.is_behind(key, view, view.place):
+            raise Conflict(
+                f"{path}: {key} in place does not follow what the lake has published: `lake release {path}`, then bring it in again",
+                datasets=[path],
+                kinds={path: "PointerMoved"},
+            )
+        items[f"{path}/{key}"] = pointer
+    return TreeUpdate(items, target.view.tree, {path: DatasetUpdate(view.record.format, None, "ADOPT")} if items else {})
+
+
 def _fork(view: DatasetView, version: int, target: StateStore) -> int:
     """Find the last version at which main's log is the one in place."""
     while version >= 0:
-        keys = view.resolver.log_keys(view, version)
+        keys = view.format.log_keys(view, version)
         if all(_same(view, key, target) for key in keys):
             return version
         version -= 1

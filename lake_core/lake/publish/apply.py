@@ -1,8 +1,8 @@
 """The one operation of a lake: the net difference of two states is brought onto a third.
 
-A write into a session, publishing a session, merging a branch, revert and cherry-pick are all this. Where a resolver knows the format,
+A write into a session, publishing a session, merging a branch, revert and cherry-pick are all this. Where the format of a dataset is known,
 a dataset is one unit, and becomes one new version; plain keys are compared one by one, by key *and* identity. Nothing is written here
-but what resolvers must write under unique names: the result is what would change in the target.
+but what formats must write under unique names: the result is what would change in the target.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def apply(
 
     `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable session read.
     `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not to be written.
-    Raises Conflict naming all datasets and keys that contradict what the target has, and what resolvers raise.
+    Raises Conflict naming all datasets and keys that contradict what the target has, and what formats raise.
     """
     taken = base.view.tree == target.view.tree != theirs.view.tree and not _datasets_differ(base, theirs)
     changed = dict(_overlaid(theirs.view, theirs.view.tree)) if taken else dict(_changes(base, theirs))

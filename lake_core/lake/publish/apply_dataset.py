@@ -84,7 +84,7 @@ class DatasetApplication:
     dry_run: bool = False
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
-        """Apply what happened to a dataset; return None for nothing. Raises DatasetConflict, and what its resolver raises."""
+        """Apply what happened to a dataset; return None for nothing. Raises DatasetConflict, and what its format raises."""
         match self._case(path, format):
             case None:
                 return None
@@ -123,7 +123,7 @@ class DatasetApplication:
         self._check_clear(record)
         view = self.theirs.folder_of(record)
         log = dict(self.theirs.view.list(f"{record.path}/"))
-        update = DatasetUpdate(record.format, view.resolver.version(view), "IMPORT")
+        update = DatasetUpdate(record.format, view.format.version(view), "IMPORT")
         return AppliedDataset(update, log | {record.key: record.item(self.now)})
 
     def _drop(self, before: DatasetRecord, head: DatasetRecord) -> AppliedDataset:
@@ -132,7 +132,7 @@ class DatasetApplication:
                 "it was brought in from outside: to take it out of the lake is to release it, `lake release`", kind="Imported"
             )
         view = self.target.folder_of(head)
-        applied = view.resolver.apply(self.base.folder_of(before), None, view, self._context(view))
+        applied = view.format.apply(self.base.folder_of(before), None, view, self._context(view))
         return self._registered(DatasetRecord(head.path, head.format, head.id, dropped=True), applied)
 
     def _change(self, record: DatasetRecord, applied: Applied) -> AppliedDataset | None:
@@ -144,7 +144,7 @@ class DatasetApplication:
         self, before: DatasetRecord | None, record: DatasetRecord, onto: DatasetRecord | None, *, recreated: bool = False
     ) -> Applied:
         view = self.theirs.folder_of(record)
-        return view.resolver.apply(
+        return view.format.apply(
             None if before is None else self.base.folder_of(before),
             view,
             None if onto is None else self.target.folder_of(onto),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lake_core.dataset import UnknownFormat
-from lake_core.errors import AlreadyExists, NotFound, StoreError
+from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
 from lake_core.graveler import Commit
 from lake_core.lake.errors import Diverged
 from lake_core.lake.refs.commit_record import changed_datasets, version_of
@@ -109,7 +109,7 @@ def check_out_branch(repository: Repository, progress: Callable[[int, int], None
             count = checkout.objects
             for _, record in sorted(state.registered().items()):
                 view = state.folder_of(record)
-                count += check_out_dataset(state, record, view.resolver.version(view))
+                count += check_out_dataset(state, record, view.format.version(view))
             return Checkout(count, checkout.datasets)
         except Diverged:
             if not has_moved(repository, refs, branch):
@@ -139,11 +139,14 @@ def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
 
 
 def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | None) -> int:
-    """Put a dataset's log in place up to its version in a state; return how many objects that took. Raises Diverged."""
+    """Put a dataset's log in place up to its version in a state, and move its pointers.
+
+    Return how many objects that took. Raises Diverged.
+    """
     view = state.folder_of(record)
     missing: list[tuple[str, Item]] = []
     while version is not None and version >= 0:
-        entries = [(key, item) for key in view.resolver.log_keys(view, version) if (item := view.item(key)) is not None]
+        entries = [(key, item) for key in view.format.log_keys(view, version) if (item := view.item(key)) is not None]
         absent = [(key, item) for key, item in entries if not _stands(view, key, item)]
         if not absent:
             break
@@ -156,7 +159,33 @@ def check_out_dataset(state: StateStore, record: DatasetRecord, version: int | N
         except AlreadyExists:
             if bytes(view.place.get(key)) != data:
                 raise _diverged(view, key) from None
-    return len(missing)
+    return len(missing) + sum(_move_pointer(view, key) for key in view.format.pointer_keys(view))
+
+
+def _move_pointer(view: DatasetView, key: str) -> bool:
+    """Move a pointer in place to where the state has it, unless it is there or beyond. Return whether it moved. Raises Diverged."""
+    data = view.get(key)
+    while True:
+        try:
+            in_place = view.place.get(key)
+        except NotFound:
+            in_place = None
+        if in_place is not None and (bytes(in_place) == bytes(data) or not _is_behind(view, key)):
+            return False
+        try:
+            view.place.put(key, data, if_absent=in_place is None, if_match=None if in_place is None else in_place.etag)
+            return True
+        except (AlreadyExists, PreconditionFailed):
+            continue  # another process moved it
+
+
+def _is_behind(view: DatasetView, key: str) -> bool:
+    """Tell whether a pointer in place, which differs, is behind the state's; False where it is ahead. Raises Diverged for neither."""
+    if view.format.is_behind(key, view.place, view):
+        return True
+    if view.format.is_behind(key, view, view.place):
+        return False
+    raise _diverged(view, key)
 
 
 def is_checked_out(repository: Repository, commit: Commit) -> bool:
@@ -164,11 +193,19 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
     state = repository.commit_state(commit)
     for path, update in changed_datasets(commit).items():
         version, record = version_of(update), state.registered().get(path)
-        if record is not None and version is not None:
-            view = state.folder_of(record)
-            if not all(_stands(view, key) for key in view.resolver.log_keys(view, version)):
-                return False
+        if record is None:
+            continue
+        view = state.folder_of(record)
+        if version is not None and not all(_stands(view, key) for key in view.format.log_keys(view, version)):
+            return False
+        if any(_is_pending(view, key) for key in view.format.pointer_keys(view)):
+            return False
     return True
+
+
+def _is_pending(view: DatasetView, key: str) -> bool:
+    """Tell whether a pointer in place is not where the state has it, nor beyond. Raises Diverged."""
+    return not view.place.exists(key) or (bytes(view.place.get(key)) != bytes(view.get(key)) and _is_behind(view, key))
 
 
 def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
@@ -183,19 +220,23 @@ def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
 
 
 def check_free(state: StateStore, record: DatasetRecord, version: int | None, items: Mapping[str, Item | None]) -> None:
-    """Check that a version that is about to be published does not stand in place already, written by somebody else. Raises Diverged.
+    """Check that what is about to be published does not stand in place already, written by somebody else. Raises Diverged.
 
-    `items`: what is to be published, by key of the lake.
+    `state`: the branch's head, which is checked out. `items`: what is to be published, by key of the lake.
     """
+    view = state.folder_of(record)
+    if record.path in state.registered():
+        for key in view.format.pointer_keys(view):
+            if view.place.exists(key) and bytes(view.place.get(key)) != bytes(view.get(key)):
+                raise _diverged(view, key)  # its head is checked out: whatever moved it on was no publish
     if version is None:
         return
-    view = state.folder_of(record)
-    if record.path in state.registered() and not view.resolver.managed(view):
+    if record.path in state.registered() and not view.format.is_managed(view):
         # Who else writes it may clean up its log: the version may be taken, and gone again.
-        newest = view.resolver.version(view.place)
+        newest = view.format.version(view.place)
         if newest is not None and newest > version:
-            raise _diverged(view, view.resolver.log_keys(view, newest)[0])
-    for key in view.resolver.log_keys(view, version):
+            raise _diverged(view, view.format.log_keys(view, newest)[0])
+    for key in view.format.log_keys(view, version):
         item = items.get(f"{record.path}/{key}")
         if _stands(view, key) and (item is None or bytes(view.place.get(key)) != state.content.get(item)):
             raise _diverged(view, key)
@@ -217,7 +258,7 @@ def derive(state: StateStore, path: str) -> None:
         return
     try:
         view = state.folder_of(record)
-        view.resolver.derive(view, view.place, state.clock())
+        view.format.write_derived(view, view.place, state.clock())
     except UnknownFormat:
         raise
     except Exception:

@@ -56,7 +56,7 @@ def _adopt(repository: Repository, refs: RefsState, branch: str, error: Diverged
     """Bring in what other clients committed to a dataset that they may write. Return False for one that is the lake's alone."""
     state = head_of(repository, refs, branch)
     record = state.registered().get(error.path)
-    if record is None or (view := state.folder_of(record)).resolver.managed(view):
+    if record is None or (view := state.folder_of(record)).format.is_managed(view):
         return False
     try:
         _commit(repository, Adoption(repository, error.path).prepare(refs))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lake_core import runtime
-from lake_core.dataset import resolver
+from lake_core.dataset import dataset_format
 from lake_core.errors import InvalidKey
 from lake_core.graveler import Record
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
@@ -33,11 +33,11 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
     Raises DatasetNotFound where none stands there, DatasetExists.
     """
     path = dataset_path(path)
-    rules = resolver(format)
+    rules = dataset_format(format)
     place = FolderStore(session.root, path)
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is a dataset of the lake already")
-    if not rules.stands(place):
+    if not rules.exists(place):
         raise DatasetNotFound(f"no {format} dataset stands at {place.url()}")
     session.check_free(path)
     record = DatasetRecord(path, format, str(runtime.uuid4()), imported=True)
@@ -58,7 +58,7 @@ def convert_dataset(session: WritableState, path: str, format: str, **options: A
     session.changes.register(record)
     view = session.folder_of(record)
     try:
-        return view.resolver.convert(view, clock=session.clock, **options)
+        return view.format.convert(view, clock=session.clock, **options)
     except BaseException:
         session.changes.unregister(record)
         raise

@@ -24,8 +24,8 @@ def release(repository: Repository, session: Session, path: str) -> Published:
     """
     view = session.dataset(path)
     record = view.record
-    if view.resolver.managed(view):
-        view.resolver.release(view)
+    if view.format.is_managed(view):
+        view.format.release(view)
         session.publish()
 
     published = commit_to_branch(repository, _Release(repository, session.branch, record))

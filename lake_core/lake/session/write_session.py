@@ -37,7 +37,7 @@ class WriteSession(WritableState):
                 changes.register(record)
         view = self.folder_of(record)
         try:
-            return view.resolver.create(view, *args, clock=self.clock, exist_ok=exist_ok, **options)
+            return view.format.create(view, *args, clock=self.clock, exist_ok=exist_ok, **options)
         except BaseException:
             if not exists:
                 with changes.lock:

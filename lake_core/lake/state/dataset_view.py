@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from lake_core.dataset import DatasetStore, KeyClass, Resolver, resolver
+from lake_core.dataset import DatasetFormat, DatasetStore, KeyClass, dataset_format
 from lake_core.errors import InvalidKey, NotFound
 from lake_core.lake.errors import ReadOnly
 from lake_core.lake.state.changes import Changes
@@ -24,7 +24,7 @@ class DatasetView(DatasetStore):
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
         self._prefix = f"{record.path}/"
-        self._resolver = resolver(record.format)
+        self._format = dataset_format(record.format)
         self._place = FolderStore(tree.root, record.path)
 
     @property
@@ -32,8 +32,8 @@ class DatasetView(DatasetStore):
         return self._record
 
     @property
-    def resolver(self) -> Resolver:
-        return self._resolver
+    def format(self) -> DatasetFormat:
+        return self._format
 
     @property
     def place(self) -> ObjectStore:
@@ -63,7 +63,7 @@ class DatasetView(DatasetStore):
 
     def in_place(self, key: str) -> bool:
         """Tell whether a key's object stands at its natural place for all states, not in the tree."""
-        match self._resolver.key_class(key):
+        match self._format.key_class(key):
             case None:
                 raise InvalidKey(f"a {self._record.format} dataset has no place for {self._prefix}{key}", key=key)
             case KeyClass.UNIQUE:
@@ -134,12 +134,12 @@ class DatasetView(DatasetStore):
         """List the newest derived objects in place that are of this state; older ones tell nothing more."""
         inner = prefix[len(self._prefix) :]
         groups: dict[str, list[ObjectMeta]] = {}
-        folder = self._resolver.derived_prefix
+        folder = self._format.derived_prefix
         if not (inner.startswith(folder) or folder.startswith(inner)):
             return []
         for meta in self._place.list(max(inner, folder, key=len)):
-            if self._resolver.key_class(meta.key) is KeyClass.DERIVED:
-                source = self._resolver.derived_from(meta.key)
+            if self._format.key_class(meta.key) is KeyClass.DERIVED:
+                source = self._format.derived_from(meta.key)
                 if source:
                     groups.setdefault(source, []).append(meta)
         for source in sorted(groups, reverse=True):
@@ -148,12 +148,12 @@ class DatasetView(DatasetStore):
         return []
 
     def _check_derived(self, key: str) -> None:
-        if self._resolver.key_class(key) is KeyClass.DERIVED and not self._is_own(key):
+        if self._format.key_class(key) is KeyClass.DERIVED and not self._is_own(key):
             raise NotFound(f"{self._prefix}{key} is not of {self._tree.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
         """Tell whether a derived object in place is derived from this state's log: its log entry in place is the very one of this state."""
-        source = self._resolver.derived_from(key)
+        source = self._format.derived_from(key)
         if not source:
             return source is not None
         own = self.item(source)
@@ -182,7 +182,7 @@ class DatasetView(DatasetStore):
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         path = self._prefix + key
         changes = self._changes(path)
-        kind = self._resolver.key_class(key)
+        kind = self._format.key_class(key)
         if kind is KeyClass.UNIQUE:
             if if_match is not None:
                 raise ReadOnly(f"{path!r} is a data file of {self._record.path}, which never change: write another one")
@@ -193,7 +193,7 @@ class DatasetView(DatasetStore):
         with changes.lock:
             with renamed(self._prefix, ""):
                 changes.check_conditions(path, if_absent, if_match)
-            self._resolver.accept(self, key, bytes(data))
+            self._format.validate_entry(self, key, bytes(data))
             item = new_item(data, changes.clock())
             changes.set(path, item)
         return item.meta(key)

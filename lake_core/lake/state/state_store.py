@@ -86,7 +86,7 @@ class StateStore(ObjectStore):
     def open(self, path: str, format: str | None = None, **options: Any) -> Any:
         """Open a dataset by its format's own handle, such as a `DeltaTable`. Raises DatasetNotFound and what the format raises."""
         view = self.dataset(path, format)
-        return view.resolver.open(view, clock=self.clock, **options)
+        return view.format.open(view, clock=self.clock, **options)
 
     def delta(self, path: str, **options: Any) -> Any:
         """A Delta table of this state, as a `lake_core.delta.DeltaTable`. `options` are those of its `open`."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core import runtime
-from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetStore, KeyClass
+from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
@@ -58,7 +58,7 @@ _CACHED = 64
 _LOOKED_UP = 16
 
 
-class DeltaResolver:
+class DeltaFormat(DatasetFormat):
     """Delta tables as datasets of a lake."""
 
     format = "delta"
@@ -75,7 +75,7 @@ class DeltaResolver:
             return KeyClass.LOG
         return KeyClass.DERIVED if _DERIVED.fullmatch(key) else None
 
-    def stands(self, store: ObjectStore) -> bool:
+    def exists(self, store: ObjectStore) -> bool:
         return log_exists(store)
 
     def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
@@ -105,7 +105,7 @@ class DeltaResolver:
             keys += [meta.key for meta in place.list(f"{SIDECARS_FOLDER}/")]
         return keys
 
-    def managed(self, store: ObjectStore) -> bool:
+    def is_managed(self, store: ObjectStore) -> bool:
         return MANAGED in supported_features(self.snapshot(store).protocol)
 
     def release(self, store: DatasetStore) -> None:
@@ -120,7 +120,7 @@ class DeltaResolver:
     def version(self, store: ObjectStore) -> int | None:
         return self.snapshot(store).version if log_exists(store) else None
 
-    def accept(self, store: DatasetStore, key: str, data: bytes) -> None:
+    def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
         """A session either rearranges a table or changes it: else nobody could tell which of the rows are new."""
         match = _COMMIT.fullmatch(key)
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
@@ -165,7 +165,7 @@ class DeltaResolver:
         match = _DERIVED.fullmatch(key)
         return None if match is None or match[1] is None else commit_key(int(match[1]))
 
-    def derive(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
+    def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
         snapshot = self.snapshot(state)
         if due or (snapshot.version and snapshot.version % checkpoint_interval(snapshot.metadata.configuration) == 0):
             write_checkpoint(replace(snapshot, store=place), now_ms(lambda: now))

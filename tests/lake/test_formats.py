@@ -1,0 +1,283 @@
+"""Formats of others: two that register themselves by an entry point, and become datasets with no change elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lake_core import Lake
+from lake_core import dataset as formats
+from lake_core.errors import NotFound
+from lake_core.lake.errors import Conflict, Diverged
+from lake_core.store import FolderStore, MemoryStore
+from lake_core.testing import FaultStore
+from lake_core.testing.fault_store import StoreDied
+from tests.lake.lakes import Time, opened
+
+FOLDER = str(Path(__file__).parent / "formats")
+sys.path.insert(0, FOLDER)
+from toy_note import Note  # noqa: E402
+from toy_register import Register, RegisterFormat, entry_key, read_index  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    """Forget the formats that were installed before this folder was on the path."""
+    for cached in (formats._format_classes, formats.dataset_format):
+        cached.cache_clear()
+    yield
+
+
+@pytest.fixture
+def lake(empty: Lake) -> Lake:
+    with empty.session() as s:
+        register = s.create("names", "register")
+        register.add("Ada", b"a portrait")
+        register.add("Grace")
+        s.create("note", "note", "first")
+    return empty
+
+
+def in_place(store: MemoryStore) -> Register:
+    return Register(FolderStore(store, "names"))
+
+
+def note_in_place(store: MemoryStore) -> Note:
+    return Note(FolderStore(store, "note"))
+
+
+def test_a_format_is_known_by_its_entry_point() -> None:
+    assert isinstance(formats.dataset_format("register"), RegisterFormat)
+
+
+# Sessions, and main in place
+
+
+def test_what_a_session_writes_is_one_version(lake: Lake) -> None:
+    assert lake.open("names", "register").version == 0
+
+
+def test_lines_are_published_together(lake: Lake, store: MemoryStore) -> None:
+    assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
+
+
+def test_attachments_stand_in_place(lake: Lake, store: MemoryStore) -> None:
+    key = in_place(store).lines()["Ada"]
+    assert key is not None and bytes(store.get(f"names/{key}")) == b"a portrait"
+
+
+def test_an_abandoned_session_leaves_main_as_it_was(lake: Lake, store: MemoryStore) -> None:
+    session = lake.session()
+    session.open("names").add("Edsger")
+    session.abandon()
+    assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
+
+
+def test_a_pointer_moves_on_in_place(lake: Lake, store: MemoryStore) -> None:
+    with lake.session() as s:
+        s.open("names").add("Edsger")
+        s.open("note").write("second")
+    assert (bytes(store.get("names/HEAD")), note_in_place(store).text) == (b"1", "second")
+
+
+def test_a_pointer_of_a_branch_moves_nothing_in_place(lake: Lake, store: MemoryStore) -> None:
+    lake.create_branch("dev")
+    with lake.session("dev") as s:
+        s.open("note").write("of dev")
+    assert (note_in_place(store).text, lake.open("note", ref="dev").text) == ("first", "of dev")
+
+
+def test_derived_objects_are_written_for_main(lake: Lake, store: MemoryStore) -> None:
+    assert read_index(FolderStore(store, "names"), 0) == "Ada\nGrace"
+
+
+def test_derived_objects_of_main_are_not_those_of_a_branch(lake: Lake) -> None:
+    lake.create_branch("dev")
+    for branch in ("main", "dev"):
+        with lake.session(branch) as s:
+            s.open("names").add(f"of {branch}")
+    assert read_index(lake.at("dev").dataset("names"), 1) is None
+
+
+# Merge and revert
+
+
+def test_both_sides_of_a_merge_are_kept(lake: Lake, store: MemoryStore) -> None:
+    lake.create_branch("dev")
+    for branch in ("main", "dev"):
+        with lake.session(branch) as s:
+            s.open("names").add(f"of {branch}")
+    lake.merge("dev")
+    assert sorted(in_place(store).lines()) == ["Ada", "Grace", "of dev", "of main"]
+
+
+def test_what_contradicts_is_a_conflict_of_the_formats_own_kind(lake: Lake) -> None:
+    lake.create_branch("dev")
+    for branch in ("main", "dev"):
+        with lake.session(branch) as s:
+            s.open("names").add("Edsger")
+            s.open("note").write(branch)
+    with pytest.raises(Conflict) as caught:
+        lake.merge("dev")
+    assert caught.value.kinds == {"names": "SameLine", "note": "Rewritten"}
+
+
+def test_a_commit_is_taken_back_as_a_new_version(lake: Lake, store: MemoryStore) -> None:
+    with lake.session() as s:
+        s.open("names").remove("Ada")
+        s.open("note").write("second")
+    lake.revert("main")
+    assert (in_place(store).version, sorted(in_place(store).lines()), note_in_place(store).text) == (2, ["Ada", "Grace"], "first")
+
+
+def test_two_states_are_compared_by_what_they_reach(lake: Lake) -> None:
+    with lake.session() as s:
+        s.open("names").add("Edsger", b"a photograph")
+    (comparison,) = [each for each in lake.compare("main~1", "main").datasets if each.path == "names"]
+    assert (comparison.comparison.before, comparison.comparison.after, comparison.comparison.files_added) == (0, 1, 1)
+
+
+# Garbage collection and verification
+
+
+def _attachments(store: MemoryStore) -> int:
+    return len(list(store.list("names/attachments/")))
+
+
+def test_what_no_retained_state_reaches_is_collected(lake: Lake, store: MemoryStore, time: Time) -> None:
+    with lake.session() as s:
+        s.open("names").remove("Ada")
+    abandoned = lake.session()
+    abandoned.open("note").write("never published")
+    abandoned.abandon()
+    time.pass_days(20)
+    lake.gc()
+    assert (_attachments(store), len(list(store.list("note/drafts/")))) == (1, 1), "history is kept for 30 days"
+    time.pass_days(20)
+    lake.gc()
+    assert (_attachments(store), note_in_place(store).text) == (0, "first")
+
+
+def test_what_a_branch_reaches_is_kept(lake: Lake, store: MemoryStore, time: Time) -> None:
+    lake.create_branch("dev")
+    with lake.session() as s:
+        s.open("names").remove("Ada")
+    with lake.session("dev") as s:
+        s.open("note").write("of dev")
+    time.pass_days(40)
+    lake.gc()
+    assert (_attachments(store), lake.open("note", ref="dev").text) == (1, "of dev")
+
+
+def test_a_whole_lake_verifies(lake: Lake) -> None:
+    assert lake.verify() == []
+
+
+def test_a_lost_attachment_is_missing(lake: Lake, store: MemoryStore) -> None:
+    key = f"names/{in_place(store).lines()['Ada']}"
+    store.delete([key])
+    assert [(problem.kind, problem.key) for problem in lake.verify()] == [("missing", key)]
+
+
+def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore) -> None:
+    before = bytes(store.get("note/CURRENT"))
+    with lake.session() as s:
+        s.open("note").write("second")
+    store.put("note/CURRENT", before)
+    assert [problem.kind for problem in lake.verify()] == ["not in place"]
+    lake.checkout()
+    assert note_in_place(store).text == "second"
+
+
+# Other writers
+
+
+def test_what_another_writer_appended_is_adopted(lake: Lake, store: MemoryStore) -> None:
+    in_place(store).add("Edsger")
+    lake.adopt("names")
+    assert sorted(lake.open("names").lines()) == ["Ada", "Edsger", "Grace"]
+
+
+def test_where_another_writer_moved_a_pointer_is_adopted(lake: Lake, store: MemoryStore) -> None:
+    note_in_place(store).write("by another")
+    lake.adopt("note")
+    assert lake.open("note").text == "by another"
+
+
+def test_a_publish_takes_in_what_another_writer_appended(lake: Lake, store: MemoryStore) -> None:
+    in_place(store).add("Edsger")
+    with lake.session() as s:
+        s.open("names").add("Barbara")
+    assert sorted(in_place(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
+
+
+def test_a_pointer_that_leads_elsewhere_is_refused_by_name(lake: Lake, store: MemoryStore) -> None:
+    Note(FolderStore(store, "elsewhere")).write("other")
+    draft = FolderStore(store, "elsewhere").get("CURRENT").decode()
+    store.put(f"note/drafts/{draft}", store.get(f"elsewhere/drafts/{draft}"))
+    store.put("note/CURRENT", draft.encode())
+    with pytest.raises((Conflict, Diverged), match="note"), lake.session() as s:
+        s.open("note").write("second")
+
+
+def test_a_dataset_that_stands_in_the_folder_is_brought_in(empty: Lake, store: MemoryStore) -> None:
+    for line in ("Ada", "Grace"):
+        (in_place(store) if store.exists("names/HEAD") else Register.create(FolderStore(store, "names"))).add(line)
+    with empty.session() as s:
+        s.import_dataset("names", "register")
+    assert sorted(empty.open("names").lines()) == ["Ada", "Grace"]
+
+
+def test_a_released_dataset_stays_where_it_is(lake: Lake, store: MemoryStore) -> None:
+    lake.release("names")
+    assert (sorted(in_place(store).lines()), "names" in lake.at().datasets()) == (["Ada", "Grace"], False)
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemoryStore, time: Time) -> None:
+    for operation in range(1, 200):
+        fresh = MemoryStore(clock=time)
+        begun = Lake.create(fresh, clock=time)
+        with begun.session() as s:
+            s.create("names", "register").add("Ada")
+            s.create("note", "note", "first")
+        dying = FaultStore(fresh, operation, mode)  # type: ignore[arg-type]
+        try:
+            with opened(dying, time).session() as s:
+                s.open("names").add("Grace")
+                s.open("note").write("second")
+        except StoreDied:
+            pass
+        else:
+            assert operation > 10
+            return
+        again = opened(fresh, time)
+        seen = (len(again.open("names").lines()), again.open("note").text)
+        assert seen in [(1, "first"), (2, "second")]
+        with again.session() as s:
+            s.open("names").add("Barbara")
+        assert (len(in_place(fresh).lines()), note_in_place(fresh).text) == (seen[0] + 1, seen[1])
+        assert again.verify() == []
+    raise AssertionError("the publish has more operations than were tried")
+
+
+def test_an_entry_that_is_lost_in_place_is_put_there_again(lake: Lake, store: MemoryStore) -> None:
+    store.delete([f"names/{entry_key(0)}"])
+    lake.checkout()
+    assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
+
+
+def test_an_object_that_the_format_has_no_place_for_is_refused(lake: Lake) -> None:
+    with lake.session() as s, pytest.raises(Exception, match="no place for names/other"):
+        s.put("names/other", b"")
+
+
+def test_a_state_is_only_read(lake: Lake) -> None:
+    with pytest.raises(NotFound):
+        lake.at().get("names/attachments/none")
