@@ -77,7 +77,8 @@ class Paths:
         if not lake:
             return sorted(self._known)
         opened = self._opened[lake]
-        return sorted({*opened.branches(), *opened.tags(), *(record.id for record in opened.sessions() if record.state == OPEN)})
+        sessions = (record.id for record in opened.list_sessions() if record.state == OPEN)
+        return sorted({*opened.list_branches(), *opened.list_tags(), *sessions})
 
     def _lake_of(self, path: str) -> str:
         """The beginning of a path that names its lake, which is open from then on."""
@@ -138,6 +139,5 @@ def _look(lake: Lake, ref: str, pin: str | int | None) -> OpenState:
         raise RefMissing(str(error)) from None
     if not isinstance(found, SessionRecord):
         return OpenState(repository.commit_state(found, ref), found.id)
-    session = SharedSession(repository, found)
-    epoch = pin if isinstance(pin, int) else found.epoch
-    return OpenState(session, epoch, lambda: session.join(epoch=epoch))
+    session = SharedSession(repository, found, epoch=pin if isinstance(pin, int) else None)
+    return OpenState(session, session.epoch, session.join)
