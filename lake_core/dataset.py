@@ -58,6 +58,14 @@ class DatasetStore(ObjectStore, ABC):
         """Whether the log entries that are put here are replaced at publication: nothing derived is worth writing."""
 
     @property
+    def versioned(self) -> bool:
+        return True
+
+    @property
+    def data_root(self) -> ObjectStore:
+        return self.place
+
+    @property
     @abstractmethod
     def place(self) -> ObjectStore:
         """The dataset's folder in place: where its UNIQUE objects stand, which other processes read and write by URL."""
@@ -68,12 +76,12 @@ class DatasetStore(ObjectStore, ABC):
         """The dataset as the session found it, for one that is written in a session; None where it was not there."""
 
     @abstractmethod
-    def note_read(self) -> None:
-        """Rows were read for the caller's own use: a serializable session may then rely on the dataset staying as it is."""
+    def note_scan(self) -> None:
+        """Note that rows were read for the caller's own use: a serializable session may then rely on the dataset staying as it is."""
 
     @abstractmethod
     def end_retention(self, before: datetime) -> None:
-        """From now on nothing keeps the files that only states of before this time reach, except branches, tags and sessions."""
+        """Keep the files that only states of before this time reach no longer, except for branches, tags and sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +250,3 @@ def resolver(format: str) -> Resolver:
             f"no format {format!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
         )
     return known[format]()
-
-
-def formats() -> Sequence[str]:
-    """The names of the formats that are installed."""
-    return sorted(_resolver_classes())

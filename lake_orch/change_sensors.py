@@ -63,7 +63,7 @@ def table_change_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """A sensor that sees new versions of tables, whoever wrote them.
+    """Make a sensor that sees new versions of tables, whoever wrote them.
 
     It observes each changed table on its asset: version, commit, what was done, and the data version, so that what depends on an external
     table is known to be stale. With a `target` it asks for a run of each change, or for what `request` makes of one. Its cursor is the
@@ -76,8 +76,8 @@ def table_change_sensor(
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         seen: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-        found = _lake_changes(lake.open(), lake.branch, watched, seen) if lake.is_lake() else _plain_changes(lake, watched, seen)
-        changes = list(found)
+        unseen = _lake_changes(lake.open(), lake.branch, watched, seen) if lake.is_lake() else _plain_changes(lake, watched, seen)
+        changes = list(unseen)
         requests = []
         for change in changes:
             asked = request(change) if request else _request_for_table(change) if target is not None else None
@@ -93,12 +93,12 @@ def table_change_sensor(
         description=f"Sees new versions of {', '.join(list(watched)[:5])}.",
         **options,
     )
-    made: dg.SensorDefinition = sensor(look)
-    return made
+    definition: dg.SensorDefinition = sensor(look)
+    return definition
 
 
 def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
-    """What happened on a branch since the commit in the cursor. Changes `seen`."""
+    """Yield what happened on a branch since the commit in the cursor. Changes `seen`."""
     refs = lake.repository.refs()
     if seen.get("number") == refs.number:
         return
@@ -116,14 +116,14 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], s
         own = [commit for commit in reversed(since) if path in changed_datasets(commit)]
         if path not in state.datasets() or (not own and last is not None):
             continue
-        told = [changed_datasets(commit)[path] for commit in own]
-        operations = [str(one.get("operation")) for one in told]
-        metrics = _sum(one.get("summary") for one in told)
+        entries = [changed_datasets(commit)[path] for commit in own]
+        operations = [str(one.get("operation")) for one in entries]
+        metrics = _sum(one.get("summary") for one in entries)
         yield TableChange(path, key, state.delta(path).version, operations, metrics, len(own), own[-1].id if own else head)
 
 
 def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
-    """What happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
+    """Yield what happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
     for path, key in watched.items():
         table = lake.find_table(path)
         if table is None or seen.get(path) == table.version:
@@ -136,15 +136,15 @@ def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], seen:
 
 
 def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
-    """The versions after one, oldest first, as far as the log has them."""
+    """Return the versions after one, oldest first, as far as the log has them."""
     count = min(table.version - after, _MOST_CHANGES) if after is not None and after < table.version else 1
     return [entry for entry in reversed(table.history(count)) if after is None or entry["version"] > after]
 
 
-def _sum(told: Any) -> dict[str, int]:
+def _sum(summaries: Any) -> dict[str, int]:
     """Metrics of several operations, added up."""
     total: dict[str, int] = {}
-    for metrics in told:
+    for metrics in summaries:
         for name, value in (metrics or {}).items():
             text = str(value)
             if text.isdecimal():
@@ -175,7 +175,7 @@ def branch_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """A sensor that sees branches of the lake come, move and go: to check a pull request's branch, or to clean up after one.
+    """Make a sensor that sees branches of the lake come, move and go: to check a pull request's branch, or to clean up after one.
 
     It asks for a run of `target` on each branch that was created or has moved (by the tag `lake/branch`), or for what `request` makes of a
     change. The branch that the resource stands for is left out, as are those without `prefix`. `options` are those of `@dg.sensor`.
@@ -184,14 +184,14 @@ def branch_sensor(
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
-        standing = {name: commit for name, commit in lake.open().list_branches().items() if name.startswith(prefix) and name != lake.branch}
+        heads = {name: commit for name, commit in lake.open().list_branches().items() if name.startswith(prefix) and name != lake.branch}
         seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         requests = []
-        for change in _branch_changes(seen, standing):
+        for change in _branch_changes(seen, heads):
             asked = request(change) if request else _request_for_branch(change)
             if asked is not None:
                 requests.append(asked)
-        return dg.SensorResult(run_requests=requests, cursor=json.dumps(standing, sort_keys=True))
+        return dg.SensorResult(run_requests=requests, cursor=json.dumps(heads, sort_keys=True))
 
     sensor: Any = dg.sensor(
         name=name,
@@ -200,17 +200,17 @@ def branch_sensor(
         description="Sees branches of the lake come, move and go.",
         **options,
     )
-    made: dg.SensorDefinition = sensor(look)
-    return made
+    definition: dg.SensorDefinition = sensor(look)
+    return definition
 
 
-def _branch_changes(seen: Mapping[str, str], standing: Mapping[str, str]) -> Iterator[BranchChange]:
-    for branch, commit in sorted(standing.items()):
+def _branch_changes(seen: Mapping[str, str], heads: Mapping[str, str]) -> Iterator[BranchChange]:
+    for branch, commit in sorted(heads.items()):
         if branch not in seen:
             yield BranchChange(branch, "created", commit)
         elif seen[branch] != commit:
             yield BranchChange(branch, "moved", commit)
-    for branch in sorted(seen.keys() - standing.keys()):
+    for branch in sorted(seen.keys() - heads.keys()):
         yield BranchChange(branch, "deleted", None)
 
 
@@ -221,10 +221,10 @@ def _request_for_branch(change: BranchChange) -> dg.RunRequest | None:
 
 
 def external_table(key: str | Sequence[str] | dg.AssetKey, path: str | None = None, **options: Any) -> dg.AssetSpec:
-    """A table that others write, as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
-    found = dg.AssetKey.from_coercible(key)
-    metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(found.path, {PATH: path} if path else {})}
-    return dg.AssetSpec(found, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)
+    """Declare a table that others write as an asset: `table_change_sensor` observes its versions. `options` are those of `dg.AssetSpec`."""
+    asset_key = dg.AssetKey.from_coercible(key)
+    metadata = {**(options.pop("metadata", None) or {}), PATH: table_path(asset_key.path, {PATH: path} if path else {})}
+    return dg.AssetSpec(asset_key, metadata=metadata, kinds=options.pop("kinds", {"deltalake"}), **options)
 
 
 def _path(table: dg.AssetSpec | dg.AssetKey | str) -> str:

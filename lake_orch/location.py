@@ -12,7 +12,7 @@ TABLES = "tables"
 
 
 def table_path(asset_key: Sequence[str] | None, definition_metadata: Mapping[str, Any]) -> str:
-    """The table's path relative to the lake's root: metadata `lake/path`, else `tables/<asset key>`.
+    """Return the table's path relative to the lake's root: metadata `lake/path`, else `tables/<asset key>`.
 
     Raises InvalidDefinition for a path that leaves the root, and for an output of an op that names no path.
     """
@@ -24,7 +24,7 @@ def table_path(asset_key: Sequence[str] | None, definition_metadata: Mapping[str
 
 
 def checked_path(path: object) -> str:
-    """A path below the root, without its outer slashes. Raises InvalidDefinition for any other."""
+    """Check a path below the root, and return it without its outer slashes. Raises InvalidDefinition for any other."""
     text = path.strip("/") if isinstance(path, str) else ""
     if not text or "://" in text or any(part in ("", ".", "..") for part in text.split("/")):
         raise InvalidDefinition(f"a table's path must be relative to the lake's root, without '..' or empty parts; got {path!r}")
@@ -32,5 +32,5 @@ def checked_path(path: object) -> str:
 
 
 def table_name(path: str) -> str:
-    """The name that the UI shows for a table: its path in dots, without the folder that all tables share."""
+    """Return the name that the UI shows for a table: its path in dots, without the folder that all tables share."""
     return path.removeprefix(f"{TABLES}/").replace("/", ".")

@@ -44,7 +44,7 @@ class HandOver:
 
 
 def hand_over(lake: LakeResource, context: StepContext) -> HandOver:
-    """What a process that does a step's work has to know to write exactly once.
+    """Collect what a process that does a step's work has to know to write exactly once.
 
     The n-th call in a step stands for the same output in every attempt. Raises NotALake, InvalidDefinition for storage options that are
     no JSON.
@@ -125,7 +125,7 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
     def command(
         self, application: str, arguments: Sequence[str] = (), *, conf: Mapping[str, str] | None = None, name: str | None = None
     ) -> list[str]:
-        """The command line. Raises InvalidDefinition for a setting that looks like a credential: everybody on the machine reads it."""
+        """Spell the command line. Raises InvalidDefinition for a setting that looks like a credential: anybody on the machine reads it."""
         settings = {**self.conf, **(conf or {})}
         secret = next((key for key in settings if _SECRET_SETTING.search(key)), None)
         if secret is not None:
@@ -163,8 +163,8 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
             message_reader=message_reader or dg.PipesTempFileMessageReader(),
             extras={**(extras or {}), **handed.extras},
         ) as session:
-            told = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
-            words = self.command(application, [*arguments, *told], conf=conf, name=context.get_step_execution_context().step.key)
+            bootstrap = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
+            words = self.command(application, [*arguments, *bootstrap], conf=conf, name=context.get_step_execution_context().step.key)
             own = {} if remote else {**handed.environment, **session.get_bootstrap_env_vars()}
             _wait(context, Popen(words, env={**os.environ, **self.env, **(env or {}), **own}))
         return dg.PipesClientCompletedInvocation(session)

@@ -27,8 +27,8 @@ from lake_orch.runs.reading import pinned
 from lake_orch.runs.session import (
     BACKFILL_TAG,
     Gate,
+    PublishScope,
     RunSession,
-    Scope,
     backfill_branch,
     gate_of,
     inherited_session,
@@ -128,7 +128,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # The root
 
     def url(self, path: str) -> str:
-        """The URL of a path below the root."""
+        """Return the URL of a path below the root."""
         return f"{self.root.rstrip('/')}/{checked_path(path)}"
 
     def options(self) -> dict[str, Any]:
@@ -136,13 +136,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return dict(from_environment(self.storage_options))
 
     def is_lake(self) -> bool:
-        """Whether a lake stands at the root, rather than a folder of plain tables. Looked up once."""
+        """Tell whether a lake stands at the root, rather than a folder of plain tables. Looked up once."""
         if self._is_lake is None:
             self._is_lake = Lake.exists(self.root, storage_options=self.options())
         return self._is_lake
 
     def open(self) -> Lake:
-        """The lake. Raises NotALake for a folder of plain tables."""
+        """Open the lake. Raises NotALake for a folder of plain tables."""
         if self._lake is None:
             if not self.is_lake():
                 raise NotALake(f"{self.root} is no lake, and this needs one: make it one with `lake init {self.root}`")
@@ -157,7 +157,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # What holds for a run
 
     def branch_of(self, tags: Mapping[str, str]) -> str:
-        """The branch of a run with these tags; it is made where `branch_from` or `backfills` say so. Raises RefNotFound."""
+        """Return the branch of a run with these tags; it is made where `branch_from` or `backfills` say so. Raises RefNotFound."""
         branch = tags.get(BRANCH_TAG, self.branch)
         if self.branch_from is not None and branch != self.branch_from:
             self._make_branch(branch, self.branch_from)
@@ -173,27 +173,27 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             lake.create_branch(name, at=at, exist_ok=True)
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
-        """Which checks gate a run with these tags. Raises InvalidDefinition for a tag that says something else."""
+        """Say which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
         return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
-        """The session that a run writes into; None where each asset is published by itself.
+        """Return the session that a run writes into; None where each asset is published by itself.
 
         A run that is to have one, and that no executor of ours runs, opens it here; it is published when its resources are torn down.
         """
-        found = session_of(instance, run.run_id)
-        if found is not None:
-            return found
+        session = session_of(instance, run.run_id)
+        if session is not None:
+            return session
         if self._scope(instance, run) == "asset" and not self._carries_on(instance, run):
             return None
         branch, publisher, gate = self.branch_of(run.tags), publisher_of_parent(instance, run), self.gate_of(run.tags)
         return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False)
 
     def _carries_on(self, instance: DagsterInstance, run: DagsterRun) -> bool:
-        """Whether a run that nobody gave a session goes on with that of a failed one: a job of ops leaves out the op that opened it."""
+        """Tell whether a run without a session of its own goes on with a failed one's: a job of ops leaves out the op that opened it."""
         return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
 
-    def _scope(self, instance: DagsterInstance, run: DagsterRun) -> Scope:
+    def _scope(self, instance: DagsterInstance, run: DagsterRun) -> PublishScope:
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def assignment(self, attempt: Attempt) -> Assignment:
@@ -213,7 +213,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return open_workspace(self.assignment(attempt), self.options(), self.open)
 
     def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
-        """A table as a run reads it: at the one commit that the run stands on, with what the run itself has written.
+        """Open a table as a run reads it: at the one commit that the run stands on, with what the run itself has written.
 
         `ref`: a branch, tag or commit instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
         """
@@ -236,7 +236,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return session is not None and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
 
     def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
-        """The lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
+        """Open the lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
         if not self.is_lake():
             if ref is not None:
                 raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
@@ -246,7 +246,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return self.open().at(ref)
 
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
-        """The table at a path as it stands on the branch, or at another ref; None where there is none."""
+        """Open the table at a path as it stands on the branch, or at another ref; None where there is none."""
         try:
             return self.read_table(path, None, ref=ref)
         except (TableNotFound, RefNotFound):
@@ -261,7 +261,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     # By hand
 
     def table(self, context: StepContext, path: str | None = None, *, partition_by: Sequence[str] = ()) -> LakeTable:
-        """The table for the code of one step to write and read by itself, batch by batch.
+        """Return the table for the code of one step to write and read by itself, batch by batch.
 
         Args:
             context: the step's context.
@@ -277,13 +277,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         step = context.get_step_execution_context()
         handles = _handles.setdefault(step, {})
         store = open_store(self.url(path), storage_options=self.options() or None)
-        place = (store.url(), context.retry_number)
-        if place not in handles:
+        handle_key = (store.url(), context.retry_number)
+        if handle_key not in handles:
             keys = partition_keys(context)
             attempt = Attempt.of_step(context, keys)
-            begin, marker = self._batches(attempt, path)
-            handles[place] = LakeTable(
-                begin,
+            open_workspace_of_batch, marker = self._batches(attempt, path)
+            handles[handle_key] = LakeTable(
+                open_workspace_of_batch,
                 lambda: self.read_table(path, None, ref=self._latest(attempt)),
                 path,
                 self.url(path),
@@ -294,10 +294,10 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 owner=None if own is None else own[0],
                 ownership="keep" if own is None else own[1],
             )
-        return handles[place]
+        return handles[handle_key]
 
     def session(self, context: StepContext) -> AbstractContextManager[StepSession]:
-        """Several tables and files of one step, which count together when the `with` block ends, exactly once.
+        """Open a session for several tables and files of one step, which count together when the `with` block ends, exactly once.
 
         They are published then; in a run with one session they are staged in that. Raises NotALake.
         """
@@ -326,12 +326,12 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return (attempt if session is None else attempt.within(self.open().get_session(session.id).record.lineage)).app_id
 
     def _latest(self, attempt: Attempt) -> str | None:
-        """What a step sees of its own writes."""
+        """Name the ref at which a step sees its own writes."""
         session = self.run_session(attempt.instance, attempt.run)
         return session.id if session else self.branch_of(attempt.run.tags) if self.is_lake() else None
 
     def _batches(self, attempt: Attempt, path: str) -> tuple[Callable[[int], AbstractContextManager[Workspace]], str]:
-        """Where each batch of a step's own writes to a table goes, and their marker."""
+        """Return where each batch of a step's own writes to a table goes, and their marker."""
         marker = self._marker(attempt)
         if self.run_session(attempt.instance, attempt.run) is None:
             return lambda batch: self.workspace(replace(attempt, output=f"{path}#{batch}")), marker
@@ -358,13 +358,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if stored is None or session is None or stored.tags.get(PUBLISHER_TAG) != "teardown" or not all_succeeded(instance, stored):
             return
         try:
-            done = publish_session(instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed)
+            published = publish_session(instance, self.open(), session, gate=self.gate_of(stored.tags), keep_failed_for=self.keep_failed)
         except LakeError as error:
             if context.log:
                 context.log.error(f"session {session.id} of this run is not published: {error}")
             raise
         if context.log:
-            context.log.info(f"session {session.id} of this run is published as commit {done.commit[:12]}")
+            context.log.info(f"session {session.id} of this run is published as commit {published.commit[:12]}")
 
 
 # A step may reach one table through several resources on the same root. If each counted its batches from one, the second
@@ -387,7 +387,7 @@ def _own_path(context: StepContext) -> str:
 
 
 def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
-    """Who owns the table of a step's one asset, and whether its definition takes or shares another's."""
+    """Say who owns the table of a step's one asset, and whether its definition takes or shares another's."""
     if not context.has_assets_def or len(context.assets_def.keys) != 1:
         return None
     key = context.assets_def.key
@@ -396,7 +396,7 @@ def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
 
 
 def partition_keys(context: StepContext) -> Sequence[str]:
-    """The partitions that a step is for; none where nothing is partitioned."""
+    """Return the partitions that a step is for; none where nothing is partitioned."""
     if context.has_partition_key or context.has_partition_key_range:
         return [str(key) for key in context.partition_keys]
     return ()

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
-from lake_core.delta.marker import Txn
+from lake_core.delta.set_transaction import Txn
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.store import ObjectStore

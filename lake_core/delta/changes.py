@@ -259,7 +259,7 @@ def _physical(metadata: Metadata) -> pa.StructType:
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
+    """Tell whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
     types = pa.types
     if types.is_struct(old) and types.is_struct(new):
         fields = {child.name: child.type for child in new}
@@ -268,6 +268,11 @@ def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
         return _reads_as(old.key_type, new.key_type) and _reads_as(old.item_type, new.item_type)
     if types.is_list(old) and types.is_list(new):
         return _reads_as(old.value_type, new.value_type)
+    return _scalar_reads_as(old, new)
+
+
+def _scalar_reads_as(old: pa.DataType, new: pa.DataType) -> bool:
+    types = pa.types
     if types.is_decimal(old) and types.is_decimal(new):
         return bool(old.scale <= new.scale and old.precision - old.scale <= new.precision - new.scale)
     if types.is_integer(old):

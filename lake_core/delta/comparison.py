@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from lake_core.dataset import ColumnChange, DatasetComparison
 from lake_core.delta.action_fields import ADD_FIELDS
+from lake_core.delta.commit_range import CommitRange
 from lake_core.delta.difference import difference
-from lake_core.delta.line import line_between, line_metrics, only_rearranges
 from lake_core.delta.row_counts import RowChange, row_change, row_count
 from lake_core.delta.scan import Scan, open_data_files
 from lake_core.delta.snapshot import Snapshot
@@ -58,11 +58,11 @@ def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, mos
 
 
 def _estimated(before: Snapshot, after: Snapshot, added: int | None, removed: int | None) -> RowChange:
-    line = line_between(before, after)
-    if len(line.commits) == 1 and only_rearranges(line.commits):
+    commits = CommitRange.between(before, after)
+    if len(commits.bodies) == 1 and commits.only_rearranges():
         return RowChange(0, 0)
-    change = row_change(added, removed, line_metrics(line))
-    return change if line.continues and len(line.commits) == 1 else RowChange(change.added, change.removed, exact=False)
+    change = row_change(added, removed, commits.metrics())
+    return change if commits.continues and len(commits.bodies) == 1 else RowChange(change.added, change.removed, exact=False)
 
 
 def _columns(before: Snapshot | None, after: Snapshot | None) -> Iterator[ColumnChange]:

@@ -8,7 +8,6 @@ from itertools import islice
 import pyarrow as pa
 
 from lake_core import runtime
-from lake_core.dataset import DatasetStore
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.column_mapping import MODE_PROPERTY, with_mapping, without_mapping
 from lake_core.delta.errors import FolderNotEmpty, InvalidProperty, SchemaMismatch
@@ -111,7 +110,7 @@ def check_empty(store: ObjectStore) -> None:
 
     Hidden files (`_…`, `.…`) and other tables in folders of their own may be there. In a lake its own rules hold instead.
     """
-    if isinstance(store, DatasetStore):
+    if store.versioned:
         return
     keys = list(islice(_foreign_keys(store), _NAMED + 1))
     if not keys or log_exists(store):  # another writer may have created the table, and written to it, during the listing

@@ -17,9 +17,9 @@ from lake_core.delta.action_fields import ADD_FIELDS, REMOVE_FIELDS
 from lake_core.delta.commit_file import CommitRun
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts
 from lake_core.delta.features import supported_features, upgraded
-from lake_core.delta.marker import NEVER
 from lake_core.delta.replay import file_key
 from lake_core.delta.scan import plan_scan
+from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.snapshot import Snapshot
 from lake_core.expression import Predicate
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lake_core.dataset import DatasetStore
 from lake_core.delta.action import NEWEST_READER, Metadata, Protocol
 from lake_core.delta.errors import ManagedTable, UnsupportedReaderFeature, UnsupportedWriterFeature
 from lake_core.delta.schema import PrimitiveType, leaf_types, walk, zoneless
@@ -165,7 +164,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     """Raises UnsupportedWriterFeature naming the first feature that writing the table would need, and ManagedTable for a lake's own
     table that was not opened through the lake.
     """
-    if MANAGED in supported_features(protocol) and not isinstance(store, DatasetStore):
+    if MANAGED in supported_features(protocol) and not store.versioned:
         raise ManagedTable(
             f"the table at {store.url()} is managed by a lake (it has the feature {MANAGED!r}), which alone may write it: open it in a "
             f"session, Lake.open(root).session(branch).delta(path), or make it a plain table with Lake.release(path)",

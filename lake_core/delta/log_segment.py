@@ -93,27 +93,30 @@ class LogListing:
         if target > latest or target < 0:
             yield VersionNotFound(f"version {target} does not exist: the latest is {latest}")
             return
-        bases: list[CheckpointFiles | None] = [found for found in reversed(self.checkpoints) if found.version <= target]
+        bases: list[CheckpointFiles | None] = [files for files in reversed(self.checkpoints) if files.version <= target]
         for base in [*bases, None]:
-            first = base.version + 1 if base else 0
-            compacted = self._path(first, target) if self.compactions else None
-            if compacted is not None:
-                segment = LogSegment(target, base, compacted)
-                if segment.is_compacted:
-                    yield segment
-            missing = next((number for number in range(first, target + 1) if number not in self.commits), None)
-            if missing is None:
-                yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
-            elif compacted is None and base is None and (oldest := self._cleaned_up_to(target)) is not None:
-                yield VersionNotFound(
-                    f"version {target} is no longer in the log, which was cleaned up: the oldest that can be opened is {oldest}"
-                )
-            elif compacted is None:
-                since = f"the checkpoint of version {base.version}" if base else "the start of the log"
-                yield LogGap(
-                    f"commit {missing} is missing between {since} and version {target}. "
-                    f"Restore {commit_key(missing)} from a backup, or open a version outside the gap"
-                )
+            yield from self._segments_from(base, target)
+
+    def _segments_from(self, base: CheckpointFiles | None, target: int) -> Iterator[LogSegment | DeltaError]:
+        first = base.version + 1 if base else 0
+        compacted = self._path(first, target) if self.compactions else None
+        if compacted is not None:
+            segment = LogSegment(target, base, compacted)
+            if segment.is_compacted:
+                yield segment
+        missing = next((number for number in range(first, target + 1) if number not in self.commits), None)
+        if missing is None:
+            yield LogSegment(target, base, tuple((number, number) for number in range(first, target + 1)))
+        elif compacted is None and base is None and (oldest := self._cleaned_up_to(target)) is not None:
+            yield VersionNotFound(
+                f"version {target} is no longer in the log, which was cleaned up: the oldest that can be opened is {oldest}"
+            )
+        elif compacted is None:
+            since = f"the checkpoint of version {base.version}" if base else "the start of the log"
+            yield LogGap(
+                f"commit {missing} is missing between {since} and version {target}. "
+                f"Restore {commit_key(missing)} from a backup, or open a version outside the gap"
+            )
 
     def _cleaned_up_to(self, target: int) -> int | None:
         """Return the version of the first checkpoint after `target` if the log begins behind version 0, and goes on to it without a gap."""

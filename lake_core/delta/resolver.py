@@ -27,6 +27,7 @@ from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_chang
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import now_ms
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
+from lake_core.delta.commit_range import CommitRange, log_etag, rearranges
 from lake_core.delta.commit_time import CommitTimes
 from lake_core.delta.comparison import compare
 from lake_core.delta.conflict import Reads
@@ -36,23 +37,12 @@ from lake_core.delta.difference import Difference, check_applicable, difference,
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
 from lake_core.delta.file_name import is_own_name
-from lake_core.delta.line import (
-    Line,
-    line_between,
-    line_metrics,
-    line_operation,
-    line_parameters,
-    line_reads,
-    log_etag,
-    only_rearranges,
-    rearranges,
-)
 from lake_core.delta.log_segment import LOG_FOLDER, SIDECARS_FOLDER, commit_key, list_log, log_exists
-from lake_core.delta.marker import NEVER
 from lake_core.delta.path import data_keys
 from lake_core.delta.properties import checkpoint_interval, deleted_file_retention_ms
+from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.replay import file_key
-from lake_core.delta.scope import FIELD, spelled
+from lake_core.delta.set_transaction import NEVER
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table import DeltaTable
 from lake_core.delta.transaction import Operation, commit_info, encode_operation
@@ -136,11 +126,11 @@ class DeltaResolver:
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
             after = self.snapshot(store)
-            line = line_between(None if before is None else self.snapshot(before), after)
+            commits = CommitRange.between(None if before is None else self.snapshot(before), after)
             # A log that was brought in may hold any history: what counts is what the session does behind it.
             brought = self.version(store.place) if before is None else None
-            own = [commit for commit in line.commits if brought is None or commit[0] > brought]
-            only_rearranges([*own, (int(match[1]), data)])
+            own = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
+            CommitRange([*own, (int(match[1]), data)], continues=True).only_rearranges()
 
     def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
         now = now_ms(lambda: context.now)
@@ -151,14 +141,14 @@ class DeltaResolver:
             if head is None:
                 if before is not None:
                     raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
-                return _created(after, line_between(None, after), context, now)
+                return _created(after, CommitRange.between(None, after), context, now)
             if context.recreated:
-                return _recreated(after, line_between(None, after), head, context, now)
+                return _recreated(after, CommitRange.between(None, after), head, context, now)
             if context.replaces:
                 return _replaced(after, head, context, now)
             if before is None:
-                return _appended(after, line_between(None, after), head, context, now)
-            return _changed(before, after, line_between(before, after), head, context, now)
+                return _appended(after, CommitRange.between(None, after), head, context, now)
+            return _changed(before, after, CommitRange.between(before, after), head, context, now)
         except ConcurrentModification as error:
             raise DatasetConflict(error.reason, kind=type(error).__name__) from error
 
@@ -253,25 +243,25 @@ def _dropped(before: Snapshot | None, head: Snapshot | None, context: ApplyConte
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
 
 
-def _created(after: Snapshot, line: Line, context: ApplyContext, now: int) -> Applied:
+def _created(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Applied:
     """A table that was not there: its versions become version 0."""
     operation = Operation(
-        line_operation(line),
-        line_parameters(line),
+        commits.operation(),
+        commits.parameters(),
         None,
-        line_metrics(line),
+        commits.metrics(),
         restored=after.files(_ADD),
         markers=_set_markers(after),
         protocol=after.protocol,
         metadata=after.metadata,
         domains=after.domains,
     )
-    changes = _change_actions(after, line, context, now)
+    changes = _change_actions(after, commits, context, now)
     body = _body(operation, None, after.store, [], changes, context, now)
     return Applied({commit_key(0): body}, 0, operation.name, operation.metrics, _references(operation, after, changes))
 
 
-def _appended(after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def _appended(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """Both sides created the table: the later one becomes an append to the other, if they mean the same table."""
     if not _alike(after, head):
         raise DatasetConflict(
@@ -287,8 +277,8 @@ def _appended(after: Snapshot, line: Line, head: Snapshot, context: ApplyContext
     lacking = _lacking(files, head, None, context)
     if len(files) and not len(lacking) and not markers:
         return Applied({}, head.version, "NONE")
-    operation = Operation(line_operation(line), line_parameters(line), head, line_metrics(line), restored=lacking, markers=markers)
-    changes = _change_actions(after, line, context, now) if _feeds(head) and len(lacking) == len(files) else ()
+    operation = Operation(commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers)
+    changes = _change_actions(after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
     return _committed(operation, head, [], changes, context, now)
 
 
@@ -306,7 +296,7 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     """
     if not len(files) or before is head:
         return files
-    commits = line_between(before, head).commits
+    commits = CommitRange.between(before, head).bodies
     if not commits:
         return files
     had = parse_run(commits, (), None).adds["path"]
@@ -322,13 +312,11 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     return files.filter(pc.invert(known))
 
 
-def _recreated(after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def _recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     """A table where one was dropped: its log goes on, as plain readers expect of a log."""
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
-    operation = Operation(
-        line_operation(line), line_parameters(line), head, line_metrics(line), restored=files, markers=_set_markers(after)
-    )
+    operation = Operation(commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after))
     return _committed(operation.defining(after.metadata, protocol), head, [Reads.WHOLE_TABLE], (), context, now)
 
 
@@ -353,15 +341,15 @@ def _check_not_append_only(ours: Difference, head: Snapshot) -> None:
         raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
 
 
-def _changed(before: Snapshot, after: Snapshot, line: Line, head: Snapshot, context: ApplyContext, now: int) -> Applied:
+def _changed(before: Snapshot, after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     ours = difference(before, after)
     if not ours:
         return Applied({}, head.version, "NONE")
-    if ours.markers and _recorded(ours, line, before, head):
+    if ours.markers and _recorded(ours, commits, before, head):
         return Applied({}, head.version, "SKIPPED")
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
-    reads = [Reads.WHOLE_TABLE] if replaced else line_reads(line, before.metadata)
-    rearranged = only_rearranges(line.commits)
+    reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
+    rearranged = commits.only_rearranges()
     moved = before.version != head.version or log_etag(before.store, before.version) != log_etag(head.store, head.version)
     if moved:
         check_applicable(ours, reads, before, head, rearranges=rearranged, now=now)
@@ -372,10 +360,10 @@ def _changed(before: Snapshot, after: Snapshot, line: Line, head: Snapshot, cont
     if not ours:
         return Applied({}, head.version, "NONE")
     operation = Operation(
-        line_operation(line),
-        line_parameters(line),
+        commits.operation(),
+        commits.parameters(),
         head,
-        line_metrics(line),
+        commits.metrics(),
         restored=ours.adds,
         removes=ours.removes if len(ours.removes) else None,
         data_change=not rearranged,
@@ -384,13 +372,13 @@ def _changed(before: Snapshot, after: Snapshot, line: Line, head: Snapshot, cont
     )
     if ours.metadata is not None or ours.protocol is not None:
         operation = operation.defining(ours.metadata or head.metadata, merged_protocol(head.protocol, before.protocol, after.protocol))
-    changes = _change_actions(after, line, context, now) if _feeds(head) and line.continues and whole else ()
+    changes = _change_actions(after, commits, context, now) if _feeds(head) and commits.continues and whole else ()
     return _committed(operation, head, reads, changes, context, now)
 
 
-def _recorded(ours: Difference, line: Line, before: Snapshot, head: Snapshot) -> bool:
+def _recorded(ours: Difference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
     """Whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
-    if not line.commits or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in line.commits):
+    if not commits.bodies or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies):
         return False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
     for marker in ours.markers:
         found, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
@@ -408,17 +396,17 @@ def _feeds(snapshot: Snapshot) -> bool:
     return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
 
 
-def _change_actions(after: Snapshot, line: Line, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
+def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
     """The change files of several commits that become one. A version that has any is read by them alone, so they tell all of it:
     what the commits left to their adds and removes is written down.
     """
     if not _feeds(after) or context.dry_run:
         return ()
-    own = {version: list(single_actions(version, data, "cdc")) for version, data in line.commits}
-    if len(line.commits) == 1 or not any(rearranges(version, data) is False for version, data in line.commits):
-        return own[line.commits[0][0]] if len(line.commits) == 1 else ()
+    own = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
+    if len(commits.bodies) == 1 or not any(rearranges(version, data) is False for version, data in commits.bodies):
+        return own[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()
     writer = DataFileWriter(context.place, after.metadata, now, changes=True)
-    for version, data in line.commits:
+    for version, data in commits.bodies:
         if not own[version] and rearranges(version, data) is False:
             for batch in read_changes(after, version, version, None, None):
                 rows = pa.Table.from_batches([batch]).drop_columns([COMMIT_VERSION, COMMIT_TIMESTAMP])
@@ -450,7 +438,7 @@ def _body(
 ) -> bytes:
     whole = replace(operation, reads=reads[0] if len(reads) == 1 else (Reads.WHOLE_TABLE if reads else Reads.NOTHING))
     info = commit_info(whole, head, store, str(runtime.uuid4()), now)
-    info[FIELD] = spelled(reads)
+    info[READS_FIELD] = read_set_texts(reads)
     if context.session is not None:
         info["lakeSession"] = context.session
     tail = encode_actions([("cdc", body) for body in changes])

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core import runtime
-from lake_core.dataset import DatasetStore
 from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
@@ -47,8 +46,7 @@ class Scan:
 
 def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
     """`plan_scan` for rows that the caller is handed: inside a lake, the session takes note that they were read."""
-    if isinstance(snapshot.store, DatasetStore):
-        snapshot.store.note_read()
+    snapshot.store.note_scan()
     return plan_scan(snapshot, columns_, where)
 
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.dataset import DatasetStore
 from lake_core.delta import replay
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.checkpoint import Checkpoint, FileFilter
@@ -62,7 +61,7 @@ class Snapshot:
     @property
     def place(self) -> ObjectStore:
         """Where data files stand. Inside a lake that is the table's folder, whatever branch or session its log is of."""
-        return self.store.place if isinstance(self.store, DatasetStore) else self.store
+        return self.store.data_root
 
     @property
     def roots(self) -> tuple[ObjectStore, ...]:

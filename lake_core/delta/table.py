@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core import runtime
-from lake_core.dataset import DatasetStore
 from lake_core.delta.action import Protocol
 from lake_core.delta.checkpoint_writer import write_checkpoint
 from lake_core.delta.clock import Clock, now_ms, system_clock
@@ -25,7 +24,6 @@ from lake_core.delta.errors import (
 )
 from lake_core.delta.features import READER_VERSION, WRITER_VERSION, check_writable, upgraded_for
 from lake_core.delta.log_cleanup import clean_log
-from lake_core.delta.marker import Txn, check_transaction, recorded_version, set_transaction
 from lake_core.delta.operations import alter
 from lake_core.delta.operations.convert import convert
 from lake_core.delta.operations.delete import delete
@@ -38,6 +36,7 @@ from lake_core.delta.operations.vacuum import Orphans, VacuumResult, vacuum
 from lake_core.delta.operations.write import SchemaMode, Write, plan_append, plan_overwrite
 from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.result import OperationResult, recorded_operation
+from lake_core.delta.set_transaction import Txn, check_transaction, recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.delta.table_view import Location, TableView, store_at
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
@@ -219,7 +218,7 @@ class DeltaTable(TableView):
         ConvertFailed, SchemaMismatch, UnsupportedType, CorruptDataFile. `run` says who reads the files: this process by default.
         """
         store, clock = store_at(url_or_store, storage_options), clock or system_clock
-        files = store.place if isinstance(store, DatasetStore) else store
+        files = store.data_root
         commit_first(store, convert(files, partition_by, now_ms(clock), run), now_ms(clock))
         return cls.at(load_snapshot(store, 0), clock)
 
@@ -300,7 +299,7 @@ class DeltaTable(TableView):
         Returns their keys. Inside a lake none: its history keeps them.
         """
         self._check_writable()
-        if isinstance(self.store, DatasetStore):
+        if self.store.versioned:
             return []
         return clean_log(self._snapshot, now_ms(self._clock))
 
@@ -381,7 +380,7 @@ class DeltaTable(TableView):
         return self.commit(write.operation(adds, changes), txn)
 
     def _checkpoint_if_due(self, done: Committed) -> None:
-        if isinstance(self.store, DatasetStore):
+        if self.store.versioned:
             return  # the lake writes what is derived, once main has the version
         # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose time.
         try:

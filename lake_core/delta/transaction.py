@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
-from lake_core.dataset import DatasetStore
 from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransaction
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
@@ -25,7 +24,7 @@ from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists, VersionNotFound
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.scope import FIELD, spelled
+from lake_core.delta.read_set import READS_FIELD, read_set_texts
 from lake_core.delta.snapshot import Snapshot
 from lake_core.errors import AlreadyExists, NotFound, StoreUnavailable
 from lake_core.expression import Predicate
@@ -267,7 +266,7 @@ def commit_info(operation: Operation, latest: Snapshot | None, store: ObjectStor
         "operationMetrics": {name: str(value) for name, value in operation.metrics.items()},
         "engineInfo": ENGINE,
         "txnId": txn_id,
-        **({FIELD: spelled([operation.reads])} if isinstance(store, DatasetStore) else {}),
+        **({READS_FIELD: read_set_texts([operation.reads])} if store.versioned else {}),
     }
 
 

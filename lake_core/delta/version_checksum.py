@@ -61,7 +61,10 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
 
 
 def disagreements(snapshot: Snapshot) -> list[str]:
-    """In what a version's checksum and its log differ, a sentence each; empty where they agree or there is no checksum."""
+    """Say in what a version's checksum and its log differ, a sentence each; nothing where they agree or there is no checksum.
+
+    Protocol section: Version Checksum File, State Validation.
+    """
     found = read_checksum(snapshot.store, snapshot.version)
     return [] if found is None else list(_differences(found, snapshot))
 

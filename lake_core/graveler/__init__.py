@@ -12,7 +12,6 @@ from lake_core.graveler.errors import CorruptTable, GravelerError, MergeConflict
 from lake_core.graveler.export import Exported, export_commits
 from lake_core.graveler.graveler import Graveler
 from lake_core.graveler.identity import commit_id, entry_identity, file_id, range_id
-from lake_core.graveler.inventory import INVENTORY, range_batch
 from lake_core.graveler.metarange import Metarange, RangeInfo
 from lake_core.graveler.profile import LAKEFS, SMALL_RANGES, Profile
 from lake_core.graveler.record import Record
@@ -35,8 +34,6 @@ __all__ = [
     "Profile",
     "SMALL_RANGES",
     "LAKEFS",
-    "INVENTORY",
-    "range_batch",
     "RangeCache",
     "Table",
     "read_properties",

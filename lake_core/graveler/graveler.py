@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import numpy as np
-import pyarrow as pa
 
 from lake_core.graveler.build import Build
 from lake_core.graveler.cache import RangeCache
 from lake_core.graveler.diff import after_prefix, differences
-from lake_core.graveler.inventory import range_batch
 from lake_core.graveler.merge import Resolve, Strategy, settled
 from lake_core.graveler.metarange import RangeInfo
 from lake_core.graveler.profile import SMALL_RANGES, Profile
@@ -103,6 +101,8 @@ class Graveler:
     def list(self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b"") -> Iterator[Record | bytes]:
         """As `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
 
+        It is how a lakeFS server lists a folder (lakeFS data model: listing).
+
         Whole prefixes are skipped without reading what lies below them. Nothing that sorts before or at `start_after` is given, neither
         record nor prefix: so a listing goes on behind the last thing it gave.
         """
@@ -149,10 +149,6 @@ class Graveler:
     def ranges(self, tree: str) -> Sequence[RangeInfo]:
         """The ranges of a tree in order."""
         return self.reader.metarange(tree)
-
-    def batches(self, tree: str) -> Iterator[pa.RecordBatch]:
-        """The inventory of a tree, a range each: see `INVENTORY`. Of records that hold entries; others raise CorruptTable."""
-        return (range_batch(self.reader.data(name.decode())) for name in self.reader.metarange(tree).ids)
 
     def names(self, tree: str) -> set[str]:
         """The ids of all files that a tree consists of: its metarange and its ranges."""

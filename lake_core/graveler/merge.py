@@ -1,9 +1,11 @@
-"""Three-way merges: what one side changed since the base is applied to the other, unless that changed the same keys differently."""
+"""Three-way merges: what one side changed since the base is applied to the other, unless that changed the same keys differently.
+
+A lake merges datasets by their formats and does not call this: it is the merge of the lakeFS data model, for trees of plain keys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
 from lake_core.graveler.errors import MergeConflict
@@ -42,8 +44,3 @@ def same(first: Record | None, second: Record | None) -> bool:
     if first is None or second is None:
         return first is second
     return first.identity == second.identity
-
-
-def pieces(items: Iterator[ThreeWay], size: int) -> Iterator[list[ThreeWay]]:
-    while piece := list(islice(items, size)):
-        yield piece

@@ -115,19 +115,6 @@ class Table:
         place = bisect_left(keys, key)
         return values[place] if place < len(keys) and keys[place] == key else None
 
-    def pairs_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` on with their values, block by block."""
-        ends, handles = self._index
-        last: bytes | None = None
-        for handle in handles[bisect_left(ends, start) :]:
-            keys, values = self._block(handle)
-            if last is not None and keys and keys[0] <= last:
-                raise CorruptTable("the keys of an SSTable are not in order")
-            begin = bisect_left(keys, start)
-            yield from zip(keys[begin:], values[begin:], strict=True)
-            if keys:
-                last = keys[-1]
-
     def _block(self, handle: Handle) -> tuple[list[bytes], list[bytes]]:
         keys, values = read_entries(read_block(self._data, handle), self._budget)
         keys = _user_keys(keys)

@@ -26,7 +26,6 @@ from pyspark.sql import types as T
 from lake_core.delta import OperationResult
 from lake_core.delta.conform import relabelled
 from lake_core.delta.errors import MultipleSourceRows
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import (
     Inserted,
     Merge,
@@ -48,6 +47,7 @@ from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_col
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.set_transaction import Txn
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
 from lake_core.expression import Predicate

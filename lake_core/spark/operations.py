@@ -12,10 +12,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from lake_core.delta import DeltaTable, OperationResult
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.delete import delete
 from lake_core.delta.operations.optimize import optimize
 from lake_core.delta.operations.update import update
+from lake_core.delta.set_transaction import Txn
 from lake_core.spark.runner import run_in
 
 Target: TypeAlias = DeltaTable | str

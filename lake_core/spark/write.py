@@ -18,10 +18,10 @@ from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.data_file import AddFile
 from lake_core.delta.errors import DeltaError, SchemaMismatch, TableAlreadyExists
-from lake_core.delta.marker import Txn, check_transaction
 from lake_core.delta.operations.write import SchemaMode
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.schema import schema_from_json
+from lake_core.delta.set_transaction import Txn, check_transaction
 from lake_core.expression import parse_predicate
 from lake_core.spark.executor import batch_function, named_error, raise_ours
 from lake_core.spark.runner import run_in

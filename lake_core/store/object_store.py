@@ -196,6 +196,27 @@ class ObjectStore(ABC):
     def storage_options(self) -> dict[str, object]:
         """What fsspec needs besides `url` to read the same bytes. Holds secrets: never log it."""
 
+    # What a format asks of the store that it runs on, whether or not that is a state of something larger
+
+    @property
+    def versioned(self) -> bool:
+        """Whether the store is one of several states that whatever keeps them compares, publishes and collects.
+
+        A format then writes nothing derived, deletes nothing that another state may need, and records what its commits have read.
+        """
+        return False
+
+    @property
+    def data_root(self) -> ObjectStore:
+        """Where objects of unique names stand, which is the same for all states."""
+        return self
+
+    def note_scan(self) -> None:  # noqa: B027 - without effect unless a state overrides it
+        """Take note that the caller was handed what the objects hold: a state may rely on their staying as they are."""
+
+    def end_retention(self, before: datetime) -> None:  # noqa: B027 - without effect unless a state overrides it
+        """Let go of what only states of before this time reach. Without effect where there is but one state."""
+
     @abstractmethod
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes: ...
 

@@ -67,7 +67,7 @@ class PublishedWrites(_SessionWrites):
         super().__init__(lake, session, root, task_id)
         self._branch, self._is_retry = branch, is_retry
         self._private: Session = session
-        self._earlier = published_earlier(lake, branch, session_id, since)
+        self._earlier = _commit_of_session(lake, branch, session_id, since)
         self.is_repeated = self._earlier is not None
 
     def finish(self) -> Receipt:
@@ -100,17 +100,17 @@ class StagedWrites(_SessionWrites):
     is_staged = True
 
     def __init__(self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int) -> None:
-        part = lake.get_session(session_id, epoch=epoch).join(task=task_id, attempt=attempt)
-        super().__init__(lake, part, root, task_id)
-        self._part: SessionWriter = part
+        writer = lake.get_session(session_id, epoch=epoch).join(task=task_id, attempt=attempt)
+        super().__init__(lake, writer, root, task_id)
+        self._writer: SessionWriter = writer
         self._staged = Receipt(STAGED, branch, None, session_id, epoch)
 
     def flush(self) -> None:
-        self._part.flush()
+        self._writer.flush()
         self.receipt = self._staged
 
     def finish(self) -> Receipt:
-        with self._part:
+        with self._writer:
             pass  # leaving it flushes it for the last time
         return self._staged
 
@@ -119,7 +119,7 @@ class StagedWrites(_SessionWrites):
         return table
 
 
-def published_earlier(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:
+def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:
     """Find the commit that a private session of this id became on a branch, if one was published since."""
     commits = lake.log(branch, first_parent=True, since=since, limit=None if since else _COMMITS)
     return next((commit.id for commit in commits if commit.metadata.get("session") == session_id), None)

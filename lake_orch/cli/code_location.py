@@ -13,7 +13,7 @@ from lake_orch.errors import InvalidDefinition
 
 
 def resources_of(module: str) -> Mapping[str, object]:
-    """The resources that a module's Definitions name. Raises InvalidDefinition where it has none, or cannot be imported."""
+    """Return the resources that a module's Definitions name. Raises InvalidDefinition where it has none, or cannot be imported."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -25,11 +25,11 @@ def resources_of(module: str) -> Mapping[str, object]:
 
 
 def _definitions(module: ModuleType) -> dg.Definitions:
-    found = [value for value in vars(module).values() if isinstance(value, dg.Definitions | LazyDefinitions)]
-    if len(found) != 1:
-        raise InvalidDefinition(f"module {module.__name__} has {len(found)} dagster.Definitions, and one is needed")
-    (made,) = found
-    loaded = made() if isinstance(made, LazyDefinitions) else made
+    definitions = [value for value in vars(module).values() if isinstance(value, dg.Definitions | LazyDefinitions)]
+    if len(definitions) != 1:
+        raise InvalidDefinition(f"module {module.__name__} has {len(definitions)} dagster.Definitions, and one is needed")
+    (definition,) = definitions
+    loaded = definition() if isinstance(definition, LazyDefinitions) else definition
     if not isinstance(loaded, dg.Definitions):
         raise InvalidDefinition(f"module {module.__name__} has a repository: commands need dagster.Definitions")
     return loaded

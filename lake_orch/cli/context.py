@@ -26,7 +26,7 @@ class OrchContext(Context):
 
     @contextmanager
     def opened(self) -> Iterator[tuple[dg.DagsterInstance, LakeResource]]:
-        """The instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition where either is not said, or said twice."""
+        """Open the instance of DAGSTER_HOME, and the lake. Raises InvalidDefinition where either is not said, or said twice."""
         if (self.root is None) == (self.module is None):
             raise InvalidDefinition("say which lake: --root with its URL or path, or -m with the module of a code location that has it")
         if self.module is not None and self.storage_options:
@@ -49,11 +49,11 @@ class OrchContext(Context):
 @contextmanager
 def _instance() -> Iterator[dg.DagsterInstance]:
     try:
-        found = dg.DagsterInstance.get()
+        default = dg.DagsterInstance.get()
     except (DagsterHomeNotSetError, dg.DagsterInvariantViolationError) as error:
-        told = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise InvalidDefinition(
-            f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({told})"
+            f"no Dagster instance: set DAGSTER_HOME to the absolute path of its folder, as for the daemon ({reason})"
         ) from None
-    with found as instance:
+    with default as instance:
         yield instance

@@ -45,7 +45,7 @@ def _ours(context: Context) -> OrchContext:
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @command
 def sessions(context: Context, everything: bool) -> None:
-    """The sessions on record: whose run, since when, and whether `recover` can publish it."""
+    """List the sessions on record: whose run, since when, and whether `recover` can publish it."""
     with _ours(context).opened() as (instance, resource):
         lake = resource.open()
         publishable = set(recoverable(instance, lake))
@@ -85,18 +85,18 @@ def recover_command(context: Context, session: str | None, gate: Gate | None) ->
     with _ours(context).opened() as (instance, resource):
         lake, keep = resource.open(), resource.keep_failed
         if session is not None:
-            done = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep, lift_gate=gate)
-            context.output.show(done, f"session {session} is published as commit {done.commit[:12]}")
+            published = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep, lift_gate=gate)
+            context.output.show(published, f"session {session} is published as commit {published.commit[:12]}")
             return
-        outcome = recover_all(instance, lake, gate=resource.gate, keep_failed_for=keep)
+        results = recover_all(instance, lake, gate=resource.gate, keep_failed_for=keep)
     rows = [
-        {"session": one, "commit": None, "error": str(found)}
-        if isinstance(found, Exception)
-        else {"session": one, "commit": found.commit, "error": None}
-        for one, found in outcome.items()
+        {"session": id, "commit": None, "error": str(result)}
+        if isinstance(result, Exception)
+        else {"session": id, "commit": result.commit, "error": None}
+        for id, result in results.items()
     ]
     context.output.rows(rows, ["session", "commit", "error"])
-    errors = [found for found in outcome.values() if isinstance(found, Exception)]
+    errors = [result for result in results.values() if isinstance(result, Exception)]
     if errors:
         raise SystemExit(CONFLICT if any(isinstance(error, Conflict) for error in errors) else FAILED)
 
@@ -106,11 +106,11 @@ def recover_command(context: Context, session: str | None, gate: Gate | None) ->
 def reap_command(context: Context) -> None:
     """Look at every session that has not ended: those of runs that have ended are failed, those whose time is up expire."""
     with _ours(context).opened() as (instance, resource):
-        found = reap(resource, instance)
+        outcomes = reap(resource, instance)
     context.output.rows(
         [
             {"session": one.session, "run": one.run, "outcome": one.outcome, "publishable": one.publishable, "reason": one.reason}
-            for one in found
+            for one in outcomes
         ],
         ["session", "run", "outcome", "publishable", "reason"],
     )
@@ -122,21 +122,21 @@ def reap_command(context: Context) -> None:
 def merge_backfills_command(context: Context, into: str | None) -> None:
     """Merge the branches on which backfills gathered, once all of their runs have succeeded."""
     with _ours(context).opened() as (instance, resource):
-        found = merge_backfills(instance, resource.open(), into or resource.branch)
+        merged = merge_backfills(instance, resource.open(), into or resource.branch)
     context.output.rows(
         [
             {"backfill": one.backfill, "branch": one.branch, "outcome": one.outcome, "commit": one.commit, "message": one.message}
-            for one in found
+            for one in merged
         ],
         ["backfill", "branch", "outcome", "commit", "message"],
     )
-    outcomes = {one.outcome for one in found}
+    outcomes = {one.outcome for one in merged}
     if outcomes & {"conflict", "failed"}:
         raise SystemExit(CONFLICT if "conflict" in outcomes else FAILED)
 
 
 def _age(span: timedelta) -> str:
-    """A length of time, as people say it."""
+    """Spell a length of time as people say it."""
     seconds = int(span.total_seconds())
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:

@@ -9,7 +9,7 @@ _KIND = "dagster/kind/"
 
 
 def asset_options(spec: dg.AssetSpec, *, kinds: Sequence[str], metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The options of `@dg.asset` that make an asset with a spec's attributes; `kinds` where it names none, `metadata` besides its own."""
+    """Return options of `@dg.asset` that give an asset a spec's attributes; `kinds` where it names none, `metadata` beside its own."""
     return {
         "key": spec.key,
         "deps": list(spec.deps),

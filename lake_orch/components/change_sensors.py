@@ -41,7 +41,7 @@ class TableChangeSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for no tables, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition for no tables, and a function that is not there."""
         specs = [external_table(key) for key in self.assets]
         specs += [external_table(dg.AssetKey.from_user_string(key), path) for key, path in self.tables.items()]
         sensor = table_change_sensor(
@@ -75,7 +75,7 @@ class BranchSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for a sensor that would do nothing, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition for a sensor that would do nothing, and a function that is not there."""
         sensor = branch_sensor(
             name=self.name,
             target=_target(self.target),

@@ -35,9 +35,9 @@ class TableInput(dg.Model, dg.Resolvable):
     version: Annotated[int | None, described("A version of the table to load.")] = None
 
     def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
-        """The input of an asset."""
-        told = {"columns": self.columns, "lake/where": self.where, "lake/ref": self.ref, "lake/version": self.version}
-        metadata = {name: value for name, value in told.items() if value is not None}
+        """Return the input of an asset."""
+        values = {"columns": self.columns, "lake/where": self.where, "lake/ref": self.ref, "lake/version": self.version}
+        metadata = {name: value for name, value in values.items() if value is not None}
         return dg.AssetIn(key=self.asset or key, metadata=metadata, **({} if kind is None else {"dagster_type": kind}))
 
 
@@ -49,12 +49,12 @@ class TableColumn(dg.Model, dg.Resolvable):
     description: Annotated[str | None, described("Its comment.")] = None
     nullable: Annotated[bool, described("Whether it may be null.")] = True
 
-    def field(self, what: str) -> pa.Field:
-        """What rows are brought into. Raises InvalidDefinition for a type that is none."""
+    def field(self, subject: str) -> pa.Field:
+        """Return the column that rows are brought into. Raises InvalidDefinition for text that names no type."""
         try:
             return pa.field(self.name, arrow_type_of(self.type), self.nullable)
         except ValueError as error:
-            raise InvalidDefinition(f"column {self.name!r} of {what}: {error}") from None
+            raise InvalidDefinition(f"column {self.name!r} of {subject}: {error}") from None
 
 
 @dg.scaffold_with(
@@ -140,25 +140,25 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         return self
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for what cannot be followed: SQL, settings of the table, a function that is not there."""
-        made = self._of_function(context) if self.function is not None else self._of_query(context)
-        return dg.Definitions(assets=[made])
+        """Build the definitions. Raises InvalidDefinition for SQL or settings that cannot be followed, and a function that is not there."""
+        definition = self._of_function(context) if self.function is not None else self._of_query(context)
+        return dg.Definitions(assets=[definition])
 
     # Both
 
     @property
-    def _what(self) -> str:
+    def _subject(self) -> str:
         return f"asset {self.asset.key.to_user_string()}"
 
     def _metadata(self) -> dict[str, Any]:
         columns = None
         if self.columns is not None:
-            found = [
+            declared = [
                 dg.TableColumn(column.name, column.type, column.description, dg.TableColumnConstraints(nullable=column.nullable))
                 for column in self.columns
             ]
-            columns = dg.TableSchema(columns=found)
-        told = {
+            columns = dg.TableSchema(columns=declared)
+        values = {
             "lake/path": self.path,
             "lake/mode": self.mode,
             "lake/merge": self.merge,
@@ -168,18 +168,18 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             "lake/partition_by": self.partition_by,
             "lake/cluster_by": self.cluster_by,
             "dagster/column_schema": columns,
-            "lake/schema": None if self.columns is None else pa.schema([column.field(self._what) for column in self.columns]),
+            "lake/schema": None if self.columns is None else pa.schema([column.field(self._subject) for column in self.columns]),
             "lake/constraints": self.constraints,
             "lake/generated": self.generated,
             "lake/properties": self.properties,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
         options = asset_options(self.asset, kinds=kinds, metadata=self._metadata())
-        TableSettings.parse(self.asset.key.path, options["metadata"], self._what)  # what is wrong is said now, not by the first run
+        TableSettings.parse(self.asset.key.path, options["metadata"], self._subject)  # what is wrong is said now, not by the first run
         if self.asset.partitions_def is not None and self.partition_expr is None and "partition_expr" not in self.asset.metadata:
-            raise InvalidDefinition(f"{self._what} is partitioned: give partition_expr, the column that the partitions stand for")
+            raise InvalidDefinition(f"{self._subject} is partitioned: give partition_expr, the column that the partitions stand for")
         policies = {"single_run": dg.BackfillPolicy.single_run(), "run_per_partition": dg.BackfillPolicy.multi_run()}
         return {
             **options,
@@ -193,19 +193,21 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
     # From a query
 
     def _of_query(self, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
-        query = parse_query(self._text(context), self.engine, self._what)
+        query = parse_query(self._text(context), self.engine, self._subject)
         unused = sorted(self.inputs.keys() - set(query.tables))
         if unused:
-            raise InvalidDefinition(f"{self._what} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}")
+            raise InvalidDefinition(
+                f"{self._subject} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}"
+            )
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
         twice = sorted(table for table, key in keys.items() if list(keys.values()).count(key) > 1)
         if twice:
-            raise InvalidDefinition(f"{' and '.join(twice)} in the SQL of {self._what} are one asset: name it once, and use aliases")
+            raise InvalidDefinition(f"{' and '.join(twice)} in the SQL of {self._subject} are one asset: name it once, and use aliases")
         if self.asset.key in keys.values():
-            raise InvalidDefinition(f"the SQL of {self._what} reads the table that it makes: name another, or merge rows into it")
+            raise InvalidDefinition(f"the SQL of {self._subject} reads the table that it makes: name another, or merge rows into it")
         if query.parameters and self.asset.partitions_def is None:
-            raise InvalidDefinition(f"the SQL of {self._what} has parameters of a partition, and the asset is not partitioned")
-        kind = input_type(self.engine, self._what)
+            raise InvalidDefinition(f"the SQL of {self._subject} has parameters of a partition, and the asset is not partitioned")
+        kind = input_type(self.engine, self._subject)
         names = {table: _input_name(number, table) for number, table in enumerate(query.tables)}
         options = self._options(("deltalake", self.engine))
         options["code_version"] = options["code_version"] or hashlib.sha256(query.text.encode()).hexdigest()[:16]
@@ -213,15 +215,15 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         options["ins"] = {names[table]: self._input(table).asset_in(key, kind) for table, key in keys.items()}
         needed = {"spark"} if self.engine == "spark" else set()
         asset: Any = dg.asset(required_resource_keys=needed, **options)
-        made: dg.AssetsDefinition = asset(self._compute(query, names))
-        return made
+        definition: dg.AssetsDefinition = asset(self._compute(query, names))
+        return definition
 
     def _text(self, context: dg.ComponentLoadContext) -> str:
         if self.sql is not None:
             return self.sql
         file = context.path / str(self.sql_file)
         if not file.is_file():
-            raise InvalidDefinition(f"{self._what} takes its SQL from {self.sql_file}, which does not lie beside its defs.yaml")
+            raise InvalidDefinition(f"{self._subject} takes its SQL from {self.sql_file}, which does not lie beside its defs.yaml")
         return file.read_text("utf-8")
 
     def _input(self, name: str) -> TableInput:
@@ -243,12 +245,12 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         assert self.function is not None
         function = load_function(self.function, context)
         if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
-            raise InvalidDefinition(f"checks of {self._what} look at the rows that {self.function} returns: let it return them")
+            raise InvalidDefinition(f"checks of {self._subject} look at the rows that {self.function} returns: let it return them")
         options = self._options(("deltalake", "python"))
         options["ins"] = {name: one.asset_in(dg.AssetKey(name)) for name, one in self.inputs.items()}
         asset: Any = dg.asset(**options)
-        made: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
-        return made
+        definition: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
+        return definition
 
     def _with_checks(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -268,7 +270,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         )
 
     def _checked(self, value: Any) -> Iterator[Any]:
-        """The results of the checks first: a blocking one that fails keeps the rows from being published."""
+        """Yield the results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
@@ -279,5 +281,5 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _input_name(number: int, table: str) -> str:
-    """A name that Dagster and Python can take, and nothing else in the step has."""
+    """Make a name that Dagster and Python can take, and nothing else in the step has."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table).strip('_')}_{number + 1}"

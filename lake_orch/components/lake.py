@@ -29,7 +29,7 @@ class SparkSettings(dg.Model, dg.Resolvable):
     config: Annotated[dict[str, str], described("Spark settings. No credentials belong here.")] = Field(default_factory=dict)
 
     def resource(self) -> SparkResource:
-        """The resource with these settings."""
+        """Return the resource with these settings."""
         return SparkResource(**{name: value for name, value in self if value is not None})
 
 
@@ -91,7 +91,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     alert: Annotated[str | None, described("module:function, called with a SessionAlert for failed publishes and stale sessions.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for an alert that cannot be imported."""
+        """Build the definitions. Raises InvalidDefinition for an alert that cannot be imported."""
         lake = LakeResource(
             root=self.root,
             storage_options=self.storage_options,

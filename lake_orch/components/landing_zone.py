@@ -53,7 +53,7 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for a name, types or a function that cannot be used."""
+        """Build the definitions. Raises InvalidDefinition for a name, types or a function that cannot be used."""
         zone = LandingZone(
             self.name,
             self.url,

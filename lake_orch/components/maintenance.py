@@ -31,12 +31,12 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
     spark_above: Annotated[int | None, Field(ge=0), described("Bytes from which on a table is rearranged by Spark.")] = None
 
     def given(self) -> dict[str, Any]:
-        """Those that say something."""
+        """Return the settings that say something."""
         return {name: value for name, value in self if value is not None}
 
 
 def _resolve_tables(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
-    """The settings of each table; a list names tables without any."""
+    """Read the settings of each table; a list names tables without any."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(value)
     return {key: None if one is None else MaintenanceSettings.resolve_from_model(context.at_path(key), one) for key, one in value.items()}
@@ -53,7 +53,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     statistics_coverage: Annotated[float | None, described("The part of files that have statistics, at least.")] = None
 
     def limits(self) -> HealthLimits:
-        """As checks take them."""
+        """Return the limits as checks take them."""
         return HealthLimits(**{name: value for name, value in self if value is not None})
 
 
@@ -103,7 +103,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidDefinition for no tables, unknown tasks, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition for no tables, unknown tasks, and a function that is not there."""
         strangers = sorted(self.paths.keys() - self.tables.keys())
         if strangers:
             raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables: name it there")

@@ -14,7 +14,7 @@ _ENVIRONMENT = re.compile(r"""\{\{\s*env(?:\.(\w+)|\(\s*['"](\w+)['"]\s*\))\s*\}
 
 
 def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[..., Any]:
-    """The function that `module:name` names; a module that begins with a dot lies in the component's own folder.
+    """Import the function that `module:name` names; a module that begins with a dot lies in the component's own folder.
 
     Raises InvalidDefinition where there is none.
     """
@@ -24,19 +24,19 @@ def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[
     if module.startswith("."):
         module = f"{context.defs_relative_module_name(context.path)}{module}"
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except (ModuleNotFoundError, AttributeError) as error:
         raise InvalidDefinition(f"{reference!r} names no function that can be imported: {error}") from error
-    if not callable(found):
-        raise InvalidDefinition(f"{reference!r} is a {type(found).__name__}: name a function")
-    function: Callable[..., Any] = found
+    if not callable(value):
+        raise InvalidDefinition(f"{reference!r} is a {type(value).__name__}: name a function")
+    function: Callable[..., Any] = value
     return function
 
 
 def keep_environment(context: dg.ResolutionContext, value: Any) -> Any:
-    """A value from YAML in which `{{ env.NAME }}` stays a reference, read by who uses it: so it shows neither in the UI nor in a repr."""
+    """Keep `{{ env.NAME }}` in a value from YAML a reference, read by who uses it: so it shows neither in the UI nor in a repr."""
     if isinstance(value, str):
         match = _ENVIRONMENT.fullmatch(value.strip())
         return dg.EnvVar(match[1] or match[2]) if match else context.resolve_value(value)
@@ -48,7 +48,7 @@ def keep_environment(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def described(text: str) -> dg.Resolver:
-    """What the schema says of a field: Dagster keeps a description only where it comes with a resolver."""
+    """Describe a field in the schema: Dagster keeps a description only where it comes with a resolver."""
     resolver: dg.Resolver = dg.Resolver.default(description=text)
     return resolver
 

@@ -27,7 +27,7 @@ class RowCheck(dg.Model, dg.Resolvable):
     sample_rows: Annotated[int, Field(ge=0, le=50), described("Rows that break it which the result shows; 0 for secret data.")] = ROWS
 
     def spec(self, key: dg.AssetKey) -> dg.AssetCheckSpec:
-        """The check of an asset. Raises InvalidDefinition for one that blocks and only warns."""
+        """Return the check of an asset. Raises InvalidDefinition for one that blocks and only warns."""
         if self.blocking and self.severity != "ERROR":
             raise InvalidDefinition(f"check {self.name!r} of {key.to_user_string()} is blocking, and of severity WARN: choose one")
         return dg.AssetCheckSpec(self.name, asset=key, description=self.description or self.expression, blocking=self.blocking)

@@ -25,5 +25,5 @@ class LakeScaffolder(dg.Scaffolder[Any]):
 
 
 def scaffolds(example: str) -> type[LakeScaffolder]:
-    """A scaffolder that writes this example."""
+    """Return a scaffolder that writes this example."""
     return type("LakeScaffolder", (LakeScaffolder,), {"example": example})

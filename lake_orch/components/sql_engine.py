@@ -15,10 +15,10 @@ from lake_orch.spark.resource import SparkResource
 _PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 
 
-def input_type(engine: Engine, what: str) -> Any:
-    """What the IO manager is to load a query's tables as. Raises InvalidDefinition where the engine is not installed."""
+def input_type(engine: Engine, subject: str) -> Any:
+    """Return what the IO manager is to load a query's tables as. Raises InvalidDefinition where the engine is not installed."""
     if importlib.util.find_spec(_PACKAGE[engine]) is None:
-        raise InvalidDefinition(f"{what} is made by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
+        raise InvalidDefinition(f"{subject} is made by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
     if engine == "spark":
         from pyspark.sql import DataFrame
 
@@ -32,7 +32,7 @@ def input_type(engine: Engine, what: str) -> Any:
 def run_query(
     query: Query, engine: Engine, tables: Mapping[str, Any], parameters: Mapping[str, Any], key: dg.AssetKey, spark: SparkResource | None
 ) -> Iterator[Any]:
-    """The rows of a query over loaded tables, for as long as the `with` block lasts."""
+    """Give the rows of a query over loaded tables, for as long as the `with` block lasts."""
     stem = "lake_" + re.sub(r"\W", "_", "_".join(key.path))
     names = {table: f"{stem}_{number}" for number, table in enumerate(query.tables)}
     run = _spark if engine == "spark" else _duckdb
@@ -66,11 +66,11 @@ def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], 
 
 
 def partition_parameters(context: dg.AssetExecutionContext, wanted: Sequence[str] | frozenset[str]) -> dict[str, Any]:
-    """The values of a query's parameters: the partition's key, and the beginning and end of its time window."""
-    told: dict[str, Any] = {}
+    """Return the values of a query's parameters: the partition's key, and the beginning and end of its time window."""
+    parameters: dict[str, Any] = {}
     if "partition_key" in wanted:
-        told["partition_key"] = context.partition_key
+        parameters["partition_key"] = context.partition_key
     if {"partition_start", "partition_end"} & set(wanted):
         window = context.partition_time_window
-        told |= {"partition_start": window.start, "partition_end": window.end}
-    return {name: value for name, value in told.items() if name in wanted}
+        parameters |= {"partition_start": window.start, "partition_end": window.end}
+    return {name: value for name, value in parameters.items() if name in wanted}

@@ -46,7 +46,7 @@ class Query:
         return list(dict.fromkeys(mention.name for mention in sorted(self.mentions, key=lambda one: one.start)))
 
     def naming(self, names: Mapping[str, str]) -> str:
-        """The text with each table under the name that it has for an engine; columns go by what they were called before."""
+        """Return the text with each table under the name that it has for an engine; columns go by what they were called before."""
         text = self.text
         for mention in sorted(self.mentions, key=lambda one: one.start, reverse=True):
             alias = f" AS {mention.alias}" if mention.alias else ""
@@ -54,23 +54,23 @@ class Query:
         return text
 
 
-def parse_query(text: str, engine: Engine, what: str) -> Query:
+def parse_query(text: str, engine: Engine, subject: str) -> Query:
     """Parse a query in an engine's SQL. Raises InvalidDefinition for what is no single SELECT, and for tables that are none of the lake."""
     try:
         statements = [statement for statement in sqlglot.parse(text, read=engine) if statement is not None]
     except (ParseError, TokenError) as error:
-        raise InvalidDefinition(f"the SQL of {what} cannot be read: {error}") from None
+        raise InvalidDefinition(f"the SQL of {subject} cannot be read: {error}") from None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise InvalidDefinition(f"the SQL of {what} is not one SELECT: the rows that it selects become the table")
+        raise InvalidDefinition(f"the SQL of {subject} is not one SELECT: the rows that it selects become the table")
     query = statements[0]
-    used = frozenset(found.name for found in query.find_all(exp.Placeholder))
+    used = frozenset(placeholder.name for placeholder in query.find_all(exp.Placeholder))
     unknown = sorted(used - set(PARAMETERS))
     if unknown:
-        raise InvalidDefinition(f"the SQL of {what} has the parameter {unknown[0]!r}: there are {', '.join(PARAMETERS)}")
-    return Query(text, list(_mentions(query, text, what)), used)
+        raise InvalidDefinition(f"the SQL of {subject} has the parameter {unknown[0]!r}: there are {', '.join(PARAMETERS)}")
+    return Query(text, list(_mentions(query, text, subject)), used)
 
 
-def _mentions(query: exp.Expr, text: str, what: str) -> Iterator[TableMention]:
+def _mentions(query: exp.Expr, text: str, subject: str) -> Iterator[TableMention]:
     seen = set()
     for scope in traverse_scope(query):
         for table in scope.tables:
@@ -79,18 +79,18 @@ def _mentions(query: exp.Expr, text: str, what: str) -> Iterator[TableMention]:
             seen.add(id(table))
             if not table.db and table.name.lower() in {name.lower() for name in scope.cte_sources}:
                 continue  # one of the query's own
-            yield _mention(table, text, what)
+            yield _mention(table, text, subject)
     missed = next((table for table in query.find_all(exp.Table) if id(table) not in seen), None)
     if missed is not None:
-        raise InvalidDefinition(f"the SQL of {what} names {missed.sql()[:100]} where it cannot be followed: move it to a WITH clause")
+        raise InvalidDefinition(f"the SQL of {subject} names {missed.sql()[:100]} where it cannot be followed: move it to a WITH clause")
 
 
-def _mention(table: exp.Table, text: str, what: str) -> TableMention:
+def _mention(table: exp.Table, text: str, subject: str) -> TableMention:
     parts = table.parts
     if not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
-        raise InvalidDefinition(f"the SQL of {what} reads {table.sql()[:100]}: it can read only tables of the lake")
+        raise InvalidDefinition(f"the SQL of {subject} reads {table.sql()[:100]}: it can read only tables of the lake")
     if table.args.get("version") or table.args.get("when"):
-        raise InvalidDefinition(f"the SQL of {what} reads {table.sql()[:100]}: give the version to its input")
+        raise InvalidDefinition(f"the SQL of {subject} reads {table.sql()[:100]}: give the version to its input")
     last = parts[-1].meta
     free = not table.alias and not table.args.get("sample")
     alias = text[last["start"] : last["end"] + 1] if free else ""

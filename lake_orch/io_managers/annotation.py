@@ -13,7 +13,7 @@ from lake_orch.runs.attempt import run_of
 
 
 def without_none(annotation: object) -> tuple[object, bool]:
-    """An annotation without its `| None`, and whether it had one."""
+    """Return an annotation without its `| None`, and whether it had one."""
     if get_origin(annotation) in (Union, UnionType):
         others = [one for one in get_args(annotation) if one is not NoneType]
         if len(others) == 1 and len(others) < len(get_args(annotation)):
@@ -22,25 +22,25 @@ def without_none(annotation: object) -> tuple[object, bool]:
 
 
 def type_of_element(annotation: object) -> object:
-    """T of `list[T]`, which stands for the outputs of several steps: each is loaded by itself. Any other annotation as it is."""
+    """Return T of `list[T]`, which stands for the outputs of several steps, each loaded by itself; any other annotation as it is."""
     return get_args(annotation)[0] if get_origin(annotation) is list and get_args(annotation) else annotation
 
 
 def type_of_each(annotation: object) -> object | None:
-    """T of `dict[str, T]`: a value for each partition."""
+    """Return T of `dict[str, T]`: a value for each partition."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 else None
 
 
 def reads_itself(context: InputContext) -> bool:
-    """Whether the step that asks for an asset also makes it."""
+    """Tell whether the step that asks for an asset also makes it."""
     if not context.has_asset_key or run_of(context) is None:
         return False
     return any(output.properties.asset_key == context.asset_key for output in context.step_context.step.step_outputs)
 
 
 def mapping_keys(output: OutputContext) -> Sequence[str]:
-    """What tells an output from its like: those that a dynamic output maps to, and those of the steps that are mapped over them."""
+    """Return what tells an output from its like: keys that a dynamic output maps to, and those of steps that are mapped over them."""
     try:
         mapped = _MAPPED.search(output.step_key)
     except DagsterInvariantViolationError:  # an asset's value, outside of any run

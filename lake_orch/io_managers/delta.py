@@ -9,9 +9,10 @@ from pydantic import Field
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
-from lake_orch.errors import InvalidDefinition, PartitionSliceError
+from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
+from lake_orch.io_managers.output import output_partitions, producer_name
 from lake_orch.location import table_path
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import Attempt, run_of
@@ -100,7 +101,7 @@ class DeltaIOManager(ConfigurableIOManager):
 
     @classmethod
     def type_handlers(cls) -> Sequence[TypeHandler]:
-        """Who stores and loads which Python types; the first that knows one does.
+        """List who stores and loads which Python types; the first that knows one does.
 
         Override it to add types: `return (GeoFrames(), *super().type_handlers())`.
         """
@@ -114,9 +115,9 @@ class DeltaIOManager(ConfigurableIOManager):
         if obj is None:
             warn_of_nothing(context)
             return
-        name = f"the output of {_name(context)}"
+        name = f"the output of {producer_name(context)}"
         settings = self._settings(context)
-        keys = _partition_keys(context)
+        keys = [str(key) for key in output_partitions(context)]
         columns = _partition_columns(context, settings)
         rows = to_rows(obj, name, self.type_handlers())
         lineage = _lineage(context, settings, rows)
@@ -127,9 +128,9 @@ class DeltaIOManager(ConfigurableIOManager):
             rows = writer.with_zones(rows)
             if context.has_asset_partitions:
                 schema = writer.schema(rows.schema)
-                part = slice_of_partitions(settings, _name(context), schema, context.asset_partitions_def, keys)
+                part = slice_of_partitions(settings, producer_name(context), schema, context.asset_partitions_def, keys)
             else:
-                part = slice_without_partitions(settings, _name(context))
+                part = slice_without_partitions(settings, producer_name(context))
             if not workspace.is_staged:
                 check_step_gate(context)
             result = writer.write(
@@ -236,16 +237,12 @@ class DeltaIOManager(ConfigurableIOManager):
         settings = TableSettings.parse(
             asset_key,
             context.definition_metadata or {},
-            _name(context),
+            producer_name(context),
             mode=self.mode,
             schema_mode=self.schema_mode,
             naive_timestamps=self.naive_timestamps,
         )
         return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
-
-
-def _name(context: OutputContext) -> str:
-    return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"step {context.step_key}"
 
 
 def _shortened(text: str) -> str:
@@ -255,15 +252,6 @@ def _shortened(text: str) -> str:
 def _input_path(context: InputContext, metadata: Mapping[str, Any]) -> str:
     path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
     return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
-
-
-def _partition_keys(context: OutputContext) -> Sequence[str]:
-    if context.has_asset_partitions:
-        return [str(key) for key in context.asset_partition_keys]
-    if context.has_asset_key and context.asset_spec.partitions_def is not None:
-        # Dagster runs this as if the asset were not partitioned, and the whole table would be replaced.
-        raise PartitionSliceError(f"{_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition")
-    return ()
 
 
 def _missing_partition_expr(name: str) -> InvalidDefinition:
@@ -277,10 +265,11 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
     if not context.has_asset_partitions:
         return ()
     if settings.partition_expr is None:
-        raise _missing_partition_expr(_name(context))
+        raise _missing_partition_expr(producer_name(context))
     if settings.schema_mode == "overwrite":
         raise InvalidDefinition(
-            f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {_name(context)} is for some of its partitions: use 'merge'"
+            f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {producer_name(context)} is for some of its partitions: "
+            f"use 'merge'"
         )
     return partition_columns(context.asset_partitions_def, settings.partition_expr)
 
@@ -298,4 +287,4 @@ def _both(first: str | None, second: str | None) -> str | None:
 
 def _declared(upstream: OutputContext) -> Any:
     key = upstream.asset_key.path if upstream.has_asset_key else None
-    return TableSettings.parse(key, upstream.definition_metadata or {}, _name(upstream)).declared
+    return TableSettings.parse(key, upstream.definition_metadata or {}, producer_name(upstream)).declared

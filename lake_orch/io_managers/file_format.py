@@ -20,8 +20,8 @@ _WHY_NO_PICKLE = (
 )
 
 
-def encode(value: object, what: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
-    """A value's format by its type, and its bytes. Raises UnsupportedData for one that has no other form than pickle's, unless allowed,
+def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
+    """Encode a value by its type: its format, and its bytes. Raises UnsupportedData for one that only pickle can hold, unless allowed,
     and for what JSON would not give back as it was.
     """
     if isinstance(value, bytes | bytearray | memoryview):
@@ -33,18 +33,18 @@ def encode(value: object, what: str, *, allow_pickle: bool) -> tuple[Format, byt
         if problem is None:
             return "json", json.dumps(value, ensure_ascii=False, indent=1).encode()
         if not allow_pickle:
-            raise UnsupportedData(f"{what} is no JSON: {problem}. Convert it, or return text or bytes")
+            raise UnsupportedData(f"{name} is no JSON: {problem}. Convert it, or return text or bytes")
     if not allow_pickle:
         kind = type(value)
         raise UnsupportedData(
-            f"{what} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. Return bytes, text, or what JSON can hold; or set "
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, and {_WHY_NO_PICKLE}. Return bytes, text, or what JSON can hold; or set "
             f"allow_pickle=True on the FileIOManager"
         )
     return "pickle", pickle.dumps(value)
 
 
-def decode(data: bytes, extension: str, annotation: object, what: str, *, allow_pickle: bool) -> Any:
-    """The value of a file's bytes, as a parameter is annotated; its extension decides where that does not.
+def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_pickle: bool) -> Any:
+    """Decode a file's bytes as a parameter is annotated; the file's extension decides where that does not.
 
     Raises UnsupportedData for pickle that is not allowed, and for bytes that are not of their format.
     """
@@ -60,17 +60,17 @@ def decode(data: bytes, extension: str, annotation: object, what: str, *, allow_
         return bytes(data)
     if format_ == "pickle":
         if not allow_pickle:
-            raise UnsupportedData(f"{what} is a pickle, and {_WHY_NO_PICKLE}. If you trust its writers, set allow_pickle=True")
+            raise UnsupportedData(f"{name} is a pickle, and {_WHY_NO_PICKLE}. If you trust its writers, set allow_pickle=True")
         return pickle.loads(data)
     try:
         text = bytes(data).decode()
         return text if format_ == "text" else json.loads(text)
     except ValueError as error:
-        raise UnsupportedData(f"{what} is no {format_}: {error}. Annotate the parameter as bytes to look at it") from None
+        raise UnsupportedData(f"{name} is no {format_}: {error}. Annotate the parameter as bytes to look at it") from None
 
 
 def _no_json(value: object, path: str = "") -> str | None:
-    """What of a value JSON would lose or change; None for nothing."""
+    """Find what of a value JSON would lose or change; None for nothing."""
     if value is None or isinstance(value, bool | int | str):
         return None
     if isinstance(value, float):

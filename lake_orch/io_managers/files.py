@@ -18,6 +18,7 @@ from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
+from lake_orch.io_managers.output import output_partitions, producer_name
 from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt, run_of
@@ -58,113 +59,101 @@ class FileIOManager(ConfigurableIOManager):
         if obj is None:
             warn_of_nothing(context)
             return
-        what = f"the output of {_name(context)}"
+        name = f"the output of {producer_name(context)}"
         base = self._base(context)
-        keys = _partition_keys(context)
+        keys = output_partitions(context)
         files = {}
-        for key, value in _by_partition(obj, keys, what).items():
-            format_, data = encode(value, what, allow_pickle=self.allow_pickle)
-            place = base.of(key)
-            files[place.stem + (place.extension or EXTENSIONS[format_])] = (data, place)
+        for key, value in _by_partition(obj, keys, name).items():
+            format_, data = encode(value, name, allow_pickle=self.allow_pickle)
+            location = base.of(key)
+            files[location.stem + (location.extension or EXTENSIONS[format_])] = (data, location)
         with self.lake.workspace(Attempt.of_output(context, keys)) as workspace:
             if not workspace.is_staged:
                 check_step_gate(context)
-            for path, (data, place) in files.items():
-                _put(workspace.store, place, path, data)
+            for path, (data, location) in files.items():
+                _put(workspace.store, location, path, data)
         size = sum(len(data) for data, _ in files.values())
         verb = "staged for" if workspace.is_staged else "to"
-        context.log.info(f"{what}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
+        context.log.info(f"{name}: {readable_bytes(size)} {verb} {', '.join(list(files)[:3])}" + (" …" if len(files) > 3 else ""))
         where = next(iter(files)) if len(files) == 1 else base.stem
-        told: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
+        metadata: dict[str, Any] = {PATH: where, "lake/bytes_written": size, "lake/files_added": len(files)}
         if isinstance(workspace, DirectWrites):
-            told["dagster/uri"] = workspace.url(where)
+            metadata["dagster/uri"] = workspace.url(where)
         if workspace.receipt is not None:
-            told |= receipt_metadata(workspace.receipt)
-        context.add_output_metadata(told)
+            metadata |= receipt_metadata(workspace.receipt)
+        context.add_output_metadata(metadata)
         if context.has_asset_key:
             content = hashlib.sha256("".join(hashlib.sha256(data).hexdigest() for data, _ in files.values()).encode())
             context.step_context.set_data_version(context.asset_key, DataVersion(content.hexdigest()[:32]))
 
     def load_input(self, context: InputContext) -> Any:
         """Read an input. Raises NotFound for a file that is not there, and UnsupportedData."""
-        what = f"input {context.name!r}" if context.has_input_name else "the value"
-        told = plain_metadata(context.definition_metadata or {})
-        settings = InputSettings.parse(told, what)
+        name = f"input {context.name!r}" if context.has_input_name else "the value"
+        metadata = plain_metadata(context.definition_metadata or {})
+        settings = InputSettings.parse(metadata, name)
         annotation, optional = without_none(context.dagster_type.typing_type)
         upstream = context.upstream_output
         base = self._base(upstream if upstream is not None else context)
         files = self.lake.read_files(run_of(context), ref=settings.ref)
         if not context.has_asset_partitions:
-            return self._load(files, base, annotation, what)
+            return self._load(files, base, annotation, name)
         keys = list(context.asset_partition_keys)
         if not keys and optional:
             return None
         values = {}
         for key in keys:
             try:
-                values[str(key)] = self._load(files, base.of(key), annotation, what)
+                values[str(key)] = self._load(files, base.of(key), annotation, name)
             except NotFound:
-                if told.get(ALLOW_MISSING) is True:
+                if metadata.get(ALLOW_MISSING) is True:
                     continue
                 if optional and len(keys) == 1 and reads_itself(context):
                     return None
                 raise
         return values[str(keys[0])] if len(keys) == 1 and values else values
 
-    def _load(self, files: ObjectStore, place: "_Place", annotation: object, what: str) -> Any:
-        path = place.find(files)
+    def _load(self, files: ObjectStore, location: "_FileLocation", annotation: object, name: str) -> Any:
+        path = location.find(files)
         data = files.get(path)
-        return decode(data, posixpath.splitext(path)[1], annotation, f"{what}, {path},", allow_pickle=self.allow_pickle)
+        return decode(data, posixpath.splitext(path)[1], annotation, f"{name}, {path},", allow_pickle=self.allow_pickle)
 
-    def _base(self, context: OutputContext | InputContext) -> "_Place":
-        told = plain_metadata(context.definition_metadata or {}) if isinstance(context, OutputContext) else {}
-        if PATH_METADATA in told:
-            place = _Place(*posixpath.splitext(checked_path(told[PATH_METADATA])))
+    def _base(self, context: OutputContext | InputContext) -> "_FileLocation":
+        metadata = plain_metadata(context.definition_metadata or {}) if isinstance(context, OutputContext) else {}
+        if PATH_METADATA in metadata:
+            location = _FileLocation(*posixpath.splitext(checked_path(metadata[PATH_METADATA])))
         elif context.has_asset_key:
-            place = _Place(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
+            location = _FileLocation(checked_path("/".join([self.prefix, *context.asset_key.path])), "")
         else:
             raise InvalidDefinition(f"the output of an op has no asset key to name its file: give it the metadata {PATH_METADATA!r}")
-        return place.below(*mapping_keys(context)) if isinstance(context, OutputContext) else place
+        return location.below(*mapping_keys(context)) if isinstance(context, OutputContext) else location
 
 
-def _name(context: OutputContext) -> str:
-    return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"step {context.step_key}"
-
-
-def _partition_keys(context: OutputContext) -> Sequence[str]:
-    if context.has_asset_partitions:
-        return list(context.asset_partition_keys)
-    if context.has_asset_key and context.asset_spec.partitions_def is not None:
-        raise PartitionSliceError(f"{_name(context)} is partitioned, but this run is for no partition of it: launch it with a partition")
-    return ()
-
-
-def _by_partition(value: object, keys: Sequence[str], what: str) -> dict[str | None, object]:
-    """The values to write, by partition."""
+def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | None, object]:
+    """Return the values to write, by partition."""
     if len(keys) < 2:
         return {keys[0] if keys else None: value}
     if not isinstance(value, Mapping) or {str(key) for key in value} != {str(key) for key in keys}:
         raise PartitionSliceError(
-            f"this run is for {len(keys)} partitions, and {what} is not a dict with a value for each of them: return {{key: value, …}} for "
+            f"this run is for {len(keys)} partitions, and {name} is not a dict with a value for each of them: return {{key: value, …}} for "
             f"context.partition_keys"
         )
     return {key: value[str(key)] for key in keys}
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FileLocation:
     """Where files lie: one, or one for each partition."""
 
     stem: str
     extension: str
     """Empty where the value's format decides."""
 
-    def below(self, *parts: str) -> "_Place":
-        """The place of a part. What cannot stand in a path is quoted as in URLs."""
-        return _Place("/".join([self.stem, *map(_quoted, parts)]), self.extension)
+    def below(self, *parts: str) -> "_FileLocation":
+        """Return the location of a part. What cannot stand in a path is quoted as in URLs."""
+        return _FileLocation("/".join([self.stem, *map(_quoted, parts)]), self.extension)
 
-    def of(self, key: str | None) -> "_Place":
-        """The place of a partition's file."""
+    def of(self, key: str | None) -> "_FileLocation":
+        """Return the location of a partition's file."""
         if key is None:
             return self
         return (
@@ -174,14 +163,14 @@ class _Place:
         )
 
     def find(self, files: ObjectStore) -> str:
-        """The file that is there. Raises NotFound."""
-        found = [f"{self.stem}{self.extension}"] if self.extension else self.others(files)
-        if not found:
+        """Find the file that is there. Raises NotFound."""
+        paths = [f"{self.stem}{self.extension}"] if self.extension else self.others(files)
+        if not paths:
             raise NotFound(f"no file {self.stem}.* ({', '.join(EXTENSIONS.values())}): materialize the asset first", key=self.stem)
-        return found[0]
+        return paths[0]
 
     def others(self, files: ObjectStore) -> list[str]:
-        """The files that are there, under whatever extension."""
+        """List the files that are there, under whatever extension."""
         names = [] if self.extension else [f"{self.stem}{extension}" for extension in EXTENSIONS.values()]
         return [meta.key for meta in files.list(f"{self.stem}.") if meta.key in names]
 
@@ -191,9 +180,9 @@ def _quoted(part: str) -> str:
     return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted
 
 
-def _put(store: ObjectStore, place: _Place, path: str, data: bytes) -> None:
+def _put(store: ObjectStore, location: _FileLocation, path: str, data: bytes) -> None:
     """Put a file, unless it is there just so, in the place of one of the same name with another extension."""
-    outdated = [other for other in place.others(store) if other != path]
+    outdated = [other for other in location.others(store) if other != path]
     if outdated:
         store.delete(outdated)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dagster import OutputContext
 
 from lake_orch.io_managers.annotation import without_none
+from lake_orch.io_managers.output import producer_name
 from lake_orch.resources import has_written
 
 
@@ -13,8 +14,7 @@ def warn_of_nothing(context: OutputContext) -> None:
     annotation, optional = without_none(context.dagster_type.typing_type)
     if optional or annotation is type(None) or has_written(context.step_context):
         return
-    name = context.asset_key.to_user_string() if context.has_asset_key else f"step {context.step_key}"
     context.log.warning(
-        f"{name} returned None: nothing was written, and its table or file is as before. Return the rows, or annotate the function "
-        f"with -> None if it is to store nothing"
+        f"{producer_name(context)} returned None: nothing was written, and its table or file is as before. Return the rows, or annotate "
+        f"the function with -> None if it is to store nothing"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from fsspec import AbstractFileSystem
 
-from lake_core.delta.marker import Txn
+from lake_core.delta.set_transaction import Txn
 from lake_orch.errors import FilesGone, InvalidDefinition
 from lake_orch.landing_zone.ledger import BatchRecord, Ledger
 from lake_orch.landing_zone.zone import FoundFile, LandingZone, file_of
@@ -65,13 +65,13 @@ class LandedBatch:
         return sum(file.size for file in self.files)
 
     def dataset(self, *, format: Any = None, schema: pa.Schema | None = None) -> ds.Dataset:
-        """The rows, lazily. `format`: parquet, csv, json or ipc, or one of `pyarrow.dataset`; by default as the files are called."""
+        """Open the rows lazily. `format`: parquet, csv, json or ipc, or one of `pyarrow.dataset`; by default as the files are called."""
         import pyarrow.dataset as ds  # takes as long to import as all else here
 
         return ds.dataset(self.paths, format=format or self._format(), schema=schema, filesystem=self.filesystem)
 
     def to_arrow(self, *, format: Any = None, schema: pa.Schema | None = None) -> pa.Table:
-        """The rows."""
+        """Read the rows."""
         return self.dataset(format=format, schema=schema).to_table()
 
     def _format(self) -> str:

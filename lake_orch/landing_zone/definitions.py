@@ -13,7 +13,7 @@ import pyarrow as pa
 from lake_core.store import open_store
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
-from lake_orch.landing_zone.ledger import BatchRecord, Ledger, Look
+from lake_orch.landing_zone.ledger import BatchRecord, LandingDiff, Ledger
 from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
 from lake_orch.resources import LakeResource
@@ -29,21 +29,21 @@ Read: TypeAlias = Callable[[LandedBatch], Any]
 
 
 def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
-    """The ledger of a zone beside a lake."""
+    """Open the ledger of a zone beside a lake."""
     return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
 
 
 def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None) -> int:
-    """The last batch that is in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
-    found = lake.find_table(table, ref=branch)
-    if found is None and branch is not None:
+    """Find the last batch in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
+    existing = lake.find_table(table, ref=branch)
+    if existing is None and branch is not None:
         return 0  # the ledger tells of the lake's own
-    marker = None if found is None else found.snapshot.transaction_version(zone.app_id)
+    marker = None if existing is None else existing.snapshot.transaction_version(zone.app_id)
     return ledger.landed if marker is None else max(marker, 0)
 
 
 def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
-    """The batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor of the zone asked for, FilesGone."""
+    """Take up the batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor asked for, FilesGone."""
     tags = context.run_tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
@@ -62,7 +62,7 @@ def landing_zone_asset(
     partition_by: Sequence[str] = (),
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """An asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
+    """Make an asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
 
     `read` makes rows of a batch; by default the files are read as what their names say they are. `schema`: of the table, and of what is
     read. `options` are those of `@dg.asset`.
@@ -84,18 +84,18 @@ def landing_zone_asset(
         table = lake.table(context, path, partition_by=partition_by)
         table.append(rows, schema_mode=schema_mode, txn=batch.txn)
         files = dg.MetadataValue.md("\n".join(f"- `{file.key}` ({file.size} bytes)" for file in batch.files[:100]))
-        told: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "lake/landing_batch": batch.number,
             "lake/files_landed": len(batch.files),
             "lake/bytes_landed": batch.size,
             "files": files,
         }
-        return dg.MaterializeResult(metadata={**table.metadata(), **told})
+        return dg.MaterializeResult(metadata={**table.metadata(), **metadata})
 
     kinds = options.pop("kinds", {"deltalake"})
     asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
-    made: dg.AssetsDefinition = asset(land)
-    return made
+    definition: dg.AssetsDefinition = asset(land)
+    return definition
 
 
 def landing_zone_sensor(
@@ -110,7 +110,7 @@ def landing_zone_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """A sensor that puts new files into batches and asks for one run a batch, in order: the next as soon as the one before has landed.
+    """Make a sensor that puts new files into batches and asks for one run a batch, in order: the next once the one before has landed.
 
     A run that failed is asked for again, up to `max_retries` times; then somebody must look, and re-execute it. `target`: the job or
     assets to run. `table`: the path of the table that the batches land in. `request` adds to a run request, such as a partition key.
@@ -121,16 +121,16 @@ def landing_zone_sensor(
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
         ledger = ledger_of(zone, lake)
-        done = landed(zone, lake, path, ledger)
-        ledger.note_landed(done)
-        seen = ledger.look(zone.files(), done)
-        _report(context, zone, ledger, seen, reported)
-        waiting = ledger.batches(done)
-        if not waiting and seen.new:
-            made = ledger.make_batch(seen.new)
-            waiting = [made] if made else ledger.batches(done)
-            _report_late(context, zone, made, reported)
-        context.update_cursor(json.dumps({"landed": done, "batch": waiting[-1].number if waiting else done}))
+        last_landed = landed(zone, lake, path, ledger)
+        ledger.note_landed(last_landed)
+        diff = ledger.diff(zone.files(), last_landed)
+        _report(context, zone, ledger, diff, reported)
+        waiting = ledger.batches(last_landed)
+        if not waiting and diff.new:
+            created = ledger.make_batch(diff.new)
+            waiting = [created] if created else ledger.batches(last_landed)
+            _report_late(context, zone, created, reported)
+        context.update_cursor(json.dumps({"landed": last_landed, "batch": waiting[-1].number if waiting else last_landed}))
         if not waiting:
             return dg.SkipReason(f"no new files in {zone.url}")
         return _ask(context, zone, ledger.id, waiting[0], request, max_retries)
@@ -174,22 +174,24 @@ def _ask(
     return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
 
 
-def _report(context: dg.SensorEvaluationContext, zone: LandingZone, ledger: Ledger, seen: Look, asset_key: dg.AssetKey | None) -> None:
-    if seen.gone:
-        context.log.warning(f"{len(seen.gone)} files are gone before they landed: {', '.join(seen.gone[:10])}")
-    if not seen.rewritten:
+def _report(
+    context: dg.SensorEvaluationContext, zone: LandingZone, ledger: Ledger, diff: LandingDiff, asset_key: dg.AssetKey | None
+) -> None:
+    if diff.gone:
+        context.log.warning(f"{len(diff.gone)} files are gone before they landed: {', '.join(diff.gone[:10])}")
+    if not diff.rewritten:
         return
-    keys = [file.key for file in seen.rewritten]
+    keys = [file.key for file in diff.rewritten]
     context.log.warning(f"{len(keys)} files were rewritten after they landed, and are not read again: {', '.join(keys[:10])}")
     if asset_key is not None:
-        told: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "lake/rewritten_files": len(keys),
             "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in keys[:100])),
         }
         context.instance.report_runless_asset_event(
-            dg.AssetObservation(asset_key, metadata=told, description=f"Files of {zone.url} were rewritten after they had landed")
+            dg.AssetObservation(asset_key, metadata=metadata, description=f"Files of {zone.url} were rewritten after they had landed")
         )
-    ledger.note_reported(seen.rewritten)
+    ledger.note_reported(diff.rewritten)
 
 
 def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: BatchRecord | None, asset_key: dg.AssetKey | None) -> None:
@@ -198,9 +200,12 @@ def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: 
         return
     context.log.info(f"{len(late)} files came late, and land in batch {batch.number}: {', '.join(late[:10])}")
     if asset_key is not None:
-        told: dict[str, Any] = {"lake/late_files": len(late), "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in late[:100]))}
+        metadata: dict[str, Any] = {
+            "lake/late_files": len(late),
+            "files": dg.MetadataValue.md("\n".join(f"- `{key}`" for key in late[:100])),
+        }
         context.instance.report_runless_asset_event(
-            dg.AssetObservation(asset_key, metadata=told, description=f"Files of {zone.url} came later than ones that sort after them")
+            dg.AssetObservation(asset_key, metadata=metadata, description=f"Files of {zone.url} came later than ones that sort after them")
         )
 
 

@@ -38,8 +38,8 @@ class BatchRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a listing shows beside what is known."""
+class LandingDiff:
+    """How a listing differs from what the ledger knows."""
 
     new: Sequence[FoundFile] = ()
     rewritten: Sequence[FoundFile] = ()
@@ -57,16 +57,16 @@ class Ledger:
 
     @classmethod
     def of(cls, zone: LandingZone, store: ObjectStore) -> Ledger:
-        """The ledger of a zone, kept in a store: the lake's root."""
+        """Open the ledger of a zone, kept in a store: the lake's root."""
         return cls(zone, Journal(store, f"{FOLDER}/{zone.name}"))
 
     def batches(self, after: int = 0) -> list[BatchRecord]:
-        """The batches with numbers above this one, in order."""
+        """List the batches with numbers above this one, in order."""
         state = self.journal.state()
-        return [found for number in range(after + 1, _last(state) + 1) if (found := _batch(state, number)) is not None]
+        return [record for number in range(after + 1, _last(state) + 1) if (record := _batch(state, number)) is not None]
 
     def batch(self, number: int) -> BatchRecord | None:
-        """A batch by its number."""
+        """Return a batch by its number."""
         return _batch(self.journal.state(), number)
 
     @property
@@ -90,13 +90,13 @@ class Ledger:
 
         self.journal.append(plan)
 
-    def look(self, found: Iterable[FoundFile], landed: int) -> Look:
+    def diff(self, listed: Iterable[FoundFile], landed: int) -> LandingDiff:
         """Compare a listing with what is known."""
         state = self.journal.state()
         new: list[FoundFile] = []
         rewritten: list[FoundFile] = []
         seen = set()
-        for file in found:
+        for file in listed:
             seen.add(file.key)
             known = state.get(f"file/{file.key}")
             if known is None:
@@ -104,7 +104,7 @@ class Ledger:
             elif file.fingerprint not in (known["fingerprint"], known.get("reported")) and known["batch"] <= landed:
                 rewritten.append(file)
         waiting = (file.key for batch in self.batches(landed) for file in batch.files)
-        return Look(new, rewritten, [key for key in waiting if key not in seen])
+        return LandingDiff(new, rewritten, [key for key in waiting if key not in seen])
 
     def make_batch(self, files: Sequence[FoundFile]) -> BatchRecord | None:
         """Put files into the next batch, as many as go into one; None if all of them are in one already.
@@ -137,13 +137,13 @@ class Ledger:
         """Remember that these were told as rewritten, so that they are told once."""
         self._note(files, "reported")
 
-    def _note(self, files: Sequence[FoundFile], what: str) -> None:
+    def _note(self, files: Sequence[FoundFile], field_name: str) -> None:
         def plan(state: State) -> Sequence[Action]:
             actions: list[Action] = []
             for file in files:
                 known = state.get(f"file/{file.key}")
-                if known is not None and known.get(what) != file.fingerprint:
-                    actions.append(Update(f"file/{file.key}", {**known, what: file.fingerprint}))
+                if known is not None and known.get(field_name) != file.fingerprint:
+                    actions.append(Update(f"file/{file.key}", {**known, field_name: file.fingerprint}))
             return actions
 
         self.journal.append(plan)
@@ -165,8 +165,8 @@ def _last(state: State) -> int:
 
 
 def _batch(state: State, number: int) -> BatchRecord | None:
-    found = state.get(f"batch/{number:012}")
-    return None if found is None else BatchRecord(number, [_file(value) for value in found["files"]])
+    batch = state.get(f"batch/{number:012}")
+    return None if batch is None else BatchRecord(number, [_file(value) for value in batch["files"]])
 
 
 def _file_json(file: LandedFile) -> dict[str, Any]:

@@ -66,25 +66,25 @@ class LandingZone:
         return f"landing/{self.name}"
 
     def filesystem(self) -> tuple[AbstractFileSystem, str]:
-        """What opens the zone's files, and the zone's path in it. Never from a cache: a listing must be of now."""
+        """Open what reads the zone's files, and find the zone's path in it. Never from a cache: a listing must be of now."""
         opened: tuple[AbstractFileSystem, str] = url_to_fs(
             self.url, **{"use_listings_cache": False, "skip_instance_cache": True, **from_environment(dict(self.storage_options))}
         )
         return opened
 
     def files(self, now: datetime | None = None) -> list[FoundFile]:
-        """The files that count now, by name. A folder that does not exist has none."""
+        """List the files that count now, by name. A folder that does not exist has none."""
         filesystem, root = self.filesystem()
         root = root.rstrip("/")
         try:
-            found = filesystem.find(root, detail=True)
+            files = filesystem.find(root, detail=True)
         except FileNotFoundError:
             return []
         now = now or datetime.now(UTC)
-        return sorted(self._counted(found, root, now), key=lambda file: file.key)
+        return sorted(self._counted(files, root, now), key=lambda file: file.key)
 
-    def _counted(self, found: Mapping[str, Mapping[str, Any]], root: str, now: datetime) -> Iterator[FoundFile]:
-        for path, info in found.items():
+    def _counted(self, files: Mapping[str, Mapping[str, Any]], root: str, now: datetime) -> Iterator[FoundFile]:
+        for path, info in files.items():
             if info.get("type") == "directory" or not path.startswith(f"{root}/"):
                 continue
             file = file_of(path[len(root) + 1 :], info)
@@ -98,7 +98,7 @@ class LandingZone:
 
 
 def file_of(key: str, info: Mapping[str, Any]) -> FoundFile:
-    """A file as one entry of a listing tells of it."""
+    """Read one entry of a listing."""
     tag = next((str(info[name]) for name in ("ETag", "etag", "md5", "checksum") if info.get(name)), None)
     modified = next((info[name] for name in ("LastModified", "mtime", "created", "last_modified", "updated") if info.get(name)), None)
     size = int(info.get("size") or 0)

@@ -107,13 +107,13 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
         yield from check_results(target.asset_key, table_health(table, small_file=target.small_file), limits)
 
     specs = check_specs(target.asset_key, target, limits)
-    made: Any = dg.multi_asset_check(specs=specs, name=f"health_of_{name}", can_subset=False)
-    checks: dg.AssetChecksDefinition = made(check)
+    decorator: Any = dg.multi_asset_check(specs=specs, name=f"health_of_{name}", can_subset=False)
+    checks: dg.AssetChecksDefinition = decorator(check)
     return checks
 
 
 def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefinition:
-    """A check that warns of sessions whose runs failed and that nobody has taken up yet."""
+    """Make a check that warns of sessions whose runs failed and that nobody has taken up yet."""
 
     def stale_sessions(lake: LakeResource) -> dg.AssetCheckResult:
         failed = [record.id for record in lake.open().list_sessions() if record.state == "failed"]
@@ -127,6 +127,6 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
         )
 
     description = f"Sessions whose runs failed and that nothing has taken up. Warns above {most}; re-executing their runs puts it right."
-    made: Any = dg.asset_check(asset=key, name="stale_sessions", description=description)
-    check: dg.AssetChecksDefinition = made(stale_sessions)
+    decorator: Any = dg.asset_check(asset=key, name="stale_sessions", description=description)
+    check: dg.AssetChecksDefinition = decorator(stale_sessions)
     return check

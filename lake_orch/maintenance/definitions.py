@@ -1,6 +1,6 @@
 """Assets, schedules and checks that maintain tables, from one call."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -56,15 +56,8 @@ def lake_maintenance(
     Raises InvalidDefinition for unknown tasks, and a Z-order of no columns.
     """
     targets = targets_of(tables, **settings)
-    own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
-    crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
-    if checks is not False and HEALTH not in crons:
-        crons[HEALTH] = schedule or next((cron for cron in crons.values() if cron), None)
-    unknown = sorted(set(crons) - set(TASKS))
-    if unknown:
-        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
-    if "zorder" in crons and not all(target.zorder_by for target in targets):
-        raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
+    crons = _crons(tasks, schedule, with_health=checks is not False)
+    _check_tasks(crons, targets)
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)
     partitions = dg.StaticPartitionsDefinition([target.path for target in targets]) if len(targets) > 1 else None
     assets: list[dg.AssetsDefinition] = []
@@ -92,6 +85,24 @@ def lake_maintenance(
     return dg.Definitions(assets=assets, asset_checks=reaper, schedules=schedules)
 
 
+def _crons(tasks: Sequence[str] | Mapping[str, str | None], schedule: str | None, *, with_health: bool) -> dict[str, str | None]:
+    """Return the cron schedule of each task, None for those that have none."""
+    own_crons = tasks if isinstance(tasks, Mapping) else dict.fromkeys(tasks)
+    crons: dict[str, str | None] = {task: cron or schedule for task, cron in own_crons.items()}
+    if with_health and HEALTH not in crons:
+        crons[HEALTH] = schedule or next((cron for cron in crons.values() if cron), None)
+    return crons
+
+
+def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -> None:
+    """Raise InvalidDefinition for unknown tasks, and a Z-order of no columns."""
+    unknown = sorted(set(tasks) - set(TASKS))
+    if unknown:
+        raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
+    if "zorder" in tasks and not all(target.zorder_by for target in targets):
+        raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
+
+
 def _table_asset(
     key: dg.AssetKey,
     task: str,
@@ -108,12 +119,14 @@ def _table_asset(
         branch = lake.branch_of(context.run_tags)
         for path in paths:
             _check_not_staged(context, lake, path)
-            told = function(Job(lake, by_path[path], config, branch, engine))
-            context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in told.items())}")
-            metadata = {**told, "lake/path": path, **_dry(config)}
-            if not config.dry_run and told.get("lake/due", True):
+            task_metadata = function(Job(lake, by_path[path], config, branch, engine))
+            context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in task_metadata.items())}")
+            metadata = {**task_metadata, "lake/path": path, **_dry(config)}
+            if not config.dry_run and task_metadata.get("lake/due", True):
                 by: dict[str, Any] = {"lake/maintenance": task, "lake/maintained_by": dg.MetadataValue.asset(key)}
-                context.log_event(dg.AssetObservation(by_path[path].asset_key, description=function.__doc__, metadata={**by, **told}))
+                context.log_event(
+                    dg.AssetObservation(by_path[path].asset_key, description=function.__doc__, metadata={**by, **task_metadata})
+                )
             if partitions is None:
                 return dg.MaterializeResult(metadata=metadata)
             context.add_asset_metadata(metadata, asset_key=key, partition_key=path)
@@ -139,8 +152,8 @@ def _table_asset(
         kinds={"deltalake"},
         **options,
     )
-    made: dg.AssetsDefinition = asset(compute)
-    return made
+    definition: dg.AssetsDefinition = asset(compute)
+    return definition
 
 
 def _dry(config: MaintenanceConfig) -> dict[str, Any]:
@@ -148,7 +161,7 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raises InvalidDefinition for a table that this very run has written into its session: what is rearranged beside it would conflict."""
+    """Raise InvalidDefinition for a table that this very run has staged: what is rearranged beside that would conflict with it."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
             f"this run has written to {path}, and publishes that at its end: maintain the table in a run of its own, such as a schedule's"
@@ -160,8 +173,8 @@ def _collection(key: dg.AssetKey, options: dict[str, Any]) -> dg.AssetsDefinitio
         return dg.MaterializeResult(metadata=garbage_collection(lake, dry_run=config.dry_run) | _dry(config))
 
     asset: Any = dg.asset(key=key, description=garbage_collection.__doc__, **options)
-    made: dg.AssetsDefinition = asset(collect)
-    return made
+    definition: dg.AssetsDefinition = asset(collect)
+    return definition
 
 
 def _health_schedule(assets: dg.AssetsDefinition, prefix: Sequence[str], cron: str, timezone: str) -> dg.ScheduleDefinition:
@@ -179,6 +192,6 @@ def _schedule(key: dg.AssetKey, cron: str, timezone: str, partitions: dg.Partiti
         at = context.scheduled_execution_time.isoformat()
         return [dg.RunRequest(run_key=f"{path}@{at}", partition_key=path) for path in partitions.get_partition_keys()]
 
-    made: Any = dg.schedule(name=name, target=target, cron_schedule=cron, execution_timezone=timezone)
-    schedule: dg.ScheduleDefinition = made(one_run_a_table)
+    decorator: Any = dg.schedule(name=name, target=target, cron_schedule=cron, execution_timezone=timezone)
+    schedule: dg.ScheduleDefinition = decorator(one_run_a_table)
     return schedule

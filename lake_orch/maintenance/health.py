@@ -54,7 +54,7 @@ def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHea
     files = snapshot.files(["path", "size", "partitionValues", "stats"])
     small, partitions = _small_files(files, table, small_file)
     listing = list_log(snapshot.store, end=snapshot.version)
-    checkpointed = max((found.version for found in listing.checkpoints), default=-1)
+    checkpointed = max((checkpoint.version for checkpoint in listing.checkpoints), default=-1)
     return TableHealth(
         version=snapshot.version,
         files=len(files),
@@ -70,7 +70,7 @@ def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHea
 
 
 def _small_files(files: pa.Table, table: DeltaTable, small_file: int) -> tuple[int, int]:
-    """How many small files could be put together with others of their partition, and how many partitions there are."""
+    """Count the small files that could be put together with others of their partition, and the partitions."""
     flags = pc.cast(pc.less(files["size"], small_file), "int64")
     if not table.metadata.partition_columns or not len(files):
         small = int(pc.sum(flags).as_py() or 0)

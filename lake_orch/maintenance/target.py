@@ -45,15 +45,15 @@ class MaintenanceTarget:
 
 
 def targets_of(tables: Sequence[Maintainable], **settings: Any) -> list[MaintenanceTarget]:
-    """The tables of a call, with settings that hold for all of them. Raises InvalidDefinition for none, and for one named twice."""
-    found = [target for table in tables for target in _targets(table, settings)]
-    paths = [target.path for target in found]
-    if not found:
+    """Return the tables of a call, with settings that hold for all of them. Raises InvalidDefinition for none, and for one named twice."""
+    targets = [target for table in tables for target in _targets(table, settings)]
+    paths = [target.path for target in targets]
+    if not targets:
         raise InvalidDefinition("maintenance needs tables: name paths, asset keys or assets")
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
         raise InvalidDefinition(f"maintenance is asked for {', '.join(twice)} twice: name each table once")
-    return found
+    return targets
 
 
 def _targets(table: Maintainable, settings: dict[str, Any]) -> list[MaintenanceTarget]:

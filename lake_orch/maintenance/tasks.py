@@ -34,11 +34,11 @@ class Job:
     spark: SparkResource | None = None
 
     def table(self) -> DeltaTable:
-        """The table as it stands. Raises TableNotFound."""
-        found = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
-        if found is None:
+        """Open the table as it stands. Raises TableNotFound."""
+        table = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
+        if table is None:
             raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")
-        return found
+        return table
 
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
@@ -56,7 +56,7 @@ def zorder(job: Job) -> dict[str, Any]:
 
 def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
     before = table_health(job.table(), small_file=job.target.small_file)
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "lake/num_files": before.files,
         "dagster/size_bytes": before.bytes,
         "lake/small_files": before.small_files,
@@ -64,12 +64,12 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
         VERSION: before.version,
     }
     due = bool(zorder_by) or before.small_file_ratio >= job.target.min_small_file_ratio
-    told["lake/due"] = due
+    metadata["lake/due"] = due
     if job.config.dry_run or not due or before.files == 0:
-        return told
+        return metadata
     result, commit = _optimized(job, before.bytes, zorder_by)
     after = table_health(job.table(), small_file=job.target.small_file)
-    told |= {
+    metadata |= {
         "lake/num_files": after.files,
         "dagster/size_bytes": after.bytes,
         "lake/small_files": after.small_files,
@@ -78,7 +78,7 @@ def _rearranged(job: Job, zorder_by: Any) -> dict[str, Any]:
         "lake/files_removed": result.metrics.get("numRemovedFiles", 0),
         VERSION: after.version,
     }
-    return told | ({COMMIT: commit} if commit else {})
+    return metadata | ({COMMIT: commit} if commit else {})
 
 
 def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, str | None]:
@@ -113,30 +113,30 @@ def checkpoint(job: Job) -> dict[str, Any]:
     """Write a checkpoint, if enough commits stand behind the last one."""
     before = table_health(job.table())
     due = before.uncheckpointed_commits >= job.target.max_uncheckpointed_commits
-    told = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
+    metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
     if job.config.dry_run or not due or (job.lake.is_lake() and job.branch != job.lake.open().repository.format.branch):
-        return told  # only what stands in place has checkpoints
+        return metadata  # only what stands in place has checkpoints
     if job.lake.is_lake():
         job.lake.open().checkpoint(job.target.path)
     else:
         job.table().checkpoint()
-    return told | {"lake/uncheckpointed_commits": table_health(job.table()).uncheckpointed_commits}
+    return metadata | {"lake/uncheckpointed_commits": table_health(job.table()).uncheckpointed_commits}
 
 
 def vacuum(job: Job) -> dict[str, Any]:
     """Delete what the table removed longer ago than its retention. In a lake it ends the retention: the lake's own collection deletes."""
     table, dry_run = job.table(), job.config.dry_run
     if not job.lake.is_lake():
-        found = table.vacuum(job.target.retention, dry_run=dry_run)
-        reclaimed = {"lake/reclaimed_files": len(found.files), "lake/reclaimed_bytes": found.bytes or 0}
-        return {**reclaimed, "lake/unknown_files": len(found.unknown), VERSION: table.version}
+        vacuumed = table.vacuum(job.target.retention, dry_run=dry_run)
+        reclaimed = {"lake/reclaimed_files": len(vacuumed.files), "lake/reclaimed_bytes": vacuumed.bytes or 0}
+        return {**reclaimed, "lake/unknown_files": len(vacuumed.unknown), VERSION: table.version}
     before = table_health(table)
-    told = {"lake/tombstones": before.tombstones, VERSION: before.version}
+    metadata = {"lake/tombstones": before.tombstones, VERSION: before.version}
     if dry_run:
-        return told
+        return metadata
     with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
         session.delta(job.target.path).vacuum(job.target.retention)
-    return told
+    return metadata
 
 
 def log_cleanup(job: Job) -> dict[str, Any]:
@@ -150,16 +150,16 @@ def log_cleanup(job: Job) -> dict[str, Any]:
 def txn_expiry(job: Job) -> dict[str, Any]:
     """Let transaction markers expire, as the target says: those that are older are dropped by the next checkpoint."""
     table, wanted = job.table(), job.target.txn_retention
-    told: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
+    metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
     properties = {"delta.setTransactionRetentionDuration": f"interval {wanted}"} if wanted else {}
     if job.config.dry_run or not properties or properties.items() <= table.properties.items():
-        return told
+        return metadata
     if not job.lake.is_lake():
         table.set_properties(properties)
-        return told | {VERSION: job.table().version}
+        return metadata | {VERSION: job.table().version}
     with job.lake.open().session(job.branch, message=f"Expire markers of {job.target.path}") as session:
         session.delta(job.target.path).set_properties(properties)
-    return told | {VERSION: job.table().version}
+    return metadata | {VERSION: job.table().version}
 
 
 TABLE_TASKS: Mapping[str, Task] = {
@@ -174,5 +174,9 @@ TABLE_TASKS: Mapping[str, Task] = {
 
 def garbage_collection(lake: LakeResource, *, dry_run: bool) -> dict[str, Any]:
     """Delete what no branch, tag, session or retained commit of the lake reaches."""
-    found = lake.open().gc(dry_run=dry_run)
-    return {"lake/reclaimed_files": len(found.keys), "lake/reclaimed_bytes": found.bytes, "lake/forgotten_commits": found.commits}
+    result = lake.open().gc(dry_run=dry_run)
+    return {
+        "lake/reclaimed_files": len(result.keys),
+        "lake/reclaimed_bytes": result.bytes,
+        "lake/forgotten_commits": result.commits,
+    }

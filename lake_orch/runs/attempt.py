@@ -52,7 +52,7 @@ class Attempt:
 
     @classmethod
     def of_output(cls, context: OutputContext, partition_keys: Sequence[str]) -> Attempt:
-        """The attempt that an IO manager is asked to store."""
+        """Return the attempt that an IO manager is asked to store."""
         step = context.step_context
         return cls(
             step.instance,
@@ -66,7 +66,7 @@ class Attempt:
 
     @classmethod
     def of_step(cls, context: StepContext, partition_keys: Sequence[str], output: str = "") -> Attempt:
-        """The attempt that a step's own code is part of."""
+        """Return the attempt that a step's own code is part of."""
         step = context.get_step_execution_context()
         return cls(context.instance, context.run, step.step.key, output, None, partition_keys, context.retry_number)
 
@@ -85,15 +85,15 @@ class Attempt:
         return self.lineage or step_lineage(self.instance, self.run, self.step_key)
 
     def within(self, lineage: str) -> Attempt:
-        """The same attempt, of a run that writes into one session."""
+        """Return the same attempt, of a run that writes into one session."""
         return replace(self, lineage=lineage)
 
     def resolved(self) -> Attempt:
-        """The same attempt, with the lineage looked up once and for all."""
+        """Return the same attempt, with the lineage looked up once and for all."""
         return replace(self, lineage=self._lineage)
 
     def rank(self, epoch: int) -> int:
-        """Orders the attempts at an output within a session: later epochs, then later tries, come later."""
+        """Order the attempts at an output within a session: later epochs, then later tries, come later."""
         return epoch * _MOST_ATTEMPTS + self.number
 
     @property
@@ -131,13 +131,13 @@ class Attempt:
         )
 
     def since(self) -> datetime | None:
-        """No attempt at this output was made before then. None if Dagster does not know."""
+        """Return a time before which no attempt at this output was made. None if Dagster does not know."""
         record = self.instance.get_run_record_by_id(self._lineage)
         return None if record is None else _aware(record.create_timestamp) - _CLOCKS_APART
 
 
 def run_of(context: InputContext) -> RunOfStep | None:
-    """The run that asks for an input; None where a value is loaded outside of any."""
+    """Return the run that asks for an input; None where a value is loaded outside of any."""
     try:
         step = context.step_context
     except DagsterInvariantViolationError:

@@ -33,15 +33,15 @@ class FailedCheck:
 
 
 def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
-    """The runs that wrote into a session, in the order in which they took it over: one that was made earlier may have waited longer."""
+    """List the runs that wrote into a session, in the order in which they took it over: one made earlier may have waited longer."""
     records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
     runs = [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
-    epochs = {run.run_id: begun.epoch for run in runs if (begun := from_tags(run)) is not None}
+    epochs = {run.run_id: session_of_run.epoch for run in runs if (session_of_run := from_tags(run)) is not None}
     return sorted((run for run in runs if run.run_id in epochs), key=lambda run: epochs[run.run_id])
 
 
 def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[FailedCheck]:
-    """The checks that keep a session from being published, under this policy."""
+    """List the checks that keep a session from being published, under this policy."""
     evaluations = (
         entry.dagster_event.asset_check_evaluation_data
         for run in runs_of(instance, session)
@@ -52,15 +52,16 @@ def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[F
 
 
 def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
-    """Of evaluations in the order of their time, those that are a check's latest and stand against publishing."""
+    """Find the checks whose latest evaluation stands against publishing, among evaluations in the order of their time."""
     latest: dict[FailedCheck, AssetCheckEvaluation] = {}
-    for found in evaluations:
-        latest[FailedCheck(found.asset_key.to_user_string(), found.check_name, getattr(found, "partition", None))] = found
-    return [check for check, found in latest.items() if stands_against(found, gate)]
+    for evaluation in evaluations:
+        asset, partition = evaluation.asset_key.to_user_string(), getattr(evaluation, "partition", None)
+        latest[FailedCheck(asset, evaluation.check_name, partition)] = evaluation
+    return [check for check, evaluation in latest.items() if stands_against(evaluation, gate)]
 
 
 def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
-    """Whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
+    """Tell whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
     return bool(evaluation.blocking) or gate == "error"
@@ -88,11 +89,11 @@ def check_step_gate(context: OutputContext) -> None:
         return
     logged = step.instance.all_logs(step.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
     latest = {
-        found.check_name: found
+        evaluation.check_name: evaluation
         for entry in logged
         if entry.dagster_event and entry.step_key == context.step_key
-        for found in [entry.dagster_event.asset_check_evaluation_data]
-        if found.asset_key == context.asset_key
+        for evaluation in [entry.dagster_event.asset_check_evaluation_data]
+        if evaluation.asset_key == context.asset_key
     }
     name = context.asset_key.to_user_string()
     pending = sorted(blocking - latest.keys())

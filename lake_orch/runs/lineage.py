@@ -26,7 +26,7 @@ ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
 
 
 def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
-    """The run id under which this step's writes are marked.
+    """Return the run id under which this step's writes are marked.
 
     The run's own id; or its parent's lineage, when the run re-executes the parent from failure and the parent has no
     success of this very step.
@@ -43,7 +43,7 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
 
 
 def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Whether `run` re-executes `parent` from failure, rather than starting over.
+    """Tell whether `run` re-executes `parent` from failure, rather than starting over.
 
     The Python API sets no tags, but its plan was made from the parent's state. A plan that is a strict part of the parent's
     says the same. In the other direction, Dagster copies the tag of an asset retry into later re-executions of *all* steps:
@@ -59,7 +59,7 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
 
 
 def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Whether the run's plan was made from what the parent had done.
+    """Tell whether the run's plan was made from what the parent had done.
 
     Comparing the plans' steps is not enough: where nothing of the parent succeeded, as in every job of one step, a
     re-execution from failure has the same steps as one of all steps.
@@ -81,7 +81,7 @@ def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRu
 
 
 def _is_strict_part(steps: set[str], of: set[str]) -> bool:
-    """Whether the steps leave out something of the other plan and add nothing.
+    """Tell whether the steps leave out something of the other plan and add nothing.
 
     A plan holds mapped steps as `step[?]`; a re-execution names them one by one, as `step[key]`.
     """

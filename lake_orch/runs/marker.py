@@ -16,7 +16,7 @@ _MAX_SPELLED_OUT = 256
 
 
 def app_id(lineage: str, step_key: str, output: str = "", *, mapping_key: str | None = None, partition_keys: Sequence[str] = ()) -> str:
-    """The identity of one output of one step: equal for every attempt at it, different for anything else.
+    """Return the identity of one output of one step: equal for every attempt at it, different for anything else.
 
     Never the asset alone: two runs would swallow one another's rows. `output` is empty for hands-on writers, which have
     no output of their own. Long lists of partition keys are hashed; the order of the keys does not matter.

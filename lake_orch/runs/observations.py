@@ -42,15 +42,15 @@ class Materialized:
     partition: str | None
     metadata: Mapping[str, MetadataValue[Any]]
 
-    def observation(self, session: str, branch: str, done: Published) -> AssetObservation:
+    def observation(self, session: str, branch: str, published: Published) -> AssetObservation:
         """Say that it is published. An observation, as it is no new materialization."""
         path = value_of(self.metadata, PATH)
-        version = done.versions.get(path) if isinstance(path, str) else None
+        version = published.versions.get(path) if isinstance(path, str) else None
         metadata: dict[str, Any] = {STATE: PUBLISHED}
         if isinstance(path, str) and version is not None:
-            metadata |= {VERSION: version, READ_WITH: read_with(done.commit, path)}
+            metadata |= {VERSION: version, READ_WITH: read_with(published.commit, path)}
         metadata |= {name: self.metadata[name] for name in (ROWS_WRITTEN, PARTITION_ROWS) if name in self.metadata}
-        metadata |= {BRANCH: branch, COMMIT: done.commit, SESSION_TAG: session} | ({} if path is None else {PATH: path})
+        metadata |= {BRANCH: branch, COMMIT: published.commit, SESSION_TAG: session} | ({} if path is None else {PATH: path})
         return AssetObservation(self.key, partition=self.partition, metadata=metadata)
 
 
@@ -59,15 +59,17 @@ def read_with(commit: str, path: str) -> MetadataValue[Any]:
     return MetadataValue.md(f"`lake.at('{commit[:12]}').delta('{path}').to_arrow()`")
 
 
-def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, done: Published) -> None:
+def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, published: Published) -> None:
     """Observe each asset and partition of a published session as published. Repeated, it reports what is missing."""
     runs = runs_of(instance, session.id)
     if not runs:
         return
     branch = lake.get_session(session.id).record.branch
-    observed = {place for run in runs for place in _observed(instance, run.run_id, done.commit)}
+    observed = {place for run in runs for place in _observed(instance, run.run_id, published.commit)}
     observations = [
-        one.observation(session.id, branch, done) for one in materialized(instance, session.id) if (one.key, one.partition) not in observed
+        one.observation(session.id, branch, published)
+        for one in materialized(instance, session.id)
+        if (one.key, one.partition) not in observed
     ]
     batch = str(uuid.uuid4())
     for number, observation in enumerate(observations, start=1):
@@ -75,7 +77,7 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
             event_type_value=DagsterEventType.ASSET_OBSERVATION.value,
             job_name=runs[-1].job_name,
             event_specific_data=AssetObservationData(observation),
-            message=f"Published as commit {done.commit[:12]} of {branch}",
+            message=f"Published as commit {published.commit[:12]} of {branch}",
         )
         end = DagsterEventBatchMetadata(batch, is_end=number == len(observations))
         instance.report_dagster_event(event, runs[-1].run_id, batch_metadata=end)

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
-    """Raises GateFailed where a check stands against publishing a session."""
+    """Raise GateFailed where a check stands against publishing a session."""
     failed = failed_checks(instance, session, gate)
     if failed:
         raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
@@ -46,7 +46,7 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
     try:
         if lake.get_session(session.id).record.state != SESSION_PUBLISHED:
             check_gate(instance, session.id, gate)
-        done = lake.get_session(session.id, epoch=session.epoch).publish()
+        published = lake.get_session(session.id, epoch=session.epoch).publish()
     except Conflict as error:
         # Trying again would end the same way, and no step is left that a re-execution from failure could run.
         error.args = (f"{error.explanation}. Nothing was published: re-execute all steps, which then start from what the branch has now",)
@@ -55,22 +55,22 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
         lake.get_session(session.id, epoch=session.epoch).fail(str(error), keep=keep_failed_for)
         raise
     try:
-        report_published(instance, lake, session, done)
+        report_published(instance, lake, session, published)
     except Exception:
         # It is published: raising now would make the run look as if it were not. The sensors tell it later.
         _LOG.warning("session %s is published, but its assets could not be told so", session.id, exc_info=True)
-    return done
+    return published
 
 
-def published_metadata(session: RunSession, branch: str, done: Published, *, resumed: bool) -> dict[str, Any]:
-    """What the run's log says of a publish."""
-    versions = [f"- `{path}`: version {version}" for path, version in sorted(done.versions.items())]
-    metadata: dict[str, Any] = {SESSION_TAG: session.id, BRANCH: branch, COMMIT: done.commit, "lake/datasets": len(done.versions)}
+def published_metadata(session: RunSession, branch: str, published: Published, *, resumed: bool) -> dict[str, Any]:
+    """Describe a publish for the run's log."""
+    versions = [f"- `{path}`: version {version}" for path, version in sorted(published.versions.items())]
+    metadata: dict[str, Any] = {SESSION_TAG: session.id, BRANCH: branch, COMMIT: published.commit, "lake/datasets": len(published.versions)}
     if versions:
         metadata["lake/versions"] = MetadataValue.md("\n".join(versions))
     if resumed:
         metadata["lake/resumed"] = True
-    if not done.is_checked_out:
+    if not published.is_checked_out:
         metadata["lake/in_place"] = False
     return metadata
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:
-    """The ref at which a run reads a dataset: the branch as it was when the run began; what the run itself has published goes before.
+    """Find the ref at which a run reads a dataset: the branch when the run began; what the run itself has published goes before.
 
     `path` None: what is read are plain files, of which commits do not tell one by one. A branch that is younger than the run is read
     as it is.
@@ -34,6 +34,6 @@ def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance,
 
 
 def _made_at(commit: Commit) -> float:
-    """When a commit was made: to the microsecond, where it tells."""
+    """Say when a commit was made: to the microsecond, where it tells."""
     exact = commit.metadata.get("at")
     return (commit.creation_date if exact is None else datetime.fromisoformat(exact)).timestamp()

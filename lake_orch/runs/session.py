@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lake_core.lake import Lake
     from lake_core.lake.refs.session_record import SessionRecord
 
-Scope: TypeAlias = Literal["asset", "run"]
+PublishScope: TypeAlias = Literal["asset", "run"]
 Gate: TypeAlias = Literal["blocking", "error", "none"]
 Publisher: TypeAlias = Literal["executor", "testing", "op", "teardown"]
 
@@ -64,13 +64,13 @@ class RunSession:
 
 
 def session_of(instance: DagsterInstance, run_id: str) -> RunSession | None:
-    """The session of a run, by its tags as they stand now: what a step was started with may be older than they are."""
+    """Find the session of a run, by its tags as they stand now: what a step was started with may be older than they are."""
     run = instance.get_run_by_id(run_id)
     return None if run is None else from_tags(run)
 
 
 def from_tags(run: DagsterRun) -> RunSession | None:
-    """The session that a run's tags name, if they are its own and not copied from the run that it re-executes."""
+    """Read the session that a run's tags name, if they are its own and not copied from the run that it re-executes."""
     tags = run.tags
     id, epoch, owner = tags.get(SESSION_TAG), tags.get(EPOCH_TAG, ""), tags.get(OWNER_TAG)
     # Who gives a run its tags before it has an id cannot name it.
@@ -91,7 +91,7 @@ def gate_named(name: str) -> Gate:
     raise InvalidDefinition(f"tag {GATE_TAG} is {name!r}: use 'blocking', 'error' or 'none'")
 
 
-def scope_of(tags: Mapping[str, str], default: Scope) -> Scope:
+def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
     """Say what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
     name = tags.get(SCOPE_TAG, tags.get(JOB_SCOPE_TAG, default))
     if name == "run":
@@ -102,17 +102,17 @@ def scope_of(tags: Mapping[str, str], default: Scope) -> Scope:
 
 
 def held_gate(tags: Mapping[str, str], default: Gate) -> Gate:
-    """The gate that the session of a run with these tags is to pass, whoever publishes it. Raises InvalidDefinition."""
+    """Return the gate that the session of a run with these tags is to pass, whoever publishes it. Raises InvalidDefinition."""
     return gate_named(tags.get(GATE_TAG, tags.get(HELD_GATE_TAG, tags.get(JOB_GATE_TAG, default))))
 
 
 def session_id(run_id: str) -> str:
-    """The id of the session that a run opens."""
+    """Return the id of the session that a run opens."""
     return f"run-{run_id}"
 
 
 def backfill_branch(backfill: str) -> str:
-    """The branch on which the runs of a backfill gather."""
+    """Return the branch on which the runs of a backfill gather."""
     return f"backfill-{backfill}"
 
 
@@ -143,40 +143,40 @@ def open_run_session(
 
 
 def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) -> str | None:
-    """The session of the run that this one carries on, as long as it is not published.
+    """Return the session of the run that this one carries on, as long as it is not published.
 
     Raises SessionLost, and SessionClosed where another run has carried it on and published it: what is left to do was done there.
     """
     parent = _carried_on(instance, run)
-    begun = from_tags(parent) if parent is not None else None
-    if parent is None or begun is None:
+    parent_session = from_tags(parent) if parent is not None else None
+    if parent is None or parent_session is None:
         return None
-    record = _record(lake, begun.id)
+    record = _record(lake, parent_session.id)
     if record is not None and record.state in (OPEN, FAILED):
-        return begun.id
-    if record is not None and record.state == PUBLISHED and record.epoch > begun.epoch:
+        return parent_session.id
+    if record is not None and record.state == PUBLISHED and record.epoch > parent_session.epoch:
         raise SessionClosed(
-            f"run {run.run_id} carries on run {parent.run_id}, but another run has done that and published session {begun.id}: "
+            f"run {run.run_id} carries on run {parent.run_id}, but another run has done that and published session {parent_session.id}: "
             f"doing it again would double it. To do so nevertheless, start a new run, or re-execute that other one",
             state=record.state,
         )
     if record is not None and (record.state == PUBLISHED or not record.batches):
         return None
-    told = "is no longer on record" if record is None else f"has ended ({record.state})"
+    reason = "is no longer on record" if record is None else f"has ended ({record.state})"
     raise SessionLost(
-        f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session {begun.id}, "
-        f"which {told}: start a new run of all steps"
+        f"run {run.run_id} carries on run {parent.run_id} and leaves out its successful steps, but their work was in session "
+        f"{parent_session.id}, which {reason}: start a new run of all steps"
     )
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
-    """Who publishes a session that no executor sees to: an op of the job, if one did so in the run that this one carries on."""
+    """Say who publishes a session without an executor: an op of the job, if one did so in the run that this one carries on."""
     parent = _carried_on(instance, run)
     return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
 
 
 def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None:
-    """The run with a session that this one carries on: its parent, or what that one carried on without ever getting to a session."""
+    """Find the run with a session that this one carries on: its parent, or what that carried on without ever getting to a session."""
     current = run
     for _ in range(MAX_ANCESTORS):
         parent = instance.get_run_by_id(current.parent_run_id) if current.parent_run_id else None
@@ -189,7 +189,7 @@ def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None
 
 
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
-    """The run with its tags as they stand now."""
+    """Return the run with its tags as they stand now."""
     return instance.get_run_by_id(run.run_id) or run
 
 

@@ -13,11 +13,11 @@ _FINE = (None, StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
 
 
 def all_succeeded(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Whether every step that a run was to execute has succeeded by now."""
+    """Tell whether every step that a run was to execute has succeeded by now."""
     if run.execution_plan_snapshot_id is None:
         return False
     planned = set(instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).step_keys_to_execute)
     stats = instance.get_run_step_stats(run.run_id)
-    done = {found.step_key for found in stats if found.status in (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)}
+    succeeded = {stat.step_key for stat in stats if stat.status in (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)}
     # Of mapped steps the plan knows only the pattern.
-    return all(found.status in _FINE for found in stats) and {step for step in planned if not step.endswith("[?]")} <= done
+    return all(stat.status in _FINE for stat in stats) and {step for step in planned if not step.endswith("[?]")} <= succeeded

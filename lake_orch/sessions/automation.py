@@ -56,7 +56,7 @@ def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, p
 
 
 def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, str]:
-    """Of each partition whose last materialization is staged, or of None for an asset without partitions, the session."""
+    """Map each partition whose last materialization is staged, or None for an asset without partitions, to its session."""
     newest: dict[str | None, str | None] = {}
     for record in instance.fetch_materializations(key, limit=_RECORDS).records:
         event = record.event_log_entry.asset_materialization

@@ -19,7 +19,7 @@ _ENDED = (*_COMPLETED, BulkActionStatus.FAILED, BulkActionStatus.CANCELED)
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class BackfillOutcome:
     """What became of a backfill's branch."""
 
     backfill: str
@@ -31,59 +31,59 @@ class Gathered:
     message: str = ""
 
 
-def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[Gathered]:
+def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[BackfillOutcome]:
     """Merge the branches of backfills all of whose runs succeeded. Repeated, it goes on where it stopped."""
     return list(_merge(instance, lake, into))
 
 
-def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Gathered]:
+def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[BackfillOutcome]:
     for branch in sorted(name for name in lake.list_branches() if name.startswith(_PREFIX)):
         backfill = branch.removeprefix(_PREFIX)
-        found = instance.get_backfill(backfill)
-        if found is None:
-            yield Gathered(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
+        record = instance.get_backfill(backfill)
+        if record is None:
+            yield BackfillOutcome(backfill, branch, "unknown", message="this Dagster instance has no such backfill")
             continue
         runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL_TAG: backfill}))
         failed = [run for run in runs if run.is_finished and not run.is_success and not _made_up_for(instance, run)]
-        if found.status not in _ENDED or any(not run.is_finished for run in runs):
-            yield Gathered(backfill, branch, "running")
-        elif failed or found.status not in _COMPLETED:
-            told = f"{len(failed)} runs did not succeed (backfill {found.status.value}): re-execute them, or delete branch {branch!r}"
-            yield Gathered(backfill, branch, "failed", message=told)
+        if record.status not in _ENDED or any(not run.is_finished for run in runs):
+            yield BackfillOutcome(backfill, branch, "running")
+        elif failed or record.status not in _COMPLETED:
+            message = f"{len(failed)} runs did not succeed (backfill {record.status.value}): re-execute them, or delete branch {branch!r}"
+            yield BackfillOutcome(backfill, branch, "failed", message=message)
         else:
             yield _merge_one(lake, backfill, branch, into)
 
 
-def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> Gathered:
+def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOutcome:
     head = lake.list_branches()[branch]
     try:
         commit = lake.merge(branch, into=into, message=f"Backfill {backfill}").commit
     except NothingToApply:
         commit = lake.list_branches()[into]
     except Conflict as error:
-        return Gathered(backfill, branch, "conflict", message=str(error))
+        return BackfillOutcome(backfill, branch, "conflict", message=str(error))
     if not lake.delete_branch(branch, at=head):
         # A run of it was re-executed meanwhile: the next look merges what that has brought.
-        return Gathered(backfill, branch, "running", commit)
-    return Gathered(backfill, branch, "merged", commit)
+        return BackfillOutcome(backfill, branch, "running", commit)
+    return BackfillOutcome(backfill, branch, "merged", commit)
 
 
 def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Whether a later re-execution of a failed run succeeded."""
+    """Tell whether a later re-execution of a failed run succeeded."""
     group = instance.get_run_group(run.root_run_id or run.run_id)
     return group is not None and any(other.is_success for other in group[1])
 
 
 def lake_backfill_sensor(name: str = "lake_backfills", *, minimum_interval_seconds: int = 30, **options: Any) -> dg.SensorDefinition:
-    """A sensor that merges the branches of finished backfills, for a `LakeResource(backfills="gather")`."""
+    """Make a sensor that merges the branches of finished backfills, for a `LakeResource(backfills="gather")`."""
 
     @dg.sensor(name=name, minimum_interval_seconds=minimum_interval_seconds, description="Merges what backfills gathered.", **options)
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
-        found = merge_backfills(context.instance, lake.open(), lake.branch)
-        told = [f"{one.branch}: {one.outcome} {one.commit or one.message}".rstrip() for one in found]
-        for line in told:
+        outcomes = merge_backfills(context.instance, lake.open(), lake.branch)
+        lines = [f"{one.branch}: {one.outcome} {one.commit or one.message}".rstrip() for one in outcomes]
+        for line in lines:
             context.log.info(line)
-        return dg.SkipReason("; ".join(told) or "no backfill is gathering")
+        return dg.SkipReason("; ".join(lines) or "no backfill is gathering")
 
-    made: dg.SensorDefinition = merge_finished
-    return made
+    definition: dg.SensorDefinition = merge_finished
+    return definition

@@ -65,7 +65,7 @@ def checks_first(function: _F) -> _F:
 
 
 def _returned(result: Any) -> Any:
-    """What a function returned, as a generator where the order of its parts matters: Dagster takes that for a function that yields."""
+    """Return a result as a generator where the order of its parts matters: Dagster takes that for a function that yields."""
     if not _in_a_step():
         return result
     if inspect.isgenerator(result):
@@ -84,7 +84,7 @@ def _has_checks(event: object) -> bool:
 
 
 def _in_order(events: Iterable[Any]) -> list[Any]:
-    """The same events, with the check results in front."""
+    """Return the same events, with the check results in front."""
     checks: list[Any] = []
     others: list[Any] = []
     for event in events:
@@ -99,17 +99,17 @@ def _in_order(events: Iterable[Any]) -> list[Any]:
 
 
 def _without_checks(event: MaterializeResult[Any] | ObserveResult) -> Any:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "asset_key": event.asset_key,
         "metadata": event.metadata,
         "data_version": event.data_version,
         "tags": event.tags,
     }
-    return ObserveResult(**told) if isinstance(event, ObserveResult) else MaterializeResult(**told, value=event.value)
+    return ObserveResult(**fields) if isinstance(event, ObserveResult) else MaterializeResult(**fields, value=event.value)
 
 
 def _about(check: AssetCheckResult, asset_key: Any) -> AssetCheckResult:
-    """A check result that says by itself which asset it is about."""
+    """Return a check result that says by itself which asset it is about."""
     if check.asset_key is not None or asset_key is None:
         return check
     return AssetCheckResult(

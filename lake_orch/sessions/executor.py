@@ -25,7 +25,7 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
 from lake_orch.runs.publishing import publish_session, published_metadata
-from lake_orch.runs.session import RunSession, Scope, open_run_session, scope_of
+from lake_orch.runs.session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.runs.unpublished import unpublished_message, unpublished_metadata, way_on
 from lake_orch.sessions.resource_of_run import lake_of_run
 from lake_orch.tags import SESSION_TAG
@@ -38,7 +38,7 @@ _ENDED = (DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED, DagsterRunStatu
 class SessionExecutor(Executor):
     """Runs the steps by another executor, within one session of the lake."""
 
-    def __init__(self, inner: Executor, scope: Scope = "run") -> None:
+    def __init__(self, inner: Executor, scope: PublishScope = "run") -> None:
         self.inner, self._scope = inner, scope
 
     @property
@@ -50,7 +50,7 @@ class SessionExecutor(Executor):
         return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
-        """The run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
+        """Yield the run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
         if scope_of(plan_context.dagster_run.tags, self._scope) == "asset":
             yield from self.inner.execute(plan_context, execution_plan)
             return
@@ -127,7 +127,7 @@ def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta)
 
 
 def _status(plan_context: PlanOrchestrationContext) -> DagsterRunStatus | None:
-    """The run's status now: somebody may have cancelled it by force."""
+    """Look up the run's status now: somebody may have cancelled it by force."""
     run = plan_context.instance.get_run_by_id(plan_context.dagster_run.run_id)
     return None if run is None else run.status
 
@@ -136,7 +136,7 @@ def _event(plan_context: PlanOrchestrationContext, message: str, metadata: dict[
     return DagsterEvent.engine_event(plan_context, message, EngineEventData(metadata))
 
 
-def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scope: Scope = "run") -> ExecutorDefinition:
+def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scope: PublishScope = "run") -> ExecutorDefinition:
     """Any executor, such as `k8s_job_executor`, with a run's steps in one session of the lake.
 
     Its configuration stays the same. Runs tagged `lake/scope: asset` go without a session; with `scope="asset"` all do but those tagged
@@ -147,9 +147,9 @@ def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scop
         raise InvalidDefinition(f"executor {executor.name!r} cannot be wrapped: it makes no executor by itself")
 
     def wrapped(context: InitExecutorContext) -> Executor:
-        made = create(context)
+        inner = create(context)
         # One that is wrapped already: a second would open the session again, as a later epoch, and publish it twice.
-        return SessionExecutor(made.inner if isinstance(made, SessionExecutor) else made, scope)
+        return SessionExecutor(inner.inner if isinstance(inner, SessionExecutor) else inner, scope)
 
     return ExecutorDefinition(
         name=name or f"lake_{executor.name}",

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from lake_orch.runs.session import Gate, Scope
+from lake_orch.runs.session import Gate, PublishScope
 from lake_orch.sessions.executor import lake_executor, with_sessions
 from lake_orch.tags import BRANCH_TAG, JOB_GATE_TAG, JOB_SCOPE_TAG
 
@@ -17,13 +17,13 @@ def lake_job(
     selection: dg.AssetSelection | Any = None,
     *,
     gate: Gate | None = None,
-    scope: Scope = "run",
+    scope: PublishScope = "run",
     branch: str | None = None,
     executor_def: dg.ExecutorDefinition | None = None,
     tags: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Any:
-    """An asset job whose runs publish all they materialize at once: `dg.define_asset_job` with the lake's executor.
+    """Define an asset job whose runs publish all they materialize at once: `dg.define_asset_job` with the lake's executor.
 
     `gate`: which failed checks hold a run back; by default what the resource says. `scope="asset"` makes a job whose assets publish one by
     one where the code location's executor would do otherwise. `executor_def`: what runs the steps, such as `k8s_job_executor`; by default

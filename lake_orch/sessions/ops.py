@@ -41,19 +41,19 @@ class MergeConfig(dg.Config):
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Open a session of the lake that the rest of the run writes into, or resume the failed run's.")
 def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    """In a run that has a session already, by its executor, that one is kept."""
-    found = session_of(context.instance, context.run_id)
-    if found is None:
+    """Open the run's session. One that it has already, by its executor, is kept."""
+    session = session_of(context.instance, context.run_id)
+    if session is None:
         branch = lake.branch_of(context.run.tags)
-        found = open_run_session(
+        session = open_run_session(
             context.instance, context.run, lake.open(), branch=branch, root=lake.root, publisher="op", gate=lake.gate_of(context.run.tags)
         )
-    context.add_output_metadata({SESSION_TAG: found.id, EPOCH_TAG: found.epoch})
+    context.add_output_metadata({SESSION_TAG: session.id, EPOCH_TAG: session.epoch})
 
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Publish the run's session: everything that was written into it becomes visible at once.")
 def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    """Repeated, the same. Raises what publishing raises."""
+    """Publish the run's session; repeated, the same. Raises what publishing raises."""
     context.add_output_metadata(_publish(context, lake))
 
 
@@ -64,23 +64,23 @@ def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Merge a branch of the lake into another.")
 def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: LakeResource) -> None:
-    """A branch that holds nothing new leaves the other as it is. Raises Conflict, RefNotFound."""
+    """Merge a branch. One that holds nothing new leaves the other as it is. Raises Conflict, RefNotFound."""
     try:
-        done = lake.open().merge(config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}")
+        merged = lake.open().merge(config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}")
     except NothingToApply:
         context.log.info(f"{config.into} has all that {config.source} has")
         return
-    context.add_output_metadata({COMMIT: done.commit, BRANCH: config.into, "lake/datasets": len(done.versions)})
+    context.add_output_metadata({COMMIT: merged.commit, BRANCH: config.into, "lake/datasets": len(merged.versions)})
 
 
 @dg.op(out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed.")
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
-    """Raises what kept one from being published, after all were tried. One that its gate holds back is told, and left as it is."""
+    """Publish what can be, then raise what kept one from it. A session that its gate holds back is logged, and left as it is."""
     keep = lake.keep_failed
     lifted = None if config.gate is None else gate_named(config.gate)
     if config.session is not None:
-        done = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted)
-        context.add_output_metadata({SESSION_TAG: config.session, COMMIT: done.commit})
+        published = recover(context.instance, lake.open(), config.session, gate=lake.gate, keep_failed_for=keep, lift_gate=lifted)
+        context.add_output_metadata({SESSION_TAG: config.session, COMMIT: published.commit})
         return
     if lifted is not None:
         raise InvalidDefinition("a gate is lifted for one session at a time: name the session")
@@ -95,7 +95,7 @@ def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake
 
 
 def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
-    """A job that publishes sessions whose steps all succeeded and whose publish did not: run it from the UI after a failed publish."""
+    """Make a job that publishes sessions whose steps all succeeded and whose publish did not: run it from the UI after a failed publish."""
 
     @dg.job(name=name, description="Publish sessions whose steps all succeeded and whose publish did not.")
     def recover_job() -> None:
@@ -105,32 +105,32 @@ def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
 
 
 def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
-    """An asset that publishes the run's session once all of `deps` are materialized: a visible step, which can be retried by itself.
+    """Make an asset that publishes the run's session once all of `deps` are materialized: a visible step, to be retried by itself.
 
     For runs with one session (`scope="run"`); select it together with what it publishes. `options` are those of `@dg.asset`.
     """
-    found = dg.AssetKey.from_coercible(key)
+    asset_key = dg.AssetKey.from_coercible(key)
 
     def publish_all(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         return dg.MaterializeResult(metadata=_publish(context.op_execution_context, lake))
 
-    asset: Any = dg.asset(key=found, deps=deps, description="Publishes the run's session.", **options)
-    made: dg.AssetsDefinition = asset(publish_all)
-    return made
+    asset: Any = dg.asset(key=asset_key, deps=deps, description="Publishes the run's session.", **options)
+    definition: dg.AssetsDefinition = asset(publish_all)
+    return definition
 
 
 def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, Any]:
     session, tags = _session(context, lake), context.run_tags
     keep = lake.keep_failed
-    done = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
+    published = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
     branch = lake.open().get_session(session.id).record.branch
-    return published_metadata(session, branch, done, resumed=session.resumed)
+    return published_metadata(session, branch, published, resumed=session.resumed)
 
 
 def _session(context: dg.OpExecutionContext, lake: LakeResource) -> RunSession:
-    found = lake.run_session(context.instance, context.run)
-    if found is None:
+    session = lake.run_session(context.instance, context.run)
+    if session is None:
         raise InvalidDefinition(
             f"run {context.run_id} has no session to end: begin the job with open_session, or let the run be one session (scope='run')"
         )
-    return found
+    return session

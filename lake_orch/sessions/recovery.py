@@ -36,7 +36,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SessionOutcome:
     """What a look at a session found."""
 
     session: str
@@ -51,7 +51,7 @@ class Settled:
     """Whether checks stand against that."""
 
 
-def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[Settled]:
+def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[SessionOutcome]:
     """Look at every open or failed session: those of runs that have ended are failed, those whose time is up expire.
 
     `gate`: for runs whose tags name none.
@@ -61,28 +61,28 @@ def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta,
 
 def settle_session(
     instance: DagsterInstance, lake: Lake, record: SessionRecord, *, keep_failed_for: timedelta, gate: Gate = "blocking"
-) -> Settled:
+) -> SessionOutcome:
     """Look at one session. `gate`: where the tags of its run name none."""
     record = lake.get_session(record.id).record
     runs = runs_of(instance, record.id)
     last = runs[-1] if runs else None
     if record.state not in (OPEN, FAILED):
-        return Settled(record.id, last.run_id if last else None, "expired", record.reason)
+        return SessionOutcome(record.id, last.run_id if last else None, "expired", record.reason)
     if last is None:
-        return Settled(record.id, None, "elsewhere")
+        return SessionOutcome(record.id, None, "elsewhere")
     if not last.is_finished:
-        return Settled(record.id, last.run_id, "running")
+        return SessionOutcome(record.id, last.run_id, "running")
     if last.tags.get(_WILL_RETRY) == "true" and _RETRIED_AS not in last.tags:
-        return Settled(record.id, last.run_id, "retrying")
+        return SessionOutcome(record.id, last.run_id, "retrying")
     publishable = last.status is not DagsterRunStatus.CANCELED and all_succeeded(instance, last)
     held_back = publishable and bool(failed_checks(instance, record.id, held_gate(last.tags, gate)))
     if record.state == FAILED:
-        return Settled(record.id, last.run_id, "kept", record.reason, publishable, held_back)
+        return SessionOutcome(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
-    begun = from_tags(last)
-    lake.get_session(record.id, epoch=begun.epoch if begun else None).fail(reason, keep=keep_failed_for)
+    run_session = from_tags(last)
+    lake.get_session(record.id, epoch=run_session.epoch if run_session else None).fail(reason, keep=keep_failed_for)
     report_unpublished(instance, last, lake.get_session(record.id).record, _way(instance, record.id, publishable, held_back))
-    return Settled(record.id, last.run_id, "failed", reason, publishable, held_back)
+    return SessionOutcome(record.id, last.run_id, "failed", reason, publishable, held_back)
 
 
 def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
@@ -93,7 +93,7 @@ def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: 
 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
-    """The sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
+    """List the sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
     return [record.id for record in lake.list_sessions() if _obstacle(instance, record.id) is None]
 
 
@@ -110,9 +110,9 @@ def recover(
     if obstacle is not None:
         raise NothingToRecover(obstacle)
     last = runs_of(instance, session)[-1]
-    begun = from_tags(last)
-    assert begun is not None
-    return publish_session(instance, lake, begun, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
+    run_session = from_tags(last)
+    assert run_session is not None
+    return publish_session(instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
 
 
 def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_failed_for: timedelta) -> dict[str, Published | LakeError]:
@@ -145,14 +145,14 @@ def _obstacle(instance: DagsterInstance, session: str) -> str | None:
 
 
 def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequence[DagsterRun]:
-    """Runs that re-executed one of these, and wrote somewhere else."""
+    """Find runs that re-executed one of these, and wrote somewhere else."""
     session, ids = runs[0].tags[SESSION_TAG], {run.run_id for run in runs}
     first = instance.get_run_record_by_id(runs[0].run_id)
     # Not by tags: re-executions through the Python API have none.
     later = RunsFilter(created_after=first.create_timestamp if first else None)
-    found: list[DagsterRun] = []
+    runs_after: list[DagsterRun] = []
     page = instance.get_runs(later, limit=_PAGE)
     while page:
-        found += [run for run in page if run.parent_run_id in ids and ((own := from_tags(run)) is None or own.id != session)]
+        runs_after += [run for run in page if run.parent_run_id in ids and ((own := from_tags(run)) is None or own.id != session)]
         page = instance.get_runs(later, cursor=page[-1].run_id, limit=_PAGE)
-    return found
+    return runs_after

@@ -16,7 +16,7 @@ DEFAULT_KEY = "lake"
 
 @contextmanager
 def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource]:
-    """The lake of a run, for as long as the `with` block lasts. Raises InvalidDefinition where its job has none, or several."""
+    """Open the lake of a run, for as long as the `with` block lasts. Raises InvalidDefinition where its job has none, or several."""
     job, run = plan_context.job.get_definition(), plan_context.dagster_run
     with find_lake(job.resource_defs, job.name, plan_context.instance, run.run_config, run) as lake:
         yield lake
@@ -26,7 +26,7 @@ def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource
 def find_lake(
     resources: Mapping[str, object], name: str, instance: DagsterInstance, run_config: Any = None, run: DagsterRun | None = None
 ) -> Iterator[LakeResource]:
-    """The lake among resources, ready for use. `name`: whose they are. Raises InvalidDefinition where there is none, or several."""
+    """Find the lake among resources, ready for use. `name`: whose they are. Raises InvalidDefinition for none, or several."""
     key = _key(name, resources)
     config = run_config.get("resources") if isinstance(run_config, Mapping) else None
     own = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
@@ -35,15 +35,15 @@ def find_lake(
 
 
 def lake_in(resource: Any) -> LakeResource:
-    """The lake that a resource is, or that an IO manager writes to."""
-    found = resource if isinstance(resource, LakeResource) else getattr(resource, "lake", None)
-    if not isinstance(found, LakeResource):
+    """Return the lake that a resource is, or that an IO manager writes to."""
+    lake = resource if isinstance(resource, LakeResource) else getattr(resource, "lake", None)
+    if not isinstance(lake, LakeResource):
         raise InvalidDefinition(f"{type(resource).__name__} holds no LakeResource: give one as its `lake`")
-    return found
+    return lake
 
 
 def _key(owner: str, resources: Mapping[str, object]) -> str:
-    """Which resource names the lake: one called `lake`, the only LakeResource, or the only IO manager with one."""
+    """Find the resource that names the lake: one called `lake`, the only LakeResource, or the only IO manager with one."""
     lakes = [name for name, resource in resources.items() if issubclass(_class(resource), LakeResource)]
     managers = [name for name, resource in resources.items() if "lake" in getattr(_class(resource), "model_fields", {})]
     for names in (lakes, managers):
@@ -59,5 +59,5 @@ def _key(owner: str, resources: Mapping[str, object]) -> str:
 
 
 def _class(resource: object) -> type:
-    found = getattr(resource, "configurable_resource_cls", None)
-    return found if isinstance(found, type) else type(resource)
+    configured = getattr(resource, "configurable_resource_cls", None)
+    return configured if isinstance(configured, type) else type(resource)

@@ -11,7 +11,7 @@ from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.resources import LakeResource
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.session import from_tags
-from lake_orch.sessions.recovery import Settled, settle, settle_session
+from lake_orch.sessions.recovery import SessionOutcome, settle, settle_session
 from lake_orch.tags import ROOT_TAG
 
 _STATUSES = {
@@ -49,69 +49,73 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 
     @dg.run_status_sensor(run_status=status, name=name, description="Settles the lake session of a run that has ended.", **settings)
     def settle_run(context: dg.RunStatusSensorContext, lake: LakeResource) -> dg.SkipReason:
-        begun = from_tags(context.dagster_run)
-        if begun is None or context.dagster_run.tags.get(ROOT_TAG) != lake.root:
+        run_session = from_tags(context.dagster_run)
+        if run_session is None or context.dagster_run.tags.get(ROOT_TAG) != lake.root:
             return dg.SkipReason("the run had no session of this lake")
         opened = lake.open()
         try:
-            record = opened.get_session(begun.id).record
+            record = opened.get_session(run_session.id).record
         except SessionNotFound:
-            return dg.SkipReason(f"session {begun.id} is no longer on record")
-        if record.epoch > begun.epoch:
-            return dg.SkipReason(f"session {begun.id} was resumed by a later run")
+            return dg.SkipReason(f"session {run_session.id} is no longer on record")
+        if record.epoch > run_session.epoch:
+            return dg.SkipReason(f"session {run_session.id} was resumed by a later run")
         keep = lake.keep_failed
         if record.state == SESSION_PUBLISHED:
             # Its process may have died before it could say so.
-            publish_session(context.instance, opened, begun, gate="none", keep_failed_for=keep)
-            return dg.SkipReason(f"session {begun.id} is published")
-        found = settle_session(context.instance, opened, record, keep_failed_for=keep, gate=lake.gate)
-        _tell(alert, found)
-        return dg.SkipReason(f"session {begun.id}: {found.outcome} {found.reason}".rstrip())
+            publish_session(context.instance, opened, run_session, gate="none", keep_failed_for=keep)
+            return dg.SkipReason(f"session {run_session.id} is published")
+        outcome = settle_session(context.instance, opened, record, keep_failed_for=keep, gate=lake.gate)
+        _tell(alert, outcome)
+        return dg.SkipReason(f"session {run_session.id}: {outcome.outcome} {outcome.reason}".rstrip())
 
-    made: dg.SensorDefinition = settle_run
-    return made
+    definition: dg.SensorDefinition = settle_run
+    return definition
 
 
-def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[Settled]:
+def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[SessionOutcome]:
     """Look at every session of the lake that has not ended: what no sensor saw is found here."""
-    found = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
-    for one in found:
+    outcomes = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
+    for one in outcomes:
         _tell(alert, one)
-    return found
+    return outcomes
 
 
 def lake_session_reaper(
     key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper", *, alert: Alert | None = None, **options: Any
 ) -> dg.AssetsDefinition:
-    """An asset that looks at every open or failed session: those of runs that ended are failed, those whose time is up expire.
+    """Make an asset that looks at every open or failed session: those of runs that ended are failed, those whose time is up expire.
 
     It works without sensors and after a lost daemon: give it a schedule, such as
     `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. `options` are those of `@dg.asset`.
     """
 
     def reaper(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
-        found = reap(lake, context.instance, alert)
-        counts = {f"lake/{outcome}": sum(one.outcome == outcome for one in found) for outcome in ("running", "failed", "expired", "kept")}
-        table = [f"| {one.session} | {one.run or ''} | {one.outcome} | {one.reason} |" for one in found[:50]]
-        told = dg.MetadataValue.md("\n".join(["| session | run | outcome | reason |", "|---|---|---|---|", *table]))
-        return dg.MaterializeResult(metadata={**counts, "lake/publishable": sum(one.publishable for one in found), "lake/sessions": told})
+        outcomes = reap(lake, context.instance, alert)
+        counts = {
+            f"lake/{outcome}": sum(one.outcome == outcome for one in outcomes) for outcome in ("running", "failed", "expired", "kept")
+        }
+        table = [f"| {one.session} | {one.run or ''} | {one.outcome} | {one.reason} |" for one in outcomes[:50]]
+        sessions = dg.MetadataValue.md("\n".join(["| session | run | outcome | reason |", "|---|---|---|---|", *table]))
+        return dg.MaterializeResult(
+            metadata={**counts, "lake/publishable": sum(one.publishable for one in outcomes), "lake/sessions": sessions}
+        )
 
     asset: Any = dg.asset(key=dg.AssetKey.from_coercible(key), description="Sees to sessions whose runs cannot any more.", **options)
-    made: dg.AssetsDefinition = asset(reaper)
-    return made
+    definition: dg.AssetsDefinition = asset(reaper)
+    return definition
 
 
-def _tell(alert: Alert | None, found: Settled) -> None:
-    if alert is None or found.outcome not in ("failed", "kept", "expired"):
+def _tell(alert: Alert | None, outcome: SessionOutcome) -> None:
+    if alert is None or outcome.outcome not in ("failed", "kept", "expired"):
         return
-    told = f"session {found.session}: {found.reason or found.outcome}"
-    if found.held_back:
+    message = f"session {outcome.session}: {outcome.reason or outcome.outcome}"
+    if outcome.held_back:
         # What to do then stands in the reason.
         kind = "gate_failed"
-    elif found.publishable:
-        kind, told = "publish_failed", f"{told}; run lake_recover to publish it"
-    elif found.outcome == "expired":
+    elif outcome.publishable:
+        kind, message = "publish_failed", f"{message}; run lake_recover to publish it"
+    elif outcome.outcome == "expired":
         kind = "stale"
     else:
-        kind, told = "run_failed", f"{told}; re-execute the run from failure to go on"
-    alert(SessionAlert(kind, found.session, found.run, told))
+        kind, message = "run_failed", f"{message}; re-execute the run from failure to go on"
+    alert(SessionAlert(kind, outcome.session, outcome.run, message))

@@ -67,7 +67,7 @@ class Lease:
         return (self.folder / "token").read_text()
 
     def is_alive(self) -> bool:
-        """Whether the server still runs."""
+        """Tell whether the server still runs."""
         return is_locked(self.folder / "alive") and accepts(self.port)
 
     def release(self) -> None:
@@ -76,7 +76,7 @@ class Lease:
 
 
 def shared_session(directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS) -> SparkSession:
-    """This process's session on the shared server for these settings: the running one, or a new one.
+    """Open this process's session on the shared server for these settings: the running one, or a new one.
 
     Raises SparkServerFailed, NoJava, JavaTooOld.
     """
@@ -102,7 +102,7 @@ def shared_session(directory: Path, config: Mapping[str, str], *, idle_timeout: 
 
 
 def connect(lease: Lease) -> SparkSession:
-    """A new session of a server. Raises SparkServerFailed where PySpark's Connect client is not installed."""
+    """Open a new session of a server. Raises SparkServerFailed where PySpark's Connect client is not installed."""
     try:
         import grpc
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -129,7 +129,7 @@ def connect(lease: Lease) -> SparkSession:
 def lease_server(
     directory: Path, config: Mapping[str, str], *, idle_timeout: float = IDLE_SECONDS, sessions: int = SESSIONS_PER_SERVER
 ) -> Lease:
-    """A lease of the server below a directory that has these settings; it is started if there is none.
+    """Lease the server below a directory that has these settings; it is started if there is none.
 
     `config` are Spark's settings, `spark.master` among them; `idle_timeout` is in seconds. Processes that ask at once get the same
     server. A process in another folder, with other code of its own, or with another Python or Spark, gets another.
@@ -167,7 +167,7 @@ def stop_servers(directory: Path) -> int:
 
 
 def _port(folder: Path) -> int | None:
-    """The port of a server that runs."""
+    """Return the port of a server that runs."""
     if not is_locked(folder / "alive"):
         return None
     try:
@@ -219,14 +219,14 @@ def _start(base: Path, config: Mapping[str, str], path: list[str], idle_timeout:
 
 
 def _wait(folder: Path) -> int:
-    """The port, once the server listens."""
+    """Wait until the server listens, and return its port."""
     until = time.monotonic() + _START_SECONDS
     while not (folder / "server.json").exists():
         if not is_locked(folder / "alive") or time.monotonic() >= until:
             log = folder / "log"
-            told = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
+            last_lines = log.read_text(errors="replace").strip().splitlines()[-_LOG_LINES:] if log.exists() else []
             shutil.rmtree(folder, ignore_errors=True)
-            raise SparkServerFailed("the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(told))
+            raise SparkServerFailed("the shared Spark server did not start; check its settings. It said last:\n" + "\n".join(last_lines))
         time.sleep(0.05)
     return int(json.loads((folder / "server.json").read_text())["port"])
 
@@ -250,16 +250,16 @@ def _locked(base: Path) -> Iterator[None]:
 
 def _private(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise SparkServerFailed(f"{folder} holds the access to a shared Spark server, but is not this user's own folder: remove it")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         folder.chmod(0o700)
     return folder
 
 
 def _identity(config: Mapping[str, str], path: list[str]) -> str:
-    """What two processes must have in common to share a server."""
+    """Return what two processes must have in common to share a server."""
     # The server resolves relative paths of files by its own folder.
     place = [os.getcwd(), socket.gethostname()]
     parts = [sorted(config.items()), path, sys.executable, str(_spark_home()), metadata.version("pyspark"), *place]
@@ -267,16 +267,16 @@ def _identity(config: Mapping[str, str], path: list[str]) -> str:
 
 
 def _import_path() -> list[str]:
-    """Where this process finds code of its own: the server's Python workers must find it too."""
+    """Find where this process has code of its own: the server's Python workers must find it too."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
-    found = []
+    paths = []
     for entry in sys.path:
         place = Path(entry or os.curdir).resolve()
         if place.name.startswith(_OF_A_SESSION):
             continue
-        if place.exists() and str(place) not in found and not any(place.is_relative_to(prefix) for prefix in installed):
-            found.append(str(place))
-    return found
+        if place.exists() and str(place) not in paths and not any(place.is_relative_to(prefix) for prefix in installed):
+            paths.append(str(place))
+    return paths
 
 
 def _spark_home() -> Path:
@@ -289,6 +289,6 @@ def _spark_home() -> Path:
 
 
 def _escaped(value: str) -> str:
-    """A value as a Java properties file spells it."""
+    """Spell a value as a Java properties file does."""
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return f"\\{text}" if text.startswith(" ") else text

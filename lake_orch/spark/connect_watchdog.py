@@ -36,7 +36,7 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of a file; False for a file that is gone. Nothing has to be trusted: the system lets go of
+    """Tell whether a process holds the lock of a file that is there. Nothing has to be trusted: the system lets go of
     the locks of processes that die, however they do.
     """
     try:
@@ -53,7 +53,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_leased(folder: Path) -> bool:
-    """Whether a client of the server lives."""
+    """Tell whether a client of the server lives."""
     return any(is_locked(lease) for lease in (folder / "leases").glob("*"))
 
 
@@ -66,7 +66,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def current(base: Path) -> str | None:
-    """The name of the folder of the server that new clients take."""
+    """Return the name of the folder of the server that new clients take."""
     try:
         return (base / "current").read_text()
     except OSError:
@@ -171,14 +171,14 @@ def _listens(java: subprocess.Popen[bytes], folder: Path, port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether something listens on a port of this machine."""
+    """Tell whether something listens on a port of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _owns(pid: int, port: int) -> bool:
-    """Whether a process listens on a port; True where the system does not tell."""
+    """Tell whether a process listens on a port; True where the system does not tell."""
     tables = [Path(f"/proc/{pid}/net/{name}") for name in ("tcp", "tcp6")]
     if not tables[0].exists():
         return True

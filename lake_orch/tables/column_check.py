@@ -3,26 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import pyarrow as pa
 
 from lake_core.delta.conform import check_fits
 from lake_core.delta.errors import SchemaMismatch
 from lake_orch.tables.definition import generation_of
+from lake_orch.tables.merge_settings import MergeSettings
 
 _WHERE = "lake/schema_mode in an asset's metadata, schema_mode= of the IO manager or of a write by hand"
 
 
-def check_some(rows: pa.Schema, what: str) -> None:
+def check_rows(
+    rows: pa.Schema,
+    table: pa.Schema | None,
+    schema_mode: Literal["fill", "merge", "overwrite"] | None,
+    merge: MergeSettings | None,
+    name: str,
+) -> None:
+    """Check that rows have the columns that a write of them needs.
+
+    Args:
+        rows: their schema.
+        table: the table's; None where there is none yet.
+        schema_mode: what becomes of columns that only the rows or only the table has.
+        merge: how they are merged; None for any other write.
+        name: what errors call the rows.
+
+    Raises SchemaMismatch.
+    """
+    _check_some(rows, name)
+    if table is None or schema_mode == "overwrite" or (merge is not None and not merge.is_upsert):
+        return  # clauses say themselves which columns they take
+    if merge is None:
+        _check_columns(rows, table, name, may_lack=schema_mode is not None, may_add=schema_mode == "merge")
+        return
+    _check_columns(rows, table, name, may_lack=False, may_add=schema_mode == "merge", is_merge=True)
+    _check_types(rows, table)
+
+
+def _check_some(rows: pa.Schema, name: str) -> None:
     """Raise SchemaMismatch for rows without any column."""
     if not len(rows):
         raise SchemaMismatch(
-            f"{what} has no columns, so they are no rows of any table. Where there are no rows, give the columns all the same (such as "
+            f"{name} has no columns, so they are no rows of any table. Where there are no rows, give the columns all the same (such as "
             f"frame.head(0)). Nothing was written"
         )
 
 
-def check_types(rows: pa.Schema, table: pa.Schema) -> None:
+def _check_types(rows: pa.Schema, table: pa.Schema) -> None:
     """Raise SchemaMismatch for columns whose values the table cannot hold as they are, such as 1.5 in a column of whole numbers."""
     own = {child.name.lower(): child for child in table}
     both = [child for child in rows if child.name.lower() in own]
@@ -30,7 +60,7 @@ def check_types(rows: pa.Schema, table: pa.Schema) -> None:
         check_fits(pa.schema(both), pa.schema([own[child.name.lower()].with_nullable(True) for child in both]))
 
 
-def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: bool, may_add: bool, is_merge: bool = False) -> None:
+def _check_columns(rows: pa.Schema, table: pa.Schema, name: str, *, may_lack: bool, may_add: bool, is_merge: bool = False) -> None:
     """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has. Generated ones may be missing.
 
     `is_merge`: no schema mode lets columns of a merge by keys be missing, as rows that match have values there already.
@@ -38,7 +68,7 @@ def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: boo
     extra = list(_only_in(list(rows), list(table)))
     if extra and not may_add:
         raise SchemaMismatch(
-            f"{what} has columns that the table lacks: {', '.join(extra)}. Add them to the table with the schema mode 'merge' ({_WHERE}), "
+            f"{name} has columns that the table lacks: {', '.join(extra)}. Add them to the table with the schema mode 'merge' ({_WHERE}), "
             f'such as metadata={{"lake/schema_mode": "merge"}}, or drop them. Nothing was written'
         )
     needed = [child for child in table if generation_of(child) is None]
@@ -47,7 +77,7 @@ def check_columns(rows: pa.Schema, table: pa.Schema, what: str, *, may_lack: boo
         fill = f'let them be null by the schema mode \'fill\' ({_WHERE}), such as metadata={{"lake/schema_mode": "fill"}}'
         spell = "say what becomes of each column by clauses in lake/merge (when_matched_update, when_not_matched_insert)"
         remedy = spell if is_merge else fill
-        raise SchemaMismatch(f"{what} lacks columns that the table has: {', '.join(missing)}. Give them, or {remedy}. Nothing was written")
+        raise SchemaMismatch(f"{name} lacks columns that the table has: {', '.join(missing)}. Give them, or {remedy}. Nothing was written")
 
 
 def _only_in(first: list[pa.Field], second: list[pa.Field], path: str = "") -> Iterator[str]:

@@ -23,14 +23,14 @@ _SCHEMA = TableSchema(columns=[TableColumn("column"), TableColumn("from asset"),
 
 
 def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
-    """The same rows and columns, known as those of an asset in what is made of them. It costs nothing when the rows are read."""
+    """Return the same rows, known as those of an asset in what is made of them. It costs nothing when the rows are read."""
     from lake_core.spark.column_origins import marked
 
     return marked(df, _mark(asset_key))
 
 
 def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
-    """Which columns of the upstream assets, loaded by way of `tracked`, the DataFrame's columns are computed from.
+    """Find the columns of upstream assets, loaded by way of `tracked`, from which the DataFrame's columns are computed.
 
     None if nothing is known. Spark analyses the DataFrame, and runs nothing. It never fails: a step's rows do not depend on it.
     """
@@ -45,9 +45,9 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
         _LOG.debug("no column lineage: %s", error)
         return None
     deps = {
-        column: [TableColumnDep(asset_key=keys[mark], column_name=name) for mark, name in sorted(found)]
-        for column, found in (origins or {}).items()
-        if found and all(mark in keys for mark, _ in found)
+        column: [TableColumnDep(asset_key=keys[mark], column_name=name) for mark, name in sorted(sources)]
+        for column, sources in (origins or {}).items()
+        if sources and all(mark in keys for mark, _ in sources)
     }
     return TableColumnLineage(deps_by_column=deps) if deps else None
 
@@ -58,7 +58,7 @@ def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetKey]) -> dict[str,
 
 
 def described(lineage: TableColumnLineage | None) -> dict[str, Any]:
-    """Lineage as output metadata, and as a table, which every UI shows. Empty if there is none."""
+    """Describe lineage as output metadata, and as a table, which every UI shows. Empty if there is none."""
     if lineage is None or not lineage.deps_by_column:
         return {}
     records = [

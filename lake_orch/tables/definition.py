@@ -32,7 +32,7 @@ _CONSTRAINT = "delta.constraints."
 
 
 def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
-    """The schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
+    """Return the schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
 
     Raises InvalidDefinition for a generation expression that does not fit the columns.
     """
@@ -54,7 +54,7 @@ def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
     )
 
 
-def merge_schema(merge: MergeSettings, data: pa.Schema, what: str) -> pa.Schema:
+def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Schema:
     """Return the columns that a merge gives a table which is not there yet: those that it sets, not those that only conditions name.
 
     Raises InvalidDefinition where the clauses do not tell.
@@ -64,23 +64,23 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, what: str) -> pa.Schema:
         return data
     remedy = f"there is no table yet: declare its columns by {SCHEMA}, or write its first rows otherwise. Nothing was written"
     if not values:
-        raise InvalidDefinition(f"the merge of {what} inserts nothing, and {remedy}")
+        raise InvalidDefinition(f"the merge of {rows_name} inserts nothing, and {remedy}")
     scope = pa.schema([pa.field(SOURCE, pa.struct(list(plain(data.empty_table()).schema)))])
     fields = []
     for name, sql in values.items():
         try:
             kind = parse_expression(sql, scope, relations=True, now=0).type  # any time will do: it has one type
         except InvalidExpression as error:
-            reason = f"the type of the column {name!r} = {sql!r} cannot be told from {what} alone ({error})"
+            reason = f"the type of the column {name!r} = {sql!r} cannot be told from {rows_name} alone ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
         if pa.types.is_null(kind):
-            raise InvalidDefinition(f"the merge of {what} sets {name!r} to {sql!r}, which has no type, and {remedy}")
+            raise InvalidDefinition(f"the merge of {rows_name} sets {name!r} to {sql!r}, which has no type, and {remedy}")
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
 
 def creation_properties(settings: TableSettings) -> dict[str, str]:
-    """The properties of a table that is created, its constraints among them."""
+    """Return the properties of a table that is created, its constraints among them."""
     properties = dict(settings.properties)
     properties |= {f"{_CONSTRAINT}{name.lower()}": sql for name, sql in settings.constraints.items()}
     if settings.cluster_by:
@@ -88,8 +88,8 @@ def creation_properties(settings: TableSettings) -> dict[str, str]:
     return properties
 
 
-def check_data(settings: TableSettings, data: pa.Schema, what: str) -> None:
-    """Raises DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
+def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None:
+    """Raise DefinitionMismatch unless rows of this schema are what the asset declares in its column schema.
 
     Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one that widens to it.
     """
@@ -99,16 +99,16 @@ def check_data(settings: TableSettings, data: pa.Schema, what: str) -> None:
         if child is None:
             if not column.nullable and column.name.lower() not in {name.lower() for name in settings.generated}:
                 raise DefinitionMismatch(
-                    f"{what} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: add it. Nothing was written"
+                    f"{rows_name} has no column {column.name!r}, which {COLUMN_SCHEMA} declares NOT NULL: add it. Nothing was written"
                 )
         elif not _fits(child.type, column):
             raise DefinitionMismatch(
-                f"column {column.name!r} of {what} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares it "
+                f"column {column.name!r} of {rows_name} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares it "
                 f"{spark_type_name(column.type)}: cast it, or change the declaration. Nothing was written"
             )
     missing = [name for name in settings.cluster_by if name.lower() not in given]
     if missing:
-        raise InvalidDefinition(f"{CLUSTER_BY} of {what} names the column {missing[0]!r}, but the columns are {list(data.names)}")
+        raise InvalidDefinition(f"{CLUSTER_BY} of {rows_name} names the column {missing[0]!r}, but the columns are {list(data.names)}")
 
 
 def keep_up(table: DeltaTable, settings: TableSettings) -> None:
@@ -138,7 +138,7 @@ def keep_up(table: DeltaTable, settings: TableSettings) -> None:
 
 
 def comment_of(child: pa.Field) -> str | None:
-    """A column's comment."""
+    """Return a column's comment."""
     raw = child.metadata or {}
     if ARROW_METADATA_KEY in raw:
         comment = json.loads(raw[ARROW_METADATA_KEY]).get("comment")
@@ -147,10 +147,10 @@ def comment_of(child: pa.Field) -> str | None:
 
 
 def generation_of(child: pa.Field) -> str | None:
-    """The SQL that a generated column is computed by."""
+    """Return the SQL that a generated column is computed by."""
     raw = child.metadata or {}
-    found = json.loads(raw[ARROW_METADATA_KEY]).get(GENERATION_EXPRESSION) if ARROW_METADATA_KEY in raw else None
-    return found if isinstance(found, str) else None
+    generation = json.loads(raw[ARROW_METADATA_KEY]).get(GENERATION_EXPRESSION) if ARROW_METADATA_KEY in raw else None
+    return generation if isinstance(generation, str) else None
 
 
 def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
@@ -171,9 +171,9 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
     for name, sql in settings.generated.items():
         own = _field(table.schema, name)
         if own is None or generation_of(own) != sql:
-            found = "no such column" if own is None else f"it as {generation_of(own)!r}" if generation_of(own) else "it as a plain column"
+            actual = "no such column" if own is None else f"it as {generation_of(own)!r}" if generation_of(own) else "it as a plain column"
             raise DefinitionMismatch(
-                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {found}: columns are generated from a table's creation on. "
+                f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: columns are generated from a table's creation on. "
                 f"Compute the column in the asset, or write to another lake/path"
             )
     if replacing:
@@ -211,10 +211,10 @@ def _declared_field(child: pa.Field, column: DeclaredColumn | None) -> pa.Field:
 
 def _with_metadata(child: pa.Field, name: str, value: str) -> pa.Field:
     raw: Mapping[bytes, bytes] = child.metadata or {}
-    told = json.loads(raw[ARROW_METADATA_KEY]) if ARROW_METADATA_KEY in raw else {}
-    if not told and b"comment" in raw:
-        told["comment"] = raw[b"comment"].decode()
-    return child.with_metadata({ARROW_METADATA_KEY: json.dumps({**told, name: value}, ensure_ascii=False).encode()})
+    attributes = json.loads(raw[ARROW_METADATA_KEY]) if ARROW_METADATA_KEY in raw else {}
+    if not attributes and b"comment" in raw:
+        attributes["comment"] = raw[b"comment"].decode()
+    return child.with_metadata({ARROW_METADATA_KEY: json.dumps({**attributes, name: value}, ensure_ascii=False).encode()})
 
 
 def _type_of(name: str, sql: str, schema: pa.Schema) -> pa.DataType:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import TableNotFound
-from lake_core.delta.marker import Txn
+from lake_core.delta.set_transaction import Txn
 from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.errors import BatchFailed
@@ -20,7 +20,7 @@ from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_guard import PartitionGuard
-from lake_orch.tables.settings import Mode, Ownership, TableSettings
+from lake_orch.tables.settings import Ownership, TableSettings, WriteMode
 from lake_orch.tables.writer import TableWriter, final_result
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class LakeTable:
 
     def __init__(
         self,
-        begin: Callable[[int], AbstractContextManager[Workspace]],
-        look: Callable[[], DeltaTable],
+        open_workspace: Callable[[int], AbstractContextManager[Workspace]],
+        open_table: Callable[[], DeltaTable],
         path: str,
         url: str,
         app_id: str,
@@ -65,7 +65,7 @@ class LakeTable:
         self.path = path
         """The table's path, relative to the lake's root."""
         self.url = url
-        self._begin, self._look = begin, look
+        self._open_workspace, self._open_table = open_workspace, open_table
         self._app_id = app_id
         self._log = log
         self._partition_by = partition_by
@@ -104,27 +104,27 @@ class LakeTable:
     def exists(self) -> bool:
         """Tell whether the table is there: not before the first write."""
         try:
-            self._look()
+            self._open_table()
         except TableNotFound:
             return False
         return True
 
     def open(self) -> DeltaTable:
-        """The table itself, at its latest version. Raises TableNotFound before the first write."""
-        return self._look()
+        """Open the table itself, at its latest version. Raises TableNotFound before the first write."""
+        return self._open_table()
 
     def to_arrow(self, *, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows at the latest version. Raises TableNotFound before the first write."""
+        """Read the rows at the latest version. Raises TableNotFound before the first write."""
         return self.open().to_arrow(columns=columns, where=where)
 
     def read(self, spark: SparkResource, *, columns: list[str] | None = None, where: str | None = None) -> DataFrame:
-        """The rows at the latest version as a Spark DataFrame. Raises TableNotFound before the first write."""
+        """Read the rows at the latest version as a Spark DataFrame. Raises TableNotFound before the first write."""
         from lake_core.spark import read_delta
 
         return read_delta(spark.session, self.open(), columns=columns, where=where)
 
     def metadata(self) -> dict[str, Any]:
-        """The output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
+        """Return the output metadata of this step's batches together, for `dg.MaterializeResult(metadata=table.metadata())`."""
         return write_metadata(
             self._results, self.open(), url=self.url, path=self.path, one_partition=self._one_partition, receipt=self._receipt
         )
@@ -132,7 +132,7 @@ class LakeTable:
     def _write(
         self,
         data: Any,
-        mode: Mode,
+        mode: WriteMode,
         where: str | None,
         merge: MergeSettings | None = None,
         *,
@@ -149,7 +149,7 @@ class LakeTable:
         self._failed = True
         rows = to_rows(data, f"batch {batch} for {self.url}")
         guard = None if where is None else PartitionGuard(where)
-        with self._begin(batch) as workspace:
+        with self._open_workspace(batch) as workspace:
             settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode, ownership=self._ownership)
             writer = TableWriter(workspace, self.path, self._partition_by, settings, f"batch {batch}", by_hand=True, owner=self._owner)
             result = writer.write(rows, mode=mode, guard=guard, merge=merge, txn=txn or (self._app_id, batch))
@@ -165,8 +165,8 @@ def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
     """Say what became of a write, for a log. Only a version that readers will see is named by its number."""
     staged = receipt is not None and receipt.state == STAGED
     if result.skipped:
-        place = url if staged else f"{url} in version {result.version}"
-        return f"an earlier attempt committed it to {place}: nothing written"
+        target = url if staged else f"{url} in version {result.version}"
+        return f"an earlier attempt committed it to {target}: nothing written"
     size = "" if result.bytes is None else f" ({readable_bytes(result.bytes)})"
     rows = "rows" if result.rows is None else count_of(result.rows, "row")
     if receipt is not None and staged:

@@ -50,29 +50,30 @@ class MergeSettings:
     """Whether keys alone were given: then each row that comes has a key of its own."""
 
     @classmethod
-    def parse(cls, value: object, what: str) -> MergeSettings:
+    def parse(cls, value: object, subject: str) -> MergeSettings:
         """Read metadata `lake/merge`: `["id"]`, or a mapping with `keys` or `on`, and clauses. Without a clause rows are updated where they
         match, and inserted where they do not. Of the clauses of one kind those with a condition go first. Raises InvalidDefinition.
         """
         if isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(key, str) for key in value)):
             value = {"keys": value}
         if not isinstance(value, Mapping):
-            raise InvalidDefinition(f"{what} is {value!r}: {_SHAPE}")
+            raise InvalidDefinition(f"{subject} is {value!r}: {_SHAPE}")
         unknown = next((name for name in value if name not in ("keys", "on", *_CLAUSES)), None)
         if unknown is not None:
-            raise InvalidDefinition(f"{what} has {unknown!r}: {_SHAPE}")
+            raise InvalidDefinition(f"{subject} has {unknown!r}: {_SHAPE}")
         if ("keys" in value) == ("on" in value):
-            raise InvalidDefinition(f"{what} has {'both keys and' if 'on' in value else 'neither keys nor'} on: {_SHAPE}")
-        keys = _keys(value["keys"], what) if "keys" in value else ()
-        on = " AND ".join(f"{TARGET}.{quote_identifier(key)} = {SOURCE}.{quote_identifier(key)}" for key in keys) or _sql(value["on"], what)
-        clauses = [clause for name in value if name in _CLAUSES for clause in _clauses(name, value[name], what)]
+            raise InvalidDefinition(f"{subject} has {'both keys and' if 'on' in value else 'neither keys nor'} on: {_SHAPE}")
+        keys = _keys(value["keys"], subject) if "keys" in value else ()
+        equal = [f"{TARGET}.{quote_identifier(key)} = {SOURCE}.{quote_identifier(key)}" for key in keys]
+        on = " AND ".join(equal) or _sql(value["on"], subject)
+        clauses = [clause for name in value if name in _CLAUSES for clause in _clauses(name, value[name], subject)]
         is_upsert = bool(keys) and not clauses
         if not clauses:
             clauses = [MergeClause("when_matched_update", "*"), MergeClause("when_not_matched_insert", "*")]
         return cls(on, tuple(sorted(clauses, key=lambda clause: clause.condition is None)), keys, is_upsert)
 
     def within(self, columns: Sequence[str], target: str) -> MergeSettings:
-        """The merge, confined to the rows of the table for which `target` (SQL on the table's alias) is true.
+        """Return the merge, kept to the rows of the table for which `target` (SQL on the table's alias) is true.
 
         `columns`: those that the slice is told by; what a row has there comes from the source, whose rows are checked. Raises
         InvalidDefinition for a clause that would set them to anything else.
@@ -103,37 +104,37 @@ class MergeSettings:
         return columns
 
     def describe(self, merge: Merge) -> Merge:
-        """A merge in the making, with these clauses."""
+        """Return a merge with these clauses."""
         for clause in self.clauses:
             add = getattr(merge, clause.name)
             merge = add(clause.condition) if clause.values is None else add(clause.values, clause.condition)
         return merge.with_unique_keys(self.keys) if self.is_upsert else merge
 
 
-def _keys(value: object, what: str) -> tuple[str, ...]:
+def _keys(value: object, subject: str) -> tuple[str, ...]:
     keys = [value] if isinstance(value, str) else value
     if not isinstance(keys, Sequence) or not keys or not all(isinstance(key, str) and key for key in keys) or len(set(keys)) < len(keys):
-        raise InvalidDefinition(f"keys of {what} are {value!r}: give the names of the columns by which rows match")
+        raise InvalidDefinition(f"keys of {subject} are {value!r}: give the names of the columns by which rows match")
     return tuple(keys)
 
 
-def _clauses(name: str, value: object, what: str) -> list[MergeClause]:
+def _clauses(name: str, value: object, subject: str) -> list[MergeClause]:
     if isinstance(value, list | tuple):
-        return [clause for one in value for clause in _clauses(name, one, what)]
+        return [clause for one in value for clause in _clauses(name, one, subject)]
     if name.endswith("_delete"):
         if value is False:
             return []
         condition = value.get("condition") if isinstance(value, Mapping) else None if value is True else value
-        return [MergeClause(name, None, None if condition is None else _sql(condition, what))]
+        return [MergeClause(name, None, None if condition is None else _sql(condition, subject))]
     if value == "*" and "by_source" not in name:
         return [MergeClause(name, "*")]
     if not isinstance(value, Mapping) or not value:
-        raise InvalidDefinition(f"{name} of {what} is {value!r}: {_SHAPE}")
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: {_SHAPE}")
     if "set" in value and set(value) <= {"set", "condition"}:
-        (clause,) = _clauses(name, value["set"], what)
+        (clause,) = _clauses(name, value["set"], subject)
         condition = value.get("condition")
-        return [replace(clause, condition=None if condition is None else _sql(condition, what))]
-    return [MergeClause(name, {_sql(column, what): _sql(sql, what) for column, sql in value.items()})]
+        return [replace(clause, condition=None if condition is None else _sql(condition, subject))]
+    return [MergeClause(name, {_sql(column, subject): _sql(sql, subject) for column, sql in value.items()})]
 
 
 def _check_stays(clause: MergeClause, columns: Sequence[str]) -> None:
@@ -154,7 +155,7 @@ def _plain(name: str, alias: str) -> str:
     return name.replace("`", "").lower().removeprefix(f"{alias}.")
 
 
-def _sql(value: object, what: str) -> str:
+def _sql(value: object, subject: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidDefinition(f"{what} has {value!r} where it needs SQL text")
+        raise InvalidDefinition(f"{subject} has {value!r} where it needs SQL text")
     return value

@@ -73,10 +73,10 @@ def write_metadata(
 
 
 def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:
-    """A table's columns for the UI: Spark SQL type names, comments, and the rules that rows keep; tags and uniqueness as declared."""
+    """Describe a table's columns for the UI: Spark SQL type names, comments, rules that rows keep; tags and uniqueness as declared."""
     declared = {column.name.lower(): column for column in settings.columns} if settings else {}
     of_column, of_table = _checks(table)
-    found = []
+    table_columns = []
     for child in table.schema:
         own = declared.get(child.name.lower())
         other = [*of_column.get(child.name, ()), *(own.other if own else ())]
@@ -85,7 +85,7 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
             other.append(f"generated as {generation}")
         if child.name in table.metadata.partition_columns:
             other.append("partitions the table")
-        found.append(
+        table_columns.append(
             TableColumn(
                 name=child.name,
                 type=spark_type_name(child.type),
@@ -96,7 +96,7 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
                 tags=dict(own.tags) if own else {},
             )
         )
-    return TableSchema(columns=found, constraints=TableConstraints(other=of_table) if of_table else None)
+    return TableSchema(columns=table_columns, constraints=TableConstraints(other=of_table) if of_table else None)
 
 
 def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
@@ -121,5 +121,5 @@ def _removed(result: OperationResult) -> int | None:
 
 
 def _sum(numbers: Any) -> int | None:
-    found = list(numbers)
-    return None if None in found else sum(found)
+    counts = list(numbers)
+    return None if None in counts else sum(counts)

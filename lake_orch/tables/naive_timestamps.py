@@ -30,16 +30,19 @@ def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
     return rows.assume_utc(changed) if changed else rows
 
 
-def allow_naive(table: DeltaTable) -> None:
-    """Let a table have timestamps without a zone from now on, if it may not yet."""
+def allow_naive(table: DeltaTable, rows: pa.Schema, *, replaces_schema: bool) -> None:
+    """Let a table have timestamps without a zone from now on, where rows bring some in columns that are new to it."""
+    own = set() if replaces_schema else {name.lower() for name in table.schema.names}
+    if not has_naive(pa.schema([child for child in rows if child.name.lower() not in own])):
+        return
     if FEATURE.removeprefix("delta.feature.") not in (table.protocol.writer_features or ()):
         table.set_properties({FEATURE: "supported"})
 
 
-def in_metadata(error: NaiveTimestamp, what: str) -> NaiveTimestamp:
+def in_metadata(error: NaiveTimestamp, rows_name: str) -> NaiveTimestamp:
     """Return the error with the remedies of an asset's definition."""
     return NaiveTimestamp(
-        f"column {error.column!r} of {what} has timestamps with no time zone, so their instants are unknown. Say what they are: "
+        f"column {error.column!r} of {rows_name} has timestamps with no time zone, so their instants are unknown. Say what they are: "
         f'metadata={{"lake/naive_timestamps": "utc"}} takes them as UTC, "ntz" keeps them as clock times of no zone (readers must know the '
         f"feature timestampNtz; a column with a zone in the table keeps it); naive_timestamps= of the IO manager says so for all assets. "
         f"Or give them their zone, e.g. pc.assume_timezone(column, 'UTC'). Nothing was written",

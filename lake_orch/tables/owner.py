@@ -9,6 +9,7 @@ from dagster import AssetKey, DagsterRun, OutputContext
 
 from lake_core.delta import DeltaTable
 from lake_orch.errors import TableOwned
+from lake_orch.tables.settings import Ownership
 
 _ASSET = "lake.owner.asset"
 _LOCATION = "lake.owner.codeLocation"
@@ -54,8 +55,20 @@ class Owner:
         return f"asset {self.asset}" if self.location is None else f"asset {self.asset} of code location {self.location!r}"
 
 
-def check_owner(table: DeltaTable, writer: Owner) -> None:
-    """Raise TableOwned unless an asset may replace rows of a table: it is the owner, or there is none."""
+def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool) -> None:
+    """Make an asset the owner of a table that it takes, and check that it may write to any other.
+
+    Raises TableOwned for an asset that would replace rows of another's table.
+    """
+    if writer is None or ownership == "shared":
+        return
+    if ownership == "take":
+        _take(table, writer)
+    elif replaces_rows:
+        _check(table, writer)
+
+
+def _check(table: DeltaTable, writer: Owner) -> None:
     owner = Owner.of_table(table)
     if owner is not None and owner.is_other(writer):
         raise TableOwned(
@@ -65,8 +78,7 @@ def check_owner(table: DeltaTable, writer: Owner) -> None:
         )
 
 
-def take(table: DeltaTable, owner: Owner) -> None:
-    """Make an asset the owner of a table."""
+def _take(table: DeltaTable, owner: Owner) -> None:
     if Owner.of_table(table) != owner:
         table.set_properties(owner.properties)
         if owner.location is None and _LOCATION in table.properties:

@@ -28,7 +28,7 @@ NOTHING = "false"
 
 
 def partition_columns(partitions_def: PartitionsDefinition, partition_expr: PartitionExpr) -> tuple[str, ...]:
-    """The columns that the partitions stand for, in the order of the definition's dimensions.
+    """Return the columns that the partitions stand for, in the order of the definition's dimensions.
 
     Raises PartitionSliceError where `partition_expr` does not fit the definition.
     """
@@ -57,7 +57,7 @@ def slice_where(
     *,
     relation: str | None = None,
 ) -> str:
-    """The predicate that holds for the rows of these partitions and no others.
+    """Return the predicate that holds for the rows of these partitions and no others.
 
     `schema` is the table's, or that of the data where there is no table yet: literals take the type of the column.
     `relation`: an alias that columns are to be named by, as in a merge. Contiguous time windows are merged.
@@ -88,7 +88,7 @@ class _Column:
 
 
 def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]) -> str:
-    """Keys of the first dimension that go with the same rest are told together: an OR of as few tuples as that gives."""
+    """Join keys of the first dimension that go with the same rest: an OR of as few tuples as that gives."""
     if len(columns) == 1:
         return _keys_where([key for (key,) in tuples], defs[0], columns[0])
     rest_of: dict[str, set[tuple[str, ...]]] = {}
@@ -131,7 +131,7 @@ def _merged(windows: Iterable[TimeWindow]) -> list[TimeWindow]:
 
 
 def _moment(moment: datetime, column: str, column_type: str) -> str:
-    """A boundary of a window, in the type of the column. Dates and timestamps without zone are those of the definition's own zone."""
+    """Spell a boundary of a window in the column's type. Dates and timestamps without zone are those of the definition's own zone."""
     if column_type == "date":
         if moment.time() != time():
             raise PartitionSliceError(
@@ -145,7 +145,7 @@ def _moment(moment: datetime, column: str, column_type: str) -> str:
 
 
 def _key_literal(key: str, column: str, column_type: str) -> str:
-    """A key as a value of the column. Only spellings that read back as the same key: `01` is no INT 1."""
+    """Spell a key as a value of the column. Only spellings that read back as the same key: `01` is no INT 1."""
     if column_type == "string":
         return quote_text(key)
     if column_type in _INTEGERS and key.removeprefix("-").isdecimal() and str(int(key)) == key:
@@ -163,7 +163,7 @@ def _key_literal(key: str, column: str, column_type: str) -> str:
 
 
 def _column_type(schema: pa.Schema, column: str) -> str:
-    """The Spark SQL name of the column's type. Column names are compared as Spark and Delta do: without regard to case."""
+    """Return the Spark SQL name of the column's type. Column names are compared as Spark and Delta do: without regard to case."""
     matches = [name for name in schema.names if name.lower() == column.lower()]
     if len(matches) != 1:
         raise PartitionSliceError(f"partition_expr names the column {column!r}, but the columns are {list(schema.names)}")

@@ -16,8 +16,8 @@ from lake_orch.location import PATH_METADATA, table_path
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.type_name import arrow_type_of
 
-Mode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
-SchemaMode: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
+WriteMode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
+SchemaModeSetting: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
 NaiveTimestamps: TypeAlias = Literal["refuse", "utc", "ntz"]
 Ownership: TypeAlias = Literal["keep", "take", "shared"]
 
@@ -72,7 +72,7 @@ class TableSettings:
     """One table, and how it is written."""
 
     path: str
-    mode: Mode = "overwrite"
+    mode: WriteMode = "overwrite"
     schema_mode: Literal["fill", "merge", "overwrite"] | None = None
     naive_timestamps: NaiveTimestamps = "refuse"
     ownership: Ownership = "keep"
@@ -97,44 +97,44 @@ class TableSettings:
         cls,
         asset_key: Sequence[str] | None,
         metadata: Mapping[str, Any],
-        what: str,
+        subject: str,
         *,
-        mode: Mode = "overwrite",
-        schema_mode: SchemaMode = "none",
+        mode: WriteMode = "overwrite",
+        schema_mode: SchemaModeSetting = "none",
         naive_timestamps: NaiveTimestamps = "refuse",
     ) -> TableSettings:
         """Read an output's definition metadata; the options hold where it says nothing. Raises InvalidDefinition."""
-        told = plain_metadata(metadata)
-        _check_known(told, _OF_OUTPUTS, what)
-        mode = _mode(told, mode, what)
+        metadata = plain_metadata(metadata)
+        _check_known(metadata, _OF_OUTPUTS, subject)
+        mode = _mode(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
             schema_mode = "none"  # a default for other modes
         settings = cls(
-            path=table_path(asset_key, told),
+            path=table_path(asset_key, metadata),
             mode=mode,
-            schema_mode=_schema_mode(told, schema_mode, what),
-            naive_timestamps=_naive_timestamps(told, naive_timestamps, what),
-            ownership=_ownership(told, what),
-            merge=MergeSettings.parse(told[MERGE], f"{MERGE} of {what}") if MERGE in told else None,
-            replace_where=_text(told, REPLACE_WHERE, what),
-            partition_expr=told.get(PARTITION_EXPR),
-            partition_by=_names(told, PARTITION_BY, what) if PARTITION_BY in told else None,
-            cluster_by=_names(told, CLUSTER_BY, what),
-            properties=_texts(told, PROPERTIES, what),
-            constraints=_texts(told, CONSTRAINTS, what),
-            generated=_texts(told, GENERATED, what),
-            schema=_schema(told, what),
-            columns=_columns(told, what),
-            column_lineage=_lineage(told, what),
-            preview_rows=_preview_rows(told, what),
+            schema_mode=_schema_mode(metadata, schema_mode, subject),
+            naive_timestamps=_naive_timestamps(metadata, naive_timestamps, subject),
+            ownership=_ownership(metadata, subject),
+            merge=MergeSettings.parse(metadata[MERGE], f"{MERGE} of {subject}") if MERGE in metadata else None,
+            replace_where=_text(metadata, REPLACE_WHERE, subject),
+            partition_expr=metadata.get(PARTITION_EXPR),
+            partition_by=_names(metadata, PARTITION_BY, subject) if PARTITION_BY in metadata else None,
+            cluster_by=_names(metadata, CLUSTER_BY, subject),
+            properties=_texts(metadata, PROPERTIES, subject),
+            constraints=_texts(metadata, CONSTRAINTS, subject),
+            generated=_texts(metadata, GENERATED, subject),
+            schema=_schema(metadata, subject),
+            columns=_columns(metadata, subject),
+            column_lineage=_lineage(metadata, subject),
+            preview_rows=_preview_rows(metadata, subject),
         )
-        settings._check(what)
+        settings._check(subject)
         return settings
 
-    def _check(self, what: str) -> None:
+    def _check(self, subject: str) -> None:
         if (self.mode == "merge") != (self.merge is not None):
             raise InvalidDefinition(
-                f"{MODE} of {what} is {self.mode!r}, and {MERGE} says "
+                f"{MODE} of {subject} is {self.mode!r}, and {MERGE} says "
                 + (
                     "how rows match: use mode 'merge', or leave one of them out"
                     if self.merge
@@ -143,21 +143,21 @@ class TableSettings:
             )
         if (self.mode == "replace_where") != (self.replace_where is not None):
             raise InvalidDefinition(
-                f"{MODE} of {what} is {self.mode!r}, and {REPLACE_WHERE} "
+                f"{MODE} of {subject} is {self.mode!r}, and {REPLACE_WHERE} "
                 + ("says what to replace: use mode 'replace_where'" if self.replace_where else "is missing: give the SQL that selects rows")
             )
         if self.schema_mode == "overwrite" and self.mode != "overwrite":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'overwrite' of {what} replaces the whole table: it goes with mode 'overwrite' alone, or use 'merge'"
+                f"{SCHEMA_MODE} 'overwrite' of {subject} replaces the whole table: it goes with mode 'overwrite' alone, or use 'merge'"
             )
         if self.schema_mode == "fill" and self.mode == "merge":
             raise InvalidDefinition(
-                f"{SCHEMA_MODE} 'fill' of {what} goes with whole rows, and a merge would set values that are there to null: leave it out, "
-                f"and give the clauses of {MERGE} the columns that they set"
+                f"{SCHEMA_MODE} 'fill' of {subject} goes with whole rows, and a merge would set values that are there to null: leave it "
+                f"out, and give the clauses of {MERGE} the columns that they set"
             )
         twice = {column.name.lower() for column in self.columns}
         if len(twice) < len(self.columns):
-            raise InvalidDefinition(f"{COLUMN_SCHEMA} of {what} names a column twice")
+            raise InvalidDefinition(f"{COLUMN_SCHEMA} of {subject} names a column twice")
 
     @property
     def declared(self) -> pa.Schema | None:
@@ -178,129 +178,129 @@ class InputSettings:
     timestamp: Instant | None = None
 
     @classmethod
-    def parse(cls, metadata: Mapping[str, Any], what: str) -> InputSettings:
+    def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
-        told = plain_metadata(metadata)
-        _check_known(told, _OF_INPUTS, what)
-        version = told.get(VERSION)
+        metadata = plain_metadata(metadata)
+        _check_known(metadata, _OF_INPUTS, subject)
+        version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-            raise InvalidDefinition(f"{VERSION} of {what} is {version!r}: use a whole number")
-        if version is not None and TIMESTAMP in told:
-            raise InvalidDefinition(f"{what} asks for a version and a timestamp: leave one of them out")
+            raise InvalidDefinition(f"{VERSION} of {subject} is {version!r}: use a whole number")
+        if version is not None and TIMESTAMP in metadata:
+            raise InvalidDefinition(f"{subject} asks for a version and a timestamp: leave one of them out")
         columns = None
-        if told.get(COLUMNS) is not None:
-            if isinstance(told[COLUMNS], str):
-                raise InvalidDefinition(f"metadata {COLUMNS!r} of {what} is {told[COLUMNS]!r}: use a list of column names")
-            columns = _names(told, COLUMNS, what)
-        return cls(columns, _text(told, WHERE, what), _text(told, REF, what), version, told.get(TIMESTAMP))
+        if metadata.get(COLUMNS) is not None:
+            if isinstance(metadata[COLUMNS], str):
+                raise InvalidDefinition(f"metadata {COLUMNS!r} of {subject} is {metadata[COLUMNS]!r}: use a list of column names")
+            columns = _names(metadata, COLUMNS, subject)
+        return cls(columns, _text(metadata, WHERE, subject), _text(metadata, REF, subject), version, metadata.get(TIMESTAMP))
 
     @property
     def moment(self) -> dict[str, Any]:
         """The options of `DeltaTable.open` that choose a version."""
-        told = {"version": self.version, "timestamp": self.timestamp}
-        return {name: value for name, value in told.items() if value is not None}
+        metadata = {"version": self.version, "timestamp": self.timestamp}
+        return {name: value for name, value in metadata.items() if value is not None}
 
 
-def append_schema_mode(metadata: Mapping[str, Any], what: str) -> Literal["none", "fill", "merge"]:
+def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["none", "fill", "merge"]:
     """Read what metadata says of columns that rows to append and their table do not share. Raises InvalidDefinition."""
-    mode = _schema_mode(plain_metadata(metadata), "none", what)
+    mode = _schema_mode(plain_metadata(metadata), "none", subject)
     if mode == "overwrite":
-        raise InvalidDefinition(f"{SCHEMA_MODE} of {what} is 'overwrite', and its rows are added to those that are there: use 'merge'")
+        raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is 'overwrite', and its rows are added to those that are there: use 'merge'")
     return mode or "none"
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
+    """Return metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
     return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
 
 
-def _check_known(told: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+def _check_known(metadata: Mapping[str, Any], known: Sequence[str], subject: str) -> None:
     """Other names are other people's; but one that is nearly ours was meant to be."""
-    for name in told:
+    for name in metadata:
         if name.startswith("lake/") and name not in (*_OF_OUTPUTS, *_OF_INPUTS):
             near = difflib.get_close_matches(name, known, 1, 0.85)
             if near:
-                raise InvalidDefinition(f"{what} has the metadata {name!r}, which does nothing: {near[0]!r} is meant")
+                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which does nothing: {near[0]!r} is meant")
 
 
-def _mode(told: Mapping[str, Any], default: Mode, what: str) -> Mode:
-    implied: Mode = "merge" if MERGE in told else "replace_where" if REPLACE_WHERE in told else default
-    found = told.get(MODE, implied)
-    for mode in get_args(Mode):
-        if found == mode:
+def _mode(metadata: Mapping[str, Any], default: WriteMode, subject: str) -> WriteMode:
+    implied: WriteMode = "merge" if MERGE in metadata else "replace_where" if REPLACE_WHERE in metadata else default
+    value = metadata.get(MODE, implied)
+    for mode in get_args(WriteMode):
+        if value == mode:
             return mode  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{MODE} of {what} is {found!r}: use one of {', '.join(get_args(Mode))}")
+    raise InvalidDefinition(f"{MODE} of {subject} is {value!r}: use one of {', '.join(get_args(WriteMode))}")
 
 
-def _schema_mode(told: Mapping[str, Any], default: SchemaMode, what: str) -> Literal["fill", "merge", "overwrite"] | None:
-    mode = told.get(SCHEMA_MODE, default)
-    if mode not in get_args(SchemaMode):
-        raise InvalidDefinition(f"{SCHEMA_MODE} of {what} is {mode!r}: use one of {', '.join(get_args(SchemaMode))}")
+def _schema_mode(metadata: Mapping[str, Any], default: SchemaModeSetting, subject: str) -> Literal["fill", "merge", "overwrite"] | None:
+    mode = metadata.get(SCHEMA_MODE, default)
+    if mode not in get_args(SchemaModeSetting):
+        raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is {mode!r}: use one of {', '.join(get_args(SchemaModeSetting))}")
     return None if mode == "none" else mode
 
 
-def _naive_timestamps(told: Mapping[str, Any], default: NaiveTimestamps, what: str) -> NaiveTimestamps:
-    value = told.get(NAIVE_TIMESTAMPS, default)
+def _naive_timestamps(metadata: Mapping[str, Any], default: NaiveTimestamps, subject: str) -> NaiveTimestamps:
+    value = metadata.get(NAIVE_TIMESTAMPS, default)
     for known in get_args(NaiveTimestamps):
         if value == known:
             return known  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{NAIVE_TIMESTAMPS} of {what} is {value!r}: use one of {', '.join(get_args(NaiveTimestamps))}")
+    raise InvalidDefinition(f"{NAIVE_TIMESTAMPS} of {subject} is {value!r}: use one of {', '.join(get_args(NaiveTimestamps))}")
 
 
-def _ownership(told: Mapping[str, Any], what: str) -> Ownership:
-    value = told.get(OWNER, "keep")
+def _ownership(metadata: Mapping[str, Any], subject: str) -> Ownership:
+    value = metadata.get(OWNER, "keep")
     for known in get_args(Ownership):
         if value == known:
             return known  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{OWNER} of {what} is {value!r}: use one of {', '.join(get_args(Ownership))}")
+    raise InvalidDefinition(f"{OWNER} of {subject} is {value!r}: use one of {', '.join(get_args(Ownership))}")
 
 
-def ownership_of(metadata: Mapping[str, Any], what: str) -> Ownership:
+def ownership_of(metadata: Mapping[str, Any], subject: str) -> Ownership:
     """Read what an asset's definition says of a table that another made. Raises InvalidDefinition."""
-    return _ownership(plain_metadata(metadata), what)
+    return _ownership(plain_metadata(metadata), subject)
 
 
-def _text(told: Mapping[str, Any], name: str, what: str) -> str | None:
-    value = told.get(name)
+def _text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:
+    value = metadata.get(name)
     if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise InvalidDefinition(f"{name} of {what} is {value!r}: use text")
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use text")
     return value
 
 
-def _names(told: Mapping[str, Any], name: str, what: str) -> tuple[str, ...]:
-    value = told.get(name, ())
+def _names(metadata: Mapping[str, Any], name: str, subject: str) -> tuple[str, ...]:
+    value = metadata.get(name, ())
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(one, str) and one for one in names):
-        raise InvalidDefinition(f"{name} of {what} is {value!r}: use a list of column names")
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a list of column names")
     return tuple(names)
 
 
-def _texts(told: Mapping[str, Any], name: str, what: str) -> dict[str, str]:
-    value = told.get(name, {})
+def _texts(metadata: Mapping[str, Any], name: str, subject: str) -> dict[str, str]:
+    value = metadata.get(name, {})
     if not isinstance(value, Mapping) or not all(isinstance(text, str) and text for pair in value.items() for text in pair):
-        raise InvalidDefinition(f"{name} of {what} is {value!r}: use a dict of texts by name")
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a dict of texts by name")
     return dict(value)
 
 
-def _schema(told: Mapping[str, Any], what: str) -> pa.Schema | None:
-    value = told.get(SCHEMA)
+def _schema(metadata: Mapping[str, Any], subject: str) -> pa.Schema | None:
+    value = metadata.get(SCHEMA)
     if value is not None and not isinstance(value, pa.Schema):
-        raise InvalidDefinition(f"{SCHEMA} of {what} is a {type(value).__name__}: use a pyarrow.Schema")
+        raise InvalidDefinition(f"{SCHEMA} of {subject} is a {type(value).__name__}: use a pyarrow.Schema")
     return value
 
 
-def _columns(told: Mapping[str, Any], what: str) -> tuple[DeclaredColumn, ...]:
-    value = told.get(COLUMN_SCHEMA)
+def _columns(metadata: Mapping[str, Any], subject: str) -> tuple[DeclaredColumn, ...]:
+    value = metadata.get(COLUMN_SCHEMA)
     if value is None:
         return ()
     if not isinstance(value, TableSchema):
-        raise InvalidDefinition(f"{COLUMN_SCHEMA} of {what} is a {type(value).__name__}: use a dagster.TableSchema")
+        raise InvalidDefinition(f"{COLUMN_SCHEMA} of {subject} is a {type(value).__name__}: use a dagster.TableSchema")
     columns = []
     for column in value.columns:
         try:
             kind = arrow_type_of(column.type)
         except ValueError as error:
-            raise InvalidDefinition(f"column {column.name!r} in {COLUMN_SCHEMA} of {what}: {error}") from None
+            raise InvalidDefinition(f"column {column.name!r} in {COLUMN_SCHEMA} of {subject}: {error}") from None
         rules = column.constraints
         columns.append(
             DeclaredColumn(column.name, kind, rules.nullable, column.description, rules.unique, tuple(rules.other), dict(column.tags or {}))
@@ -308,15 +308,15 @@ def _columns(told: Mapping[str, Any], what: str) -> tuple[DeclaredColumn, ...]:
     return tuple(columns)
 
 
-def _preview_rows(told: Mapping[str, Any], what: str) -> int | None:
-    value = told.get(PREVIEW_ROWS)
+def _preview_rows(metadata: Mapping[str, Any], subject: str) -> int | None:
+    value = metadata.get(PREVIEW_ROWS)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 50):
-        raise InvalidDefinition(f"{PREVIEW_ROWS} of {what} is {value!r}: use a whole number from 0 to 50")
+        raise InvalidDefinition(f"{PREVIEW_ROWS} of {subject} is {value!r}: use a whole number from 0 to 50")
     return value
 
 
-def _lineage(told: Mapping[str, Any], what: str) -> TableColumnLineage | None:
-    value = told.get(COLUMN_LINEAGE)
+def _lineage(metadata: Mapping[str, Any], subject: str) -> TableColumnLineage | None:
+    value = metadata.get(COLUMN_LINEAGE)
     if value is not None and not isinstance(value, TableColumnLineage):
-        raise InvalidDefinition(f"{COLUMN_LINEAGE} of {what} is a {type(value).__name__}: use a dagster.TableColumnLineage")
+        raise InvalidDefinition(f"{COLUMN_LINEAGE} of {subject} is a {type(value).__name__}: use a dagster.TableColumnLineage")
     return value

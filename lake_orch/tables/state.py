@@ -33,7 +33,7 @@ class TableState:
 
 
 def table_state(table: DeltaTable, where: str | None = None) -> TableState:
-    """The state of a table, and of the slice that `where` selects. Looks at the log alone; this is not a read of rows."""
+    """Find the state of a table, and of the slice that `where` selects. Looks at the log alone; this is not a read of rows."""
     snapshot = table.snapshot
     files = snapshot.files([*snapshot.identity, "size", "stats"])
     slice_rows, part = None, files
@@ -69,6 +69,6 @@ def _data_version(snapshot: Snapshot, files: pa.Table) -> str:
                     names[row] += "\0" + json.dumps(vector, sort_keys=True, default=str)
     names.sort()
     columns = [(child.name, str(child.type)) for child in snapshot.metadata.arrow_schema]
-    told = hashlib.sha256(json.dumps([snapshot.metadata.id, columns]).encode())
-    told.update("\n".join(names).encode())
-    return told.hexdigest()[:32]
+    digest = hashlib.sha256(json.dumps([snapshot.metadata.id, columns]).encode())
+    digest.update("\n".join(names).encode())
+    return digest.hexdigest()[:32]

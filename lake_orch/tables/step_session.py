@@ -31,7 +31,7 @@ class StepSession:
         self._tables: dict[str, LakeTable] = {}
 
     def table(self, path: str, *, partition_by: Sequence[str] = ()) -> LakeTable:
-        """A table to append to and overwrite; it is created on its first write. Raises InvalidDefinition for a path outside the root."""
+        """Return a table to append to and overwrite; created on its first write. Raises InvalidDefinition for a path outside the root."""
         path = checked_path(path)
         if path not in self._tables:
 
@@ -52,7 +52,7 @@ class StepSession:
         return self._tables[path]
 
     def delta(self, path: str) -> DeltaTable:
-        """A table with all that Delta tables can: merge, delete, update, optimize. Raises TableNotFound."""
+        """Return a table with all that Delta tables can: merge, delete, update, optimize. Raises TableNotFound."""
         path = checked_path(path)
         table = self._workspace.find_table(path)
         if table is None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def spark_type_name(data_type: pa.DataType) -> str:
-    """A type as Spark SQL spells it."""
+    """Spell a type as Spark SQL does."""
     types = pa.types
     if types.is_dictionary(data_type):
         return spark_type_name(data_type.value_type)
@@ -45,7 +45,7 @@ _SPARK_NAMES = {
 
 
 def arrow_type_of(name: str) -> pa.DataType:
-    """The Arrow type of a type that is spelled as Spark SQL does (`bigint`, `array<struct<a:int>>`), or as Arrow does (`int64`).
+    """Return the Arrow type of a type that is spelled as Spark SQL does (`bigint`, `array<struct<a:int>>`), or as Arrow does (`int64`).
 
     Raises ValueError for a name of neither kind.
     """
@@ -78,7 +78,7 @@ def _leaf(text: str) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a list between commas, those inside brackets left whole."""
+    """Split a list at its commas, and leave parts inside brackets whole."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         depth += (char in "<(") - (char in ">)")

@@ -9,20 +9,20 @@ import pyarrow as pa
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.write import Write
+from lake_core.delta.set_transaction import Txn
 from lake_core.workspace import Receipt, Workspace
 from lake_orch.errors import TableNotEmpty
 from lake_orch.tables.casting import cast_rows
-from lake_orch.tables.column_check import check_columns, check_some, check_types
+from lake_orch.tables.column_check import check_rows
 from lake_orch.tables.definition import check_data, creation_properties, creation_schema, keep_up, merge_schema
 from lake_orch.tables.merge_settings import SOURCE, TARGET, MergeSettings
 from lake_orch.tables.naive_timestamps import FEATURE as NTZ_FEATURE
 from lake_orch.tables.naive_timestamps import allow_naive, as_utc, has_naive, in_metadata
-from lake_orch.tables.owner import Owner, check_owner, take
+from lake_orch.tables.owner import Owner, claim
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows import Rows
-from lake_orch.tables.settings import Mode, TableSettings
+from lake_orch.tables.settings import TableSettings, WriteMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TableWriter:
         return as_utc(rows, None if table is None else table.schema)
 
     def write(
-        self, rows: Rows, *, mode: Mode, txn: Txn, guard: PartitionGuard | None = None, merge: MergeSettings | None = None
+        self, rows: Rows, *, mode: WriteMode, txn: Txn, guard: PartitionGuard | None = None, merge: MergeSettings | None = None
     ) -> OperationResult:
         """Write once under this marker.
 
@@ -73,7 +73,7 @@ class TableWriter:
         except NaiveTimestamp as error:
             raise (error if self.by_hand else in_metadata(error, self.rows_name)) from None
 
-    def _write(self, rows: Rows, mode: Mode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> OperationResult:
+    def _write(self, rows: Rows, mode: WriteMode, guard: PartitionGuard | None, txn: Txn, merge: MergeSettings | None) -> OperationResult:
         settings = self._settings
         table = self.workspace.find_table(self.path)
         earlier = table.recorded(txn) if table is not None else None
@@ -82,15 +82,14 @@ class TableWriter:
         if settings.schema is not None:
             rows = cast_rows(rows, settings.schema, self.rows_name, frozenset(name.lower() for name in settings.generated))
         check_data(settings, rows.schema, self.rows_name)
-        self._check_columns(rows.schema, table, merge)
+        check_rows(rows.schema, None if table is None else table.schema, settings.schema_mode, merge, self.rows_name)
         if table is None:
             if merge is not None and merge.is_upsert:
                 rows = rows.with_unique(merge.keys)
             table = self._create(rows.schema, merge)
         else:
-            self._check_owner(table, mode, is_slice=guard is not None)
-            keep_up(table, settings)
-            self._allow_naive(table, rows.schema)
+            replaces_rows = mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and guard is not None)
+            self._prepare(table, rows.schema, replaces_rows=replaces_rows)
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
@@ -107,34 +106,17 @@ class TableWriter:
             plan = self._plan_overwrite(rows.schema, table, guard, dynamic=mode == "overwrite_partitions")
         return rows.write(table, plan if guard is None else guard.bound(plan), txn)
 
-    def _check_columns(self, schema: pa.Schema, table: DeltaTable | None, merge: MergeSettings | None) -> None:
-        check_some(schema, self.rows_name)
-        mode = self._settings.schema_mode
-        if table is None or mode == "overwrite" or (merge is not None and not merge.is_upsert):
-            return  # clauses say themselves which columns they take
-        if merge is None:
-            check_columns(schema, table.schema, self.rows_name, may_lack=mode is not None, may_add=mode == "merge")
-            return
-        check_columns(schema, table.schema, self.rows_name, may_lack=False, may_add=mode == "merge", is_merge=True)
-        check_types(schema, table.schema)
+    def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool) -> None:
+        """Bring a table's definition up to the settings before rows of this schema are written. Raises where it is another asset's."""
+        settings = self._settings
+        claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
+        keep_up(table, settings)
+        if settings.naive_timestamps == "ntz":
+            allow_naive(table, schema, replaces_schema=settings.schema_mode == "overwrite")
 
     @property
     def _settings(self) -> TableSettings:
         return self.settings or TableSettings(self.path)
-
-    def _check_owner(self, table: DeltaTable, mode: Mode, *, is_slice: bool) -> None:
-        if self.owner is None or self._settings.ownership == "shared":
-            return
-        if self._settings.ownership == "take":
-            take(table, self.owner)
-        elif mode in ("overwrite", "overwrite_partitions") and not (self.by_hand and is_slice):
-            check_owner(table, self.owner)
-
-    def _allow_naive(self, table: DeltaTable, data: pa.Schema) -> None:
-        settings = self._settings
-        own = set() if settings.schema_mode == "overwrite" else {name.lower() for name in table.schema.names}
-        if settings.naive_timestamps == "ntz" and has_naive(pa.schema([child for child in data if child.name.lower() not in own])):
-            allow_naive(table)
 
     def _create(self, schema: pa.Schema, merge: MergeSettings | None) -> DeltaTable:
         if merge is not None and self._settings.schema is None:
@@ -170,7 +152,7 @@ class TableWriter:
 
 
 def final_result(result: OperationResult, receipt: Receipt | None, path: str) -> OperationResult:
-    """A write's result with the version that it got by being published: within a session versions are provisional."""
+    """Return a write's result with the version that it got by being published: within a session versions are provisional."""
     version = receipt.versions.get(path) if receipt else None
     return result if version is None or result.skipped else replace(result, version=version)
 

@@ -29,9 +29,9 @@ from lake_core.delta.errors import (
     UnsupportedWriterFeature,
 )
 from lake_core.delta.log_segment import commit_key
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.write import Write
 from lake_core.delta.result import OperationResult
+from lake_core.delta.set_transaction import Txn
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.table import ArrowData
 from lake_core.delta.transaction import Operation, commit

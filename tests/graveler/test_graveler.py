@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from lake_core.errors import NotFound, StoreUnavailable
 from lake_core.graveler import (
-    INVENTORY,
     SMALL_RANGES,
-    AddressType,
     Entry,
     Graveler,
     MergeConflict,
@@ -23,7 +20,6 @@ from lake_core.graveler import (
     RangeCache,
     Record,
     Table,
-    range_batch,
 )
 from lake_core.graveler.key_columns import fnv64a
 from lake_core.store import LocalStore, MemoryStore, ObjectBytes, ObjectMeta
@@ -282,30 +278,10 @@ def test_the_empty_tree() -> None:
     assert trees.build("", []).tree == ""
     assert trees.get("", b"a") is None
     assert trees.get_many("", [b"a"]) == [None]
-    assert list(trees.scan("")) == list(trees.list("", delimiter=b"/")) == list(trees.diff("", "")) == list(trees.batches("")) == []
+    assert list(trees.scan("")) == list(trees.list("", delimiter=b"/")) == list(trees.diff("", "")) == []
     assert len(trees.ranges("")) == 0 and trees.names("") == set()
     tree = build(trees, a=1)
     assert trees.build(tree, [(b"a", None)]).tree == ""
-
-
-def test_inventory() -> None:
-    trees = graveler()
-    entries = {
-        b"a": Entry("data/1", 5, "e", 1_600_000_000_123_456_789, {"k": "v"}, "text/csv"),
-        b"b": Entry("s3://b/x", 0, address_type=AddressType.FULL),
-        **{b"c%03d" % at: Entry(f"data/{at}", at) for at in range(200)},
-    }
-    tree = trees.build("", [(key, entry.record(key)) for key, entry in sorted(entries.items())]).tree
-    batches = list(trees.batches(tree))
-    assert len(batches) == len(trees.ranges(tree)) > 3
-    rows = pa.Table.from_batches(batches, INVENTORY).to_pylist()
-    assert [row["key"] for row in rows] == sorted(entries)
-    assert [row["identity"] for row in rows] == [entries[key].identity for key in sorted(entries)]
-    assert rows[0]["address"] == "data/1" and rows[0]["metadata"] == [("k", "v")] and rows[0]["content_type"] == "text/csv"
-    assert rows[0]["last_modified"].timestamp() == 1_600_000_000.123456
-    assert rows[1]["last_modified"] is None and rows[1]["address_type"] == 2
-    name = trees.ranges(tree)[0].id
-    assert range_batch(bytes(trees.store.get(f"_lakefs/{name}"))).equals(batches[0])
 
 
 def test_local_stores_need_no_cache_and_handles_travel(tmp_path: Path) -> None:

@@ -56,17 +56,7 @@ def optimize(
     """
     target = _target_size(snapshot, target_size)
     schema = snapshot.metadata.arrow_schema
-    found = [resolve(name, schema) for name in _names(zorder_by)]
-    curve = tuple(path for path, _ in found)
-    for path, kind in found:
-        if pa.types.is_nested(kind) or pa.types.is_null(kind):
-            raise SchemaMismatch(
-                f"column {'.'.join(path)!r} is {kind}, whose values have no order: name a field inside it, or another column"
-            )
-        if path[0] in snapshot.partition_columns:
-            raise SchemaMismatch(
-                f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is nothing to sort"
-            )
+    curve = _curve(snapshot, zorder_by)
     files = _chosen(snapshot, where, now)
     groups = _by_partition(files, snapshot)
     bins = [group for group in groups if len(group) > 1 or curve] if curve else _bins(files, groups, target)
@@ -82,24 +72,35 @@ def optimize(
         RowWriter(snapshot.place, snapshot.metadata, RowRules(), now),
     )
     adds = [add for part in run(task, len(bins)) for add in part]
-    metrics = {
-        "numRemovedFiles": len(touched),
-        "numRemovedBytes": sizes(touched),
-        "numAddedFiles": len(adds),
-        "numAddedBytes": sum(add.size for add in adds),
-    }
-    added = sorted(add.size for add in adds)
-    if added:
-        quartiles = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
-        metrics |= {name: added[int(share * (len(added) - 1))] for name, share in quartiles.items()}
+    metrics = {"numRemovedFiles": len(touched), "numRemovedBytes": sizes(touched), **_added_metrics([add.size for add in adds])}
     parameters = predicate_parameter(where) | {"zOrderBy": json.dumps([".".join(path) for path in curve], ensure_ascii=False)}
     return Operation("OPTIMIZE", parameters, snapshot, metrics, adds=adds, removes=touched, read_files=touched, data_change=False)
 
 
-def _names(zorder_by: Sequence[str]) -> list[str]:
+def _curve(snapshot: Snapshot, zorder_by: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the columns to sort by, by their paths. Raises SchemaMismatch for those that have no order, or one value a file."""
     if isinstance(zorder_by, str):
         raise SchemaMismatch(f"zorder_by takes a list of columns: [{zorder_by!r}]")
-    return list(zorder_by)
+    columns = [resolve(name, snapshot.metadata.arrow_schema) for name in zorder_by]
+    for path, kind in columns:
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise SchemaMismatch(
+                f"column {'.'.join(path)!r} is {kind}, whose values have no order: name a field inside it, or another column"
+            )
+        if path[0] in snapshot.partition_columns:
+            raise SchemaMismatch(
+                f"column {path[0]!r} partitions the table: all rows of a file have one value of it, so there is nothing to sort"
+            )
+    return tuple(path for path, _ in columns)
+
+
+def _added_metrics(added_sizes: Sequence[int]) -> dict[str, int]:
+    metrics = {"numAddedFiles": len(added_sizes), "numAddedBytes": sum(added_sizes)}
+    if added_sizes:
+        ordered = sorted(added_sizes)
+        quartiles = {"minFileSize": 0.0, "p25FileSize": 0.25, "p50FileSize": 0.5, "p75FileSize": 0.75, "maxFileSize": 1.0}
+        metrics |= {name: ordered[int(share * (len(ordered) - 1))] for name, share in quartiles.items()}
+    return metrics
 
 
 def _target_size(snapshot: Snapshot, wanted: int | None) -> int:

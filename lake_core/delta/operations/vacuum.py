@@ -24,7 +24,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake_core.dataset import DatasetStore
 from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
 from lake_core.delta.commit_time import instant_of
 from lake_core.delta.deletion_vector import vector_keys
@@ -80,7 +79,7 @@ def vacuum(
         raise ValueError(f"orphans is 'own' or 'delta', not {orphans!r}")
     kept_ms = _retention_ms(snapshot, retention, allow_unsafe)
     cutoff = now - kept_ms
-    if isinstance(snapshot.store, DatasetStore):
+    if snapshot.store.versioned:
         # Other branches, tags and sessions may need what this state does not: deleting is left to the lake's garbage collection.
         if not dry_run:
             snapshot.store.end_retention(instant_of(cutoff))

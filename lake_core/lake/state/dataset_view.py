@@ -51,7 +51,7 @@ class DatasetView(DatasetStore):
         record = before.datasets().get(self._record.path)
         return None if record is None else DatasetView(before, record)
 
-    def note_read(self) -> None:
+    def note_scan(self) -> None:
         self._tree.note_read(f"{self._prefix}*")
 
     def end_retention(self, before: datetime) -> None:

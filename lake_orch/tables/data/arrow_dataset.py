@@ -39,7 +39,7 @@ class ArrowDatasets:
 
 
 def _in_place(part: TableSlice) -> ds.Dataset | None:
-    """The slice as a dataset over the table's files; None where Arrow's own reader would get it wrong."""
+    """Open the slice as a dataset over the table's files; None where Arrow's own reader would get it wrong."""
     import pyarrow.dataset as ds
 
     table = part.table
@@ -56,8 +56,8 @@ def _in_place(part: TableSlice) -> ds.Dataset | None:
             return None
     if files.deleted:
         return None
-    found: ds.Dataset = ds.FileSystemDataset(_fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files)))
-    return found if exact or scan.predicate is None else found.filter(to_arrow(scan.predicate))
+    dataset: ds.Dataset = ds.FileSystemDataset(_fragments(files), schema, ds.ParquetFileFormat(), pafs.PyFileSystem(_Files(files)))
+    return dataset if exact or scan.predicate is None else dataset.filter(to_arrow(scan.predicate))
 
 
 def _widened(table: DeltaTable) -> bool:

@@ -44,17 +44,17 @@ class TableSlice:
         return chosen_columns(whole, self.columns)
 
     def opened(self) -> DeltaTable:
-        """The table. Raises TableNotFound where there is none yet."""
+        """Return the table. Raises TableNotFound where there is none yet."""
         if self.table is None:
             raise TableNotFound(f"no table at {self.path!r} yet: materialize it first")
         return self.table
 
     def to_arrow(self) -> pa.Table:
-        """The rows in memory."""
+        """Read the rows into memory."""
         return self.schema.empty_table() if self.table is None else self.table.to_arrow(self.columns, self.where)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The rows as a stream: file after file, a batch at a time."""
+        """Read the rows as a stream: file after file, a batch at a time."""
         return self.to_arrow().to_reader() if self.table is None else self.table.to_batches(self.columns, self.where)
 
 
@@ -80,16 +80,16 @@ class TypeHandler(Protocol):
         """The types, subclasses included. As text (`polars.DataFrame`) one of a library that need not be installed."""
 
     def to_rows(self, value: Any) -> TableData:
-        """The rows of a value that an asset returned. Raises UnsupportedData for one that has none, or types that need a decision."""
+        """Return the rows of a value that an asset returned. Raises UnsupportedData for one without, or types that need a decision."""
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
-        """The value that a parameter annotated with one of the types gets."""
+        """Return the value that a parameter annotated with one of the types gets."""
 
 
 def resolved(kind: type | str) -> type | None:
-    """The class that a handler names; None while nobody has imported its library."""
+    """Find the class that a handler names; None while nobody has imported its library."""
     if not isinstance(kind, str):
         return kind
     module, _, name = kind.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) else None
+    value = getattr(sys.modules.get(module), name, None)
+    return value if isinstance(value, type) else None

@@ -12,10 +12,10 @@ from dagster import AssetKey, TableColumnLineage
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.conform import plain
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.write import Write
+from lake_core.delta.set_transaction import Txn
 from lake_core.expression import InvalidExpression, parse_predicate, truth
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
 from lake_orch.tables.partition_guard import PartitionGuard

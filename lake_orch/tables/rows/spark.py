@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 
 from lake_core.delta import DeltaTable, OperationResult
 from lake_core.delta.errors import RowsOutsidePredicate
-from lake_core.delta.marker import Txn
 from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.write import Write
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.delta.set_transaction import Txn
 from lake_core.expression import columns, quote_identifier
 from lake_core.spark import merge_delta
 from lake_core.spark.predicate import to_column
@@ -48,7 +48,7 @@ class SparkRows:
         return SparkRows(self.data.to(StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(nullable))))))
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> SparkRows:
-        """As the protocol says, of whole columns: fields inside them stay as they are."""
+        """Convert whole columns, as the protocol says: fields inside them stay as they are."""
         naive = [name for name, kind in types.items() if pa.types.is_timestamp(kind)]
         return SparkRows(self.data.withColumns({name: F.expr(_UTC.format(quote_identifier(name))) for name in naive}))
 

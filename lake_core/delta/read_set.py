@@ -1,4 +1,4 @@
-"""What a commit inside a lake read, kept in its commitInfo: a log alone cannot tell that a full overwrite read the table.
+"""The read set: what a commit inside a lake read, kept in its commitInfo: a log alone cannot tell that a full overwrite read the table.
 
 When the commit is brought onto another state (published, merged), the protocol's conflict rules ask for it.
 """
@@ -12,16 +12,16 @@ from lake_core.delta.action import Metadata
 from lake_core.delta.conflict import Reads
 from lake_core.expression import InvalidExpression, Predicate, parse_predicate, predicate_sql
 
-FIELD = "lakeReads"
+READS_FIELD = "lakeReads"
 """The field of commitInfo: a list of predicates in Spark SQL, empty where nothing was read, `["*"]` for the whole table."""
 
 _ALL = "*"
 _MOST = 64
-"""Predicates that a scope spells out; more of them are the whole table."""
+"""Predicates that a read set spells out; more of them are the whole table."""
 
 
-def spelled(reads: Iterable[Reads | Predicate]) -> list[str]:
-    """Reads as commitInfo holds them."""
+def read_set_texts(reads: Iterable[Reads | Predicate]) -> list[str]:
+    """Return reads as commitInfo holds them."""
     texts: list[str] = []
     for read in reads:
         if read is Reads.NOTHING:
@@ -34,9 +34,9 @@ def spelled(reads: Iterable[Reads | Predicate]) -> list[str]:
     return texts if len(texts) <= _MOST else [_ALL]
 
 
-def reads_of(info: Mapping[str, Any], metadata: Metadata) -> Sequence[Reads | Predicate]:
-    """What a commit read, from its commitInfo: nothing for an empty list; where nobody recorded it, what is safe to assume."""
-    texts = info.get(FIELD)
+def read_set_of(info: Mapping[str, Any], metadata: Metadata) -> Sequence[Reads | Predicate]:
+    """Return what a commit read, from its commitInfo: nothing for an empty list; where nobody recorded it, what is safe to assume."""
+    texts = info.get(READS_FIELD)
     if not isinstance(texts, list):
         return [] if info.get("isBlindAppend") is True else [Reads.WHOLE_TABLE]
     reads: list[Reads | Predicate] = []

@@ -1,0 +1,109 @@
+"""The commits that lead from one state of a table's log to another, and what they tell together when they become one version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lake_core.delta.action import Metadata
+from lake_core.delta.commit_file import parse_run, read_commit_info
+from lake_core.delta.conflict import Reads
+from lake_core.delta.errors import MixedRearrangement
+from lake_core.delta.log_segment import commit_key, list_log
+from lake_core.delta.read_set import read_set_of
+from lake_core.delta.snapshot import Snapshot
+from lake_core.errors import NotFound
+from lake_core.expression import Predicate
+from lake_core.store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRange:
+    """The commits that lead from one state of a table to another, as far as the one's log continues the other's."""
+
+    bodies: Sequence[tuple[int, bytes]]
+    """The commits' versions and bytes, oldest first."""
+    continues: bool
+    """Whether the later log holds the earlier one whole; otherwise the commits are those behind the fork."""
+
+    @classmethod
+    def between(cls, before: Snapshot | None, after: Snapshot) -> CommitRange:
+        """Read the commits behind the last one that two states share; all of `after` where there is no state before."""
+        fork = -1 if before is None else _fork(before, after)
+        # A log that came in cut short begins where it begins.
+        versions = range(fork + 1, after.version + 1) if before is not None else sorted(list_log(after.store).commits)
+        bodies = after.store.get_many([commit_key(version) for version in versions])
+        return cls(list(zip(versions, bodies, strict=True)), before is None or fork == before.version)
+
+    def reads(self, metadata: Metadata) -> Sequence[Reads | Predicate]:
+        """Return what the commits read."""
+        reads: list[Reads | Predicate] = []
+        for version, body in self.bodies:
+            for read in read_set_of(read_commit_info(version, body), metadata):
+                if read is Reads.WHOLE_TABLE:
+                    return [read]
+                reads.append(read)
+        return reads
+
+    def operation(self) -> str:
+        """Name what the commits did, in the words of the one that did most."""
+        names = [str(read_commit_info(version, body).get("operation", "WRITE")) for version, body in self.bodies]
+        telling = [name for name in names if name not in ("CREATE TABLE", "SET TRANSACTION")] or names
+        return telling[0] if len(set(telling)) == 1 else "WRITE"
+
+    def parameters(self) -> Mapping[str, str]:
+        """Return the parameters of the only commit; of several together there are none to tell."""
+        if len(self.bodies) != 1:
+            return {}
+        parameters = read_commit_info(*self.bodies[0]).get("operationParameters")
+        return {str(key): str(value) for key, value in parameters.items()} if isinstance(parameters, dict) else {}
+
+    def metrics(self) -> Mapping[str, int]:
+        """Add up the commits' metrics."""
+        total: dict[str, int] = {}
+        for version, body in self.bodies:
+            metrics = read_commit_info(version, body).get("operationMetrics")
+            for name, text in metrics.items() if isinstance(metrics, dict) else ():
+                if str(text).isascii() and str(text).isdigit():
+                    total[name] = total.get(name, 0) + int(text)
+        return total
+
+    def only_rearranges(self) -> bool:
+        """Tell whether the commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
+        kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
+        if len(kinds) > 1:
+            raise MixedRearrangement(
+                "a session rearranged this table (optimize, Z-order) and changed its rows: as one version nobody could tell which rows are "
+                "new. Publish the changes first, and optimize in a session of its own"
+            )
+        return kinds == {True}
+
+
+def log_etag(store: ObjectStore, version: int) -> str | None:
+    """What tells a version's commit from others: equal ones have equal logs behind them."""
+    try:
+        return store.head(commit_key(version)).etag
+    except NotFound:
+        return None
+
+
+def _fork(before: Snapshot, after: Snapshot) -> int:
+    """The last version that two logs share, -1 for none."""
+    low, high = -1, min(before.version, after.version)
+    while low < high:
+        middle = (low + high + 1) // 2
+        # Neither has the versions that were cleaned up before the table came in.
+        if log_etag(before.store, middle) == log_etag(after.store, middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def rearranges(version: int, data: bytes) -> bool | None:
+    """Whether a commit rearranges rows without changing them; None for one that touches no file."""
+    if b'"dataChange":false' in data or b'"dataChange": false' in data:
+        run = parse_run([(version, data)], (), None)
+        if not any(flag is not False for table in (run.adds, run.removes) for flag in table["dataChange"].to_pylist()):
+            return True
+    return False if b'{"add":' in data or b'{"remove":' in data or b'"add"' in data or b'"remove"' in data else None
