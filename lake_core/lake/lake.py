@@ -111,13 +111,13 @@ class Lake:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Self:
-        """The lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
+        """Open the lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
         return cls._open(root, clock)
 
     @classmethod
     def exists(cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-        """Whether a lake stands at a location."""
+        """Tell whether a lake stands at a location."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options, read_only=True)
         return root.exists("_lake/format.json")
 
@@ -130,7 +130,7 @@ class Lake:
         return cls(Repository(root, format, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
 
     def _begin(self) -> None:
-        """The first entry: an empty main. Whoever makes it, and however often, there is one."""
+        """Make the first entry, an empty main, where there is none."""
         repository = self._repository
         branch = repository.format.branch
 
@@ -158,7 +158,7 @@ class Lake:
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
-        """Where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
+        """Say where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
         return f"lake://{quote(self.url, safe='')}/{ref}/{path.lstrip('/')}".rstrip("/")
 
     @property
@@ -177,7 +177,7 @@ class Lake:
         isolation: Literal["snapshot", "serializable"] | None = None,
         id: str | None = None,
     ) -> Session:
-        """A private session: it publishes when its `with` block ends, and leaves nothing behind where that raises.
+        """Begin a private session: it publishes when its `with` block ends, and leaves nothing behind where that raises.
 
         `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`: nothing that the
         session read may have changed). Of several sessions with one `id` that began at the same commit, one publishes, and the others get
@@ -289,7 +289,7 @@ class Lake:
     # Reading
 
     def at(self, ref: str = "main") -> StateStore:
-        """A ref as an object store that is only read. A branch is pinned: what is published later does not show. Raises RefNotFound."""
+        """Show a ref as a store that is only read. A branch is pinned: what is published later does not show. Raises RefNotFound."""
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
         if isinstance(revision, SessionRecord):
@@ -313,7 +313,7 @@ class Lake:
         limit: int | None = None,
         since: datetime | None = None,
     ) -> list[Commit]:
-        """A ref's commits, newest first; those that touched a dataset; down to the first from before `since`. Raises RefNotFound."""
+        """List a ref's commits, newest first; those that changed a dataset; down to the first from before `since`. Raises RefNotFound."""
         refs = self._repository.refs()
         commits: list[Commit] = []
         for commit in log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset):
@@ -335,7 +335,7 @@ class Lake:
         return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
     def status(self) -> Status:
-        """The lake at a glance."""
+        """Tell how the lake is, at a glance."""
         refs = self._repository.refs()
         waiting = pending_checkout(refs, self._repository.format.branch)
         behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]
@@ -358,7 +358,7 @@ class Lake:
         return collect(self._repository, self.history if history is None else history, dry_run=dry_run, progress=progress)
 
     def verify(self, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None) -> list[Problem]:
-        """What is wrong: objects that live states reach and that are gone, or hold other bytes than they are named by; main not in place.
+        """List what is wrong: objects that live states reach and that are gone or hold other bytes than named by; main not in place.
 
         `hashes`: read all content, instead of only looking whether it is there.
         """
