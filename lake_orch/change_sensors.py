@@ -184,7 +184,7 @@ def branch_sensor(
         raise InvalidDefinition("branch_sensor does nothing by itself: give it a target, a request, or both")
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
-        heads = {name: commit for name, commit in lake.open().branches().items() if name.startswith(prefix) and name != lake.branch}
+        heads = {name: commit for name, commit in lake.open().list_branches().items() if name.startswith(prefix) and name != lake.branch}
         seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         requests = []
         for change in _branch_changes(seen, heads):

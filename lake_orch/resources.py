@@ -169,8 +169,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def _make_branch(self, name: str, at: str) -> None:
         lake = self.open()
-        if name not in lake.branches():
-            lake.branch(name, at=at, exist_ok=True)
+        if name not in lake.list_branches():
+            lake.create_branch(name, at=at, exist_ok=True)
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
         """Say which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
@@ -200,7 +200,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         """Say where an attempt at an output writes, and as whom. Raises NotALake, RefNotFound, SessionNotFound."""
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
-            return attempt.assigned_to_session(self.root, self.open().session_record(session.id), session.epoch)
+            return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
         branch = self.branch_of(attempt.run.tags)
         if self.is_lake():
             return attempt.assigned_to_branch(self.root, branch)
@@ -227,7 +227,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         state = lake.at(ref)
         if path not in state.datasets():
             raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
-        table: DeltaTable = state.delta(path, **options)
+        table = state.delta(path, **options)
         return table
 
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
@@ -323,7 +323,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def _marker(self, attempt: Attempt) -> str:
         session = self.run_session(attempt.instance, attempt.run)
-        return (attempt if session is None else attempt.within(self.open().session_record(session.id).lineage)).app_id
+        return (attempt if session is None else attempt.within(self.open().get_session(session.id).record.lineage)).app_id
 
     def _latest(self, attempt: Attempt) -> str | None:
         """Name the ref at which a step sees its own writes."""

@@ -97,9 +97,9 @@ def _as_session(
             raise
         finally:
             # Without effect on one that is published.
-            lake.fail(session.id, reason, keep=resource.keep_failed, epoch=session.epoch)
+            lake.get_session(session.id, epoch=session.epoch).fail(reason, keep=resource.keep_failed)
             for last in runs_of(used, session.id)[-1:]:
-                report_unpublished(used, last, lake.session_record(session.id), way_on(error))
+                report_unpublished(used, last, lake.get_session(session.id).record, way_on(error))
 
 
 def _publish(

@@ -126,13 +126,23 @@ def imports(source: str, module: str, *, is_package: bool) -> Iterator[tuple[int
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
+def lines_for_type_checkers(source: str) -> set[int]:
+    """Return the lines of the imports that only type checkers do."""
+    guarded = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {inner.lineno for node in guarded for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom))}
+
+
 def violations(path: Path) -> Iterator[str]:
     module, is_package = name_of(path)
     layer = layer_of(module)
     if layer not in MAY_IMPORT:
         yield f"{module}: {layer} is no layer; give it its place in MAY_IMPORT"
         return
-    for line, name in imports(path.read_text("utf-8"), module, is_package=is_package):
+    source = path.read_text("utf-8")
+    typed = lines_for_type_checkers(source)
+    for line, name in imports(source, module, is_package=is_package):
+        if line in typed and is_type_of_a_handle(module, name):
+            continue
         top = name.split(".")[0]
         if top in _OURS:
             target = layer_of(name)

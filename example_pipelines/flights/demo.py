@@ -209,7 +209,7 @@ class Demo:
 
     def branch(self) -> bool:
         """Another notion of late, on a branch: nobody sees it, until it is merged."""
-        self.lake.branch("experiment")
+        self.lake.create_branch("experiment")
         config = {**HERE, "ops": {"carrier_airport_summary": {"config": {"late_after": 60}}}}
         before = self.share_late()
         run = self.run(year_job, tags={"lake/branch": "experiment"}, config=config)

@@ -68,7 +68,7 @@ def status(context: Context) -> None:
     """Show the lake at a glance."""
     lake = context.open()
     glance = lake.status()
-    datasets = lake.datasets()
+    datasets = lake.list_datasets()
     lines = [f"lake       {glance.url}"]
     lines += [f"branch     {name:20} {commit[:12]}" for name, commit in sorted(glance.branches.items())]
     lines += [f"dataset    {record.path:40} {record.format}" for record in datasets]

@@ -56,7 +56,7 @@ class Ref(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         lake = _lake(ctx)
-        names = [] if lake is None else [*lake.branches(), *lake.tags(), *(record.id for record in lake.sessions())]
+        names = [] if lake is None else [*lake.list_branches(), *lake.list_tags(), *(record.id for record in lake.list_sessions())]
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
@@ -75,7 +75,7 @@ class TablePath(click.ParamType[str]):
 def _tables(ctx: click.Context, ref: str) -> list[str]:
     lake = _lake(ctx)
     try:
-        return [] if lake is None else [record.path for record in lake.datasets(ref)]
+        return [] if lake is None else [record.path for record in lake.list_datasets(ref)]
     except LakeError:
         return []
 

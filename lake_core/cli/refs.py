@@ -91,7 +91,7 @@ def _against_parent(lake: Lake, commit: Commit, *, most_rows: int = MOST_ROWS, s
 def show(context: Context, commit: str, sample: int) -> None:
     """Show a commit. Its message and metadata, and what it changed against its first parent."""
     lake = context.open()
-    if commit in {session.id for session in lake.sessions(all=True)}:
+    if commit in {session.id for session in lake.list_sessions(all=True)}:
         raise InvalidRef(f"{commit!r} is a session: `lake diff {commit}~1 {commit}` tells what it has changed so far")
     (record,) = lake.log(commit, limit=1)
     comparison = _against_parent(lake, record, sample=sample)
@@ -144,7 +144,7 @@ def branch(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
 @command
 def branch_list(context: Context) -> None:
     """List the branches and their commits."""
-    _list_names(context, "branch", context.open().branches())
+    _list_names(context, "branch", context.open().list_branches())
 
 
 @branch.command("create")
@@ -153,7 +153,7 @@ def branch_list(context: Context) -> None:
 @command
 def branch_create(context: Context, name: str, at: str) -> None:
     """Make a branch at a ref."""
-    context.output.show({"branch": name, "commit": context.open().branch(name, at=at)}, f"branch {name} at {at}")
+    context.output.show({"branch": name, "commit": context.open().create_branch(name, at=at)}, f"branch {name} at {at}")
 
 
 @branch.command("delete")
@@ -193,7 +193,7 @@ def tag(ctx: click.Context, deleted: str | None, as_json: bool) -> None:
 @command
 def tag_list(context: Context) -> None:
     """List the tags and their commits."""
-    _list_names(context, "tag", context.open().tags())
+    _list_names(context, "tag", context.open().list_tags())
 
 
 def _list_names(context: Context, kind: str, commits: dict[str, str]) -> None:
@@ -206,7 +206,7 @@ def _list_names(context: Context, kind: str, commits: dict[str, str]) -> None:
 @command
 def tag_create(context: Context, name: str, at: str) -> None:
     """Give a commit a name for good."""
-    context.output.show({"tag": name, "commit": context.open().tag(name, at=at)}, f"tag {name} at {at}")
+    context.output.show({"tag": name, "commit": context.open().create_tag(name, at=at)}, f"tag {name} at {at}")
 
 
 @tag.command("delete")

@@ -26,7 +26,7 @@ def session_list(context: Context, everything: bool) -> None:
     """List the sessions on record."""
     rows = [
         plain(record) | {"session": record.id, "opened": record.opened, "expires": record.expires, "batches": len(record.batches)}
-        for record in context.open().sessions(all=everything)
+        for record in context.open().list_sessions(all=everything)
     ]
     context.output.rows(rows, ["session", "branch", "state", "epoch", "opened", "expires", "batches", "reason"])
 
@@ -48,7 +48,7 @@ def session_open(context: Context, branch_name: str, id_: str | None, expires_in
 @command
 def session_abandon(context: Context, id_: str) -> None:
     """End a session without publishing."""
-    context.open().abandon(id_)
+    context.open().get_session(id_).abandon()
     context.output.show({"abandoned": id_}, f"session {id_} is abandoned")
 
 
@@ -58,7 +58,7 @@ def session_abandon(context: Context, id_: str) -> None:
 @command
 def session_fork(context: Context, id_: str, without: tuple[str, ...]) -> None:
     """Carry a session's work on in a new one: prints its id."""
-    forked = context.open().fork(id_, without=without)
+    forked = context.open().get_session(id_).fork(without=without)
     context.output.show({"session": forked.id, "lineage": forked.lineage}, forked.id)
 
 
@@ -71,7 +71,7 @@ def publish(context: Context, session_id: str) -> None:
         f"Nothing was published, and the session is kept: `lake session fork {session_id} --without PATH` carries on what does not "
         f"conflict; do the rest again in a new session"
     )
-    published = context.open().publish(session_id)
+    published = context.open().get_session(session_id).publish()
     versions = ", ".join(f"{path}@{version}" for path, version in published.versions.items())
     late = "" if published.is_checked_out else " (not yet in place: run `lake checkout`)"
     context.output.show(published, f"commit {published.commit[:12]} {versions}{late}")

@@ -57,7 +57,7 @@ def history(context: Context, path: str, ref: str, limit: int) -> None:
 
 
 def _is_session(lake: Lake, ref: str) -> bool:
-    return ref.split("~")[0] in {record.id for record in lake.sessions(all=True)}
+    return ref.split("~")[0] in {record.id for record in lake.list_sessions(all=True)}
 
 
 def _commits_by_version(commits: Iterable[Commit], path: str) -> dict[int, Commit]:

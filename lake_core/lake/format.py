@@ -46,14 +46,14 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
     """Make a folder a lake. Raises LakeAlreadyExists."""
     if profile not in _PROFILES:
         raise ValueError(f"a lake's profile is one of {', '.join(_PROFILES)}, not {profile!r}")
-    made = LakeFormat(str(runtime.uuid4()), profile)
+    format = LakeFormat(str(runtime.uuid4()), profile)
     body = {
         "format": "lake-orch",
         "version": VERSION,
-        "id": made.id,
+        "id": format.id,
         "created": now.isoformat(),
-        "branch": made.branch,
-        "profile": made.profile,
+        "branch": format.branch,
+        "profile": format.profile,
         "hash": "sha256",
         "keys": "utf-8, NFC, not escaped",
     }
@@ -61,18 +61,18 @@ def create_format(store: ObjectStore, profile: str, now: datetime) -> LakeFormat
         store.put(FORMAT_KEY, json.dumps(body, indent=1).encode(), if_absent=True)
     except AlreadyExists:
         raise LakeAlreadyExists(f"a lake stands at {store.url()}: open it with Lake.open, or pass exist_ok=True") from None
-    return made
+    return format
 
 
 def read_format(store: ObjectStore) -> LakeFormat:
-    """What the lake at a store's root is. Raises LakeNotFound, UnsupportedLake."""
+    """Read what the lake at a store's root is. Raises LakeNotFound, UnsupportedLake."""
     try:
         body = json.loads(store.get(FORMAT_KEY))
-        version, found = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
+        version, format = body["version"], LakeFormat(str(body["id"]), str(body["profile"]), str(body["branch"]))
     except NotFound:
         raise LakeNotFound(f"no lake at {store.url()}: {FORMAT_KEY} is not there. Make one with Lake.create({store.url()!r})") from None
     except (ValueError, KeyError, TypeError):
         raise UnsupportedLake(f"{FORMAT_KEY} of {store.url()} is damaged: restore it from a backup") from None
-    if version != VERSION or found.profile not in _PROFILES:
+    if version != VERSION or format.profile not in _PROFILES:
         raise UnsupportedLake(f"the lake at {store.url()} has format version {version}; this package knows {VERSION}. Upgrade lake-orch")
-    return found
+    return format

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from lake_core import runtime
@@ -36,12 +36,14 @@ from lake_core.lake.refs.session_record import FAILED, OPEN, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
-from lake_core.lake.session.session_state import DEFAULT_EXPIRY, KEEP_FAILED
-from lake_core.lake.session.session_writer import SessionWriter
+from lake_core.lake.session.session_state import DEFAULT_EXPIRY
 from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
 from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
+
+if TYPE_CHECKING:
+    from lake_core.delta import DeltaTable
 
 _FIRST_MESSAGE = "Repository created"
 
@@ -109,13 +111,13 @@ class Lake:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Self:
-        """The lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
+        """Open the lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
         return cls._open(root, clock)
 
     @classmethod
     def exists(cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-        """Whether a lake stands at a location."""
+        """Tell whether a lake stands at a location."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options, read_only=True)
         return root.exists("_lake/format.json")
 
@@ -128,7 +130,7 @@ class Lake:
         return cls(Repository(root, format, graveler, journal, Journal(root, CONFIG, clock=time), time, _committer(), clock is not None))
 
     def _begin(self) -> None:
-        """The first entry: an empty main. Whoever makes it, and however often, there is one."""
+        """Make the first entry, an empty main, where there is none."""
         repository = self._repository
         branch = repository.format.branch
 
@@ -156,7 +158,7 @@ class Lake:
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
-        """Where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
+        """Say where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
         return f"lake://{quote(self.url, safe='')}/{ref}/{path.lstrip('/')}".rstrip("/")
 
     @property
@@ -175,7 +177,7 @@ class Lake:
         isolation: Literal["snapshot", "serializable"] | None = None,
         id: str | None = None,
     ) -> Session:
-        """A private session: it publishes when its `with` block ends, and leaves nothing behind where that raises.
+        """Begin a private session: it publishes when its `with` block ends, and leaves nothing behind where that raises.
 
         `isolation`: by default the lake's own (`snapshot`: what formats and keys written twice forbid; `serializable`: nothing that the
         session read may have changed). Of several sessions with one `id` that began at the same commit, one publishes, and the others get
@@ -198,64 +200,32 @@ class Lake:
     ) -> SharedSession:
         """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
 
-        With `resume=False` an open one of this id is taken as it stands, its epoch too. The handle only reads; `join` writes. It expires
-        after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
+        With `resume=False` an open one of this id is taken as it stands, its epoch too. The handle only reads; its `join` writes.
+        It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
         options = SharedOptions(branch, id, expires_in, isolation or self.isolation, message, metadata or {})
         return open_shared(self._repository, options, resume=resume)
 
-    def get_session(self, id: str) -> SharedSession:
-        """Give the handle of a shared session that was opened elsewhere, as it stands. Raises SessionNotFound."""
-        return SharedSession(self._repository, self._repository.refs().session(id))
+    def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
+        """Give the handle of a shared session, as it stands, in any process.
 
-    def join(self, id: str, *, epoch: int | None = None, task: str | None = None, attempt: int = 0) -> SessionWriter:
-        """This process's part of a shared session: private until `flush`, and flushed when its `with` block ends.
-
-        `epoch`: what the process was started with; an older one than the session's is refused. `task`, `attempt`: what is written, and
-        which attempt at it this is: a later attempt at the same task replaces an earlier one's, the same one is skipped.
-        Raises SessionNotFound, SessionClosed, StaleEpoch.
+        `epoch`: that of the process which opened it, handed on; by default the session's own. Raises SessionNotFound.
         """
-        return self.get_session(id).join(task=task, attempt=attempt, epoch=epoch)
+        return SharedSession(self._repository, self._repository.refs().session(id), epoch=epoch)
 
-    def publish(self, id: str, *, epoch: int | None = None) -> Published:
-        """Publish a shared session; repeated, the same result. Raises Conflict (the session stays readable), SessionClosed.
-
-        `epoch`: what the publisher was started with; StaleEpoch is raised if the session was resumed since.
-        """
-        return self.get_session(id).publish(epoch=epoch)
-
-    def fail(self, id: str, reason: str, *, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
-        """Mark an open shared session failed: it takes no writes, and can be read, resumed and published for as long as `keep`.
-
-        One that has ended, or was resumed since (`epoch`), is left as it is. Raises SessionNotFound.
-        """
-        self.get_session(id).fail(reason, keep=keep, epoch=epoch)
-
-    def session_record(self, id: str) -> SessionRecord:
-        """What the lake has on record of a shared session. One whose time is up says so. Raises SessionNotFound."""
-        return self.get_session(id).record
-
-    def abandon(self, id: str) -> None:
-        """End a shared session without a trace on its branch. Raises SessionNotFound, SessionClosed for one that is published."""
-        self.get_session(id).abandon()
-
-    def fork(self, id: str, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
-        """A new shared session with the work of another, less what it did to some datasets or keys. The lineage stays the same."""
-        return self.get_session(id).fork(without=without, expires_in=expires_in)
-
-    def sessions(self, *, all: bool = False) -> list[SessionRecord]:
-        """The shared sessions that are open or failed, oldest first; with `all` those on record that have ended too."""
+    def list_sessions(self, *, all: bool = False) -> list[SessionRecord]:
+        """List the shared sessions that are open or failed, oldest first; with `all` those on record that have ended too."""
         records = self._repository.refs().sessions()
         return records if all else [record for record in records if record.state in (OPEN, FAILED)]
 
     # Branches, tags and merges
 
-    def branches(self) -> dict[str, str]:
+    def list_branches(self) -> dict[str, str]:
         """List the commit of each branch."""
         return self._repository.refs().branches()
 
-    def branch(self, name: str, *, at: str = "main", exist_ok: bool = False) -> str:
+    def create_branch(self, name: str, *, at: str = "main", exist_ok: bool = False) -> str:
         """Make a branch at a ref; return the commit. Nothing is copied. Raises RefExists, InvalidRef, RefNotFound."""
         return create_branch(self._repository.journal, name, at, exist_ok)
 
@@ -268,11 +238,11 @@ class Lake:
             raise InvalidRef(f"branch {name!r} is the one that stands in place: it cannot be deleted")
         return delete_branch(self._repository.journal, name, at)
 
-    def tags(self) -> dict[str, str]:
+    def list_tags(self) -> dict[str, str]:
         """List the commit of each tag."""
         return self._repository.refs().tags()
 
-    def tag(self, name: str, *, at: str = "main") -> str:
+    def create_tag(self, name: str, *, at: str = "main") -> str:
         """Give a commit a name for good; return the commit. Raises RefExists, also for a tag that was deleted, InvalidRef, RefNotFound."""
         return create_tag(self._repository.journal, name, at)
 
@@ -319,19 +289,19 @@ class Lake:
     # Reading
 
     def at(self, ref: str = "main") -> StateStore:
-        """A ref as an object store that is only read. A branch is pinned: what is published later does not show. Raises RefNotFound."""
+        """Show a ref as a store that is only read. A branch is pinned: what is published later does not show. Raises RefNotFound."""
         repository = self._repository
         revision = resolve(repository.refs(), repository.journal, ref)
         if isinstance(revision, SessionRecord):
             return SharedSession(repository, revision)
         return repository.commit_state(revision, ref)
 
-    def delta(self, path: str, *, ref: str = "main", **options: Any) -> Any:
-        """A Delta table at a ref, as a `lake_core.delta.DeltaTable`; `options` are those of its `open`. Raises DatasetNotFound."""
+    def delta(self, path: str, *, ref: str = "main", **options: Any) -> DeltaTable:
+        """Open a Delta table at a ref; `options` are those of `DeltaTable.open`. Raises DatasetNotFound, RefNotFound."""
         return self.at(ref).delta(path, **options)
 
-    def datasets(self, ref: str = "main") -> list[DatasetRecord]:
-        """The datasets at a ref, by path."""
+    def list_datasets(self, ref: str = "main") -> list[DatasetRecord]:
+        """List the datasets at a ref, by path."""
         return [record for _, record in sorted(self.at(ref).datasets().items())]
 
     def log(
@@ -343,7 +313,7 @@ class Lake:
         limit: int | None = None,
         since: datetime | None = None,
     ) -> list[Commit]:
-        """A ref's commits, newest first; those that touched a dataset; down to the first from before `since`. Raises RefNotFound."""
+        """List a ref's commits, newest first; those that changed a dataset; down to the first from before `since`. Raises RefNotFound."""
         refs = self._repository.refs()
         commits: list[Commit] = []
         for commit in log(refs, self._commit(ref, refs), first_parent=first_parent, dataset=dataset):
@@ -365,7 +335,7 @@ class Lake:
         return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
     def status(self) -> Status:
-        """The lake at a glance."""
+        """Tell how the lake is, at a glance."""
         refs = self._repository.refs()
         waiting = pending_checkout(refs, self._repository.format.branch)
         behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]
@@ -388,7 +358,7 @@ class Lake:
         return collect(self._repository, self.history if history is None else history, dry_run=dry_run, progress=progress)
 
     def verify(self, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None) -> list[Problem]:
-        """What is wrong: objects that live states reach and that are gone, or hold other bytes than they are named by; main not in place.
+        """List what is wrong: objects that live states reach and that are gone or hold other bytes than named by; main not in place.
 
         `hashes`: read all content, instead of only looking whether it is there.
         """

@@ -198,7 +198,7 @@ def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) 
     if pin is not None:
         paths.pin(pin.lakes)
     place, key = _find(paths, path)
-    table: DeltaTable = place.state.delta(key, **at)
+    table = place.state.delta(key, **at)
     return table, paths.pins()
 
 
@@ -317,7 +317,7 @@ def _target(
             f"(lake://<lake>/<session>/{key}), or inside `with lake.session() as s:` by write_delta(df, s.delta({key!r}))"
         )
     part = place.join()
-    table: DeltaTable = part.delta(key, version=version)
+    table = part.delta(key, version=version)
     return table, _Joined(part, paths.pins())
 
 

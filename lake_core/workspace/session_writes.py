@@ -35,11 +35,11 @@ class _SessionWrites(Workspace):
             return None
         if record.format != "delta":
             raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not a Delta table: use another path")
-        table: DeltaTable = self._session.delta(path)
+        table = self._session.delta(path)
         return table
 
     def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
-        table: DeltaTable = self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
+        table = self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
         return table
 
     @property
@@ -82,12 +82,12 @@ class PublishedWrites(_SessionWrites):
     def _forget_failed(self) -> None:
         """Abandon what an earlier try left: one that contradicted what others published is kept as a failed session of the same id."""
         with suppress(SessionNotFound, SessionClosed):
-            if self._lake.session_record(self._private.id).state == FAILED:
-                self._lake.abandon(self._private.id)
+            if self._lake.get_session(self._private.id).record.state == FAILED:
+                self._lake.get_session(self._private.id).abandon()
 
     def after(self, path: str) -> DeltaTable:
         ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
-        table: DeltaTable = self._lake.delta(path, ref=ref)
+        table = self._lake.delta(path, ref=ref)
         return table
 
     def discard(self) -> None:
@@ -100,7 +100,7 @@ class StagedWrites(_SessionWrites):
     is_staged = True
 
     def __init__(self, lake: Lake, session_id: str, epoch: int, branch: str, root: str, task_id: str, *, attempt: int) -> None:
-        writer = lake.join(session_id, epoch=epoch, task=task_id, attempt=attempt)
+        writer = lake.get_session(session_id, epoch=epoch).join(task=task_id, attempt=attempt)
         super().__init__(lake, writer, root, task_id)
         self._writer: SessionWriter = writer
         self._staged = Receipt(STAGED, branch, None, session_id, epoch)
@@ -115,7 +115,7 @@ class StagedWrites(_SessionWrites):
         return self._staged
 
     def after(self, path: str) -> DeltaTable:
-        table: DeltaTable = self._lake.delta(path, ref=self._staged.session or "")
+        table = self._lake.delta(path, ref=self._staged.session or "")
         return table
 
 

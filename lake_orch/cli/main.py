@@ -51,7 +51,7 @@ def sessions(context: Context, everything: bool) -> None:
         publishable = set(recoverable(instance, lake))
         now = datetime.now(UTC)
         rows: list[dict[str, Any]] = []
-        for record in lake.sessions(all=everything):
+        for record in lake.list_sessions(all=everything):
             runs = runs_of(instance, record.id)
             rows.append(
                 {

@@ -116,7 +116,7 @@ def lake_session_check(key: dg.AssetKey, *, most: int = 0) -> dg.AssetChecksDefi
     """Make a check that warns of sessions whose runs failed and that nobody has taken up yet."""
 
     def stale_sessions(lake: LakeResource) -> dg.AssetCheckResult:
-        failed = [record.id for record in lake.open().sessions() if record.state == "failed"]
+        failed = [record.id for record in lake.open().list_sessions() if record.state == "failed"]
         return dg.AssetCheckResult(
             passed=len(failed) <= most,
             severity=dg.AssetCheckSeverity.WARN,

@@ -64,7 +64,7 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
     runs = runs_of(instance, session.id)
     if not runs:
         return
-    branch = lake.session_record(session.id).branch
+    branch = lake.get_session(session.id).record.branch
     observed = {place for run in runs for place in _observed(instance, run.run_id, published.commit)}
     observations = [
         one.observation(session.id, branch, published)

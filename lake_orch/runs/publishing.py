@@ -44,15 +44,15 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
     Conflict, StaleEpoch, SessionClosed, PublishTimeout.
     """
     try:
-        if lake.session_record(session.id).state != SESSION_PUBLISHED:
+        if lake.get_session(session.id).record.state != SESSION_PUBLISHED:
             check_gate(instance, session.id, gate)
-        published = lake.publish(session.id, epoch=session.epoch)
+        published = lake.get_session(session.id, epoch=session.epoch).publish()
     except Conflict as error:
         # Trying again would end the same way, and no step is left that a re-execution from failure could run.
         error.args = (f"{error.explanation}. Nothing was published: re-execute all steps, which then start from what the branch has now",)
         raise
     except Exception as error:
-        lake.fail(session.id, str(error), keep=keep_failed_for, epoch=session.epoch)
+        lake.get_session(session.id, epoch=session.epoch).fail(str(error), keep=keep_failed_for)
         raise
     try:
         report_published(instance, lake, session, published)

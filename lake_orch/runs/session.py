@@ -195,6 +195,6 @@ def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
 
 def _record(lake: Lake, id: str) -> SessionRecord | None:
     try:
-        return lake.session_record(id)
+        return lake.get_session(id).record
     except SessionNotFound:
         return None

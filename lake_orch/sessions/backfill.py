@@ -37,7 +37,7 @@ def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main"
 
 
 def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[BackfillOutcome]:
-    for branch in sorted(name for name in lake.branches() if name.startswith(_PREFIX)):
+    for branch in sorted(name for name in lake.list_branches() if name.startswith(_PREFIX)):
         backfill = branch.removeprefix(_PREFIX)
         record = instance.get_backfill(backfill)
         if record is None:
@@ -55,11 +55,11 @@ def _merge(instance: dg.DagsterInstance, lake: Lake, into: str) -> Iterator[Back
 
 
 def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOutcome:
-    head = lake.branches()[branch]
+    head = lake.list_branches()[branch]
     try:
         commit = lake.merge(branch, into=into, message=f"Backfill {backfill}").commit
     except NothingToApply:
-        commit = lake.branches()[into]
+        commit = lake.list_branches()[into]
     except Conflict as error:
         return BackfillOutcome(backfill, branch, "conflict", message=str(error))
     if not lake.delete_branch(branch, at=head):

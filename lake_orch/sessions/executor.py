@@ -119,8 +119,8 @@ def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta)
     The run ends with its own error, whatever becomes of this. The reaper finds a session that stays open.
     """
     try:
-        lake.fail(session.id, reason, keep=keep, epoch=session.epoch)
-        return lake.session_record(session.id)
+        lake.get_session(session.id, epoch=session.epoch).fail(reason, keep=keep)
+        return lake.get_session(session.id).record
     except Exception:
         _LOG.warning("session %s could not be marked failed: it stays open until it expires", session.id, exc_info=True)
         return None

@@ -59,7 +59,7 @@ def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="End the run's session without a trace.")
 def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    lake.open().abandon(_session(context, lake).id)
+    lake.open().get_session(_session(context, lake).id).abandon()
 
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Merge a branch of the lake into another.")
@@ -123,7 +123,7 @@ def _publish(context: dg.OpExecutionContext, lake: LakeResource) -> dict[str, An
     session, tags = _session(context, lake), context.run_tags
     keep = lake.keep_failed
     published = publish_session(context.instance, lake.open(), session, gate=lake.gate_of(tags), keep_failed_for=keep)
-    branch = lake.open().session_record(session.id).branch
+    branch = lake.open().get_session(session.id).record.branch
     return published_metadata(session, branch, published, resumed=session.resumed)
 
 

@@ -56,14 +56,14 @@ def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta,
 
     `gate`: for runs whose tags name none.
     """
-    return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for, gate=gate) for record in lake.sessions()]
+    return [settle_session(instance, lake, record, keep_failed_for=keep_failed_for, gate=gate) for record in lake.list_sessions()]
 
 
 def settle_session(
     instance: DagsterInstance, lake: Lake, record: SessionRecord, *, keep_failed_for: timedelta, gate: Gate = "blocking"
 ) -> SessionOutcome:
     """Look at one session. `gate`: where the tags of its run name none."""
-    record = lake.session_record(record.id)
+    record = lake.get_session(record.id).record
     runs = runs_of(instance, record.id)
     last = runs[-1] if runs else None
     if record.state not in (OPEN, FAILED):
@@ -80,8 +80,8 @@ def settle_session(
         return SessionOutcome(record.id, last.run_id, "kept", record.reason, publishable, held_back)
     reason = f"its run {last.run_id} ended as {last.status.value.lower()} and left it open"
     run_session = from_tags(last)
-    lake.fail(record.id, reason, keep=keep_failed_for, epoch=run_session.epoch if run_session else None)
-    report_unpublished(instance, last, lake.session_record(record.id), _way(instance, record.id, publishable, held_back))
+    lake.get_session(record.id, epoch=run_session.epoch if run_session else None).fail(reason, keep=keep_failed_for)
+    report_unpublished(instance, last, lake.get_session(record.id).record, _way(instance, record.id, publishable, held_back))
     return SessionOutcome(record.id, last.run_id, "failed", reason, publishable, held_back)
 
 
@@ -94,7 +94,7 @@ def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: 
 
 def recoverable(instance: DagsterInstance, lake: Lake) -> list[str]:
     """List the sessions whose steps all succeeded and that are not published: a publish failed, or its process was killed."""
-    return [record.id for record in lake.sessions() if _obstacle(instance, record.id) is None]
+    return [record.id for record in lake.list_sessions() if _obstacle(instance, record.id) is None]
 
 
 def recover(

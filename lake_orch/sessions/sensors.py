@@ -54,7 +54,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
             return dg.SkipReason("the run had no session of this lake")
         opened = lake.open()
         try:
-            record = opened.session_record(run_session.id)
+            record = opened.get_session(run_session.id).record
         except SessionNotFound:
             return dg.SkipReason(f"session {run_session.id} is no longer on record")
         if record.epoch > run_session.epoch:

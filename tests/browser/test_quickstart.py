@@ -120,7 +120,7 @@ def test_components_go_on_from_failure_once_the_file_is_mended(first_day: dict[s
     with terminal.serving(command) as url:
         materialize(page, url, "2025-01-02")
         failed = newest_run(terminal)
-        assert failed.status is dg.DagsterRunStatus.FAILURE and not Lake.open(terminal.folder / "lake").datasets()
+        assert failed.status is dg.DagsterRunStatus.FAILURE and not Lake.open(terminal.folder / "lake").list_datasets()
         *mend, look = mend_and_look.splitlines()
         terminal.run("\n".join(mend))
         page.goto(f"{url}/runs/{failed.run_id}")

@@ -78,7 +78,7 @@ def test_branches_tags_and_merges(root: str) -> None:
     with lake.session("dev") as s:
         s.put("x", b"1")
     run(root, "branch", "protect", "main")
-    assert told(root, "merge", "dev", "-m", "in")["commit"] == lake.branches()["main"]
+    assert told(root, "merge", "dev", "-m", "in")["commit"] == lake.list_branches()["main"]
     assert "reverted" not in run(root, "revert", "main", code=1)
     run(root, "branch", "protect", "main", "--off")
     run(root, "revert", "main")
@@ -94,7 +94,7 @@ def test_sessions_and_conflicts(root: str) -> None:
     lake = Lake.open(root)
     first, second = run(root, "session", "open", "--expires-in", "2h").strip(), told(root, "session", "open", "--id", "mine")["session"]
     for session in (first, second):
-        with lake.join(session) as part:
+        with lake.get_session(session).join() as part:
             part.put("same", session.encode())
             part.delta("t/orders").append(rows([len(session)]))
     assert told(root, "publish", first)["versions"] == {"t/orders": 1}

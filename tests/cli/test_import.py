@@ -51,7 +51,7 @@ def test_other_files_become_files(root: str, lake: Lake) -> None:
 def test_files_can_get_another_prefix_on_another_branch(root: str, lake: Lake) -> None:
     Path(root, "docs").mkdir()
     Path(root, "docs/a.txt").write_text("hello")
-    lake.branch("dev")
+    lake.create_branch("dev")
     run(root, "import", "docs", "--to", "papers", "--branch", "dev", "-m", "papers")
     assert lake.at("dev").exists("papers/a.txt")
     assert lake.log("dev", limit=1)[0].message == "papers"
@@ -136,7 +136,7 @@ def test_a_table_whose_creation_was_reverted_is_brought_back_by_a_revert(root: s
 
 
 def test_a_table_of_another_branch_is_not_imported(root: str, lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.create_delta("t/new", SCHEMA).append(rows([1]))
     assert "which `lake merge` brings" in run(root, "import", "t/new", code=1)

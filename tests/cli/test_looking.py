@@ -142,14 +142,14 @@ def test_every_key_that_differs_has_its_sign(root: str) -> None:
 
 
 def test_a_log_of_one_line_each(root: str, lake: Lake) -> None:
-    assert run(root, "log", "--oneline", "-n", "1") == f"{lake.branches()['main'][:12]} report\n"
+    assert run(root, "log", "--oneline", "-n", "1") == f"{lake.list_branches()['main'][:12]} report\n"
 
 
 def test_a_log_with_what_each_commit_changed(root: str, lake: Lake) -> None:
     with lake.session(message="more") as s:
         s.delta("t/orders").delete("id < 3")
     first, second = run(root, "log", "--stat", "-n", "1").splitlines()
-    assert first.startswith(f"{lake.branches()['main'][:12]} more  (")
+    assert first.startswith(f"{lake.list_branches()['main'][:12]} more  (")
     assert second == "  ~ t/orders  version 0 -> 1  rows +0 -3  files +1 -1"
 
 
@@ -159,7 +159,7 @@ def test_a_tables_history_has_dates_rows_and_runs(root: str, lake: Lake) -> None
     newest, oldest = run_json(root, "table", "history", "t/orders")
     assert (newest["rows_added"], newest["rows_removed"], newest["metadata"]["dagster/run"]) == (3, 10, "run-18")
     assert (oldest["rows_added"], oldest["rows_removed"]) == (10, 0)
-    assert newest["commit"] == lake.branches()["main"]
+    assert newest["commit"] == lake.list_branches()["main"]
     output = run(root, "table", "history", "t/orders")
     assert newest["date"][:10] in output
     assert "+3 -10" in output
@@ -176,13 +176,13 @@ def test_a_tables_history_that_begins_in_the_middle_counts_rows_that_were_remove
 
 
 def test_a_tables_history_in_a_session_and_on_a_branch(root: str, lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     opened = lake.open_session("dev")
-    with lake.join(opened.id) as part:
+    with opened.join() as part:
         part.delta("t/orders").append(rows([20]))
     assert run_json(root, "table", "history", "t/orders", "--ref", opened.id)[0]["rows_added"] == 1
-    lake.publish(opened.id)
-    assert run_json(root, "table", "history", "t/orders", "--ref", "dev")[0]["commit"] == lake.branches()["dev"]
+    opened.publish()
+    assert run_json(root, "table", "history", "t/orders", "--ref", "dev")[0]["commit"] == lake.list_branches()["dev"]
 
 
 def test_a_tables_detail_has_rows_and_columns(root: str) -> None:
@@ -245,7 +245,7 @@ def completed(words: str, incomplete: str, monkeypatch: pytest.MonkeyPatch) -> l
 
 
 def test_a_shell_completes_commands_refs_and_tables(root: str, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.branch("develop")
+    lake.create_branch("develop")
     monkeypatch.chdir(root)
     assert "merge" in completed("lake", "me", monkeypatch)
     assert completed("lake merge", "dev", monkeypatch) == ["develop"]
@@ -274,7 +274,7 @@ def test_rows_are_counted_without_statistics_of_columns(root: str, lake: Lake) -
 
 def test_a_session_is_told_by_the_difference_that_show_names(root: str, lake: Lake) -> None:
     opened = lake.open_session(id="nightly")
-    with lake.join(opened.id) as part:
+    with opened.join() as part:
         part.delta("t/orders").append(rows([20]))
     assert "`lake diff nightly~1 nightly`" in run(root, "show", "nightly", code=1)
     assert "rows +1 -0" in run(root, "diff", "nightly~1", "nightly")

@@ -12,7 +12,7 @@ from tests.lake.lakes import rows, values
 @pytest.fixture
 def diverged(root: str, lake: Lake) -> str:
     """`main` and `dev` have both updated the table, and `dev` has a file of its own."""
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev", message="tried") as s:
         s.delta("t/orders").update({"v": "2"})
         s.put("there.txt", b"")
@@ -34,23 +34,23 @@ def test_a_conflict_in_json_names_the_commits(diverged: str, lake: Lake) -> None
     error = run_json(diverged, "merge", "dev", code=3)
     (contradiction,) = error["contradictions"]
     assert contradiction["path"] == "t/orders"
-    assert contradiction["commits"][0]["id"] == lake.branches()["main"]
+    assert contradiction["commits"][0]["id"] == lake.list_branches()["main"]
     assert "--strategy" in error["remedy"]
 
 
 def test_a_dry_run_says_what_conflicts_and_writes_nothing(diverged: str, lake: Lake) -> None:
-    before = lake.branches()
+    before = lake.list_branches()
     assert "contradicts this in 1 place" in run(diverged, "merge", "dev", "--dry-run", code=3)
-    assert lake.branches() == before
+    assert lake.list_branches() == before
 
 
 def test_a_dry_run_says_what_a_strategy_would_do(diverged: str, lake: Lake) -> None:
-    before = lake.branches()
+    before = lake.list_branches()
     output = run(diverged, "merge", "dev", "--dry-run", "--strategy", "theirs")
     assert "~ t/orders  version 2" in output
     assert "+ there.txt" in output
     assert "! t/orders  conflicts, theirs is taken" in output
-    assert lake.branches() == before
+    assert lake.list_branches() == before
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("ours", 1), ("theirs", 2)])
@@ -62,7 +62,7 @@ def test_a_strategy_decides_what_conflicts(diverged: str, lake: Lake, strategy: 
 
 def test_a_publish_in_conflict_names_the_fork(root: str, lake: Lake) -> None:
     opened = lake.open_session()
-    with lake.join(opened.id) as part:
+    with opened.join() as part:
         part.delta("t/orders").update({"v": "2"})
     with lake.session() as s:
         s.delta("t/orders").append(rows([20]))
@@ -70,7 +70,7 @@ def test_a_publish_in_conflict_names_the_fork(root: str, lake: Lake) -> None:
 
 
 def test_places_have_a_plural(root: str, lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     for branch in ("main", "dev"):
         with lake.session(branch) as s:
             s.put("a", branch.encode())
@@ -81,7 +81,7 @@ def test_places_have_a_plural(root: str, lake: Lake) -> None:
 def test_writes_that_are_skipped_by_their_markers_are_told(root: str, lake: Lake) -> None:
     with lake.session() as s:
         s.delta("t/orders").append(rows([50]), txn=("app", 1))
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session() as s:
         s.delta("t/orders").append(rows([51]), txn=("app", 5))
     with lake.session("dev") as s:

@@ -96,15 +96,15 @@ def test_a_released_table_is_written_by_others(lake: Lake, root: str) -> None:
 
 
 def test_a_released_table_is_no_more_in_the_lake_but_in_its_history(lake: Lake) -> None:
-    before, commits = lake.branches()["main"], len(lake.log())
+    before, commits = lake.list_branches()["main"], len(lake.log())
     lake.release("tables/daily")
     assert len(lake.log()) == commits + 2
-    assert "tables/daily" not in lake.datasets()
+    assert "tables/daily" not in lake.list_datasets()
     assert ids(lake.delta("tables/daily", ref=before)) == [0]
 
 
 def test_a_full_vacuum_of_another_engine_takes_the_files_of_branches(lake: Lake, root: str) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as session:
         session.delta("shared/events").append(rows([80]))
     table = deltalake.DeltaTable(f"{root}/shared/events")

@@ -61,7 +61,7 @@ def by_name(definitions: Any, name: str) -> Any:
 def test_sessions(lake: Lake, instance: dg.DagsterInstance) -> None:
     run = execute(instance, "sessions.md", "nightly")
     assert run.is_success and rows(lake) == {"tables/orders": 3, "tables/totals": 1}
-    assert lake.session_record(run.tags["lake/session"]).state == "published" and len(lake.log()) == 2
+    assert lake.get_session(run.tags["lake/session"]).record.state == "published" and len(lake.log()) == 2
     apart = execute(instance, "sessions.md", "nightly", tags={"lake/scope": "asset"})
     assert apart.is_success and len(lake.log()) == 4, "each asset by itself"
 
@@ -73,7 +73,7 @@ def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: d
     lake.protect("main")
     assets = [names["orders"], names["totals"]]
     assert dg.materialize(assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance).success
-    assert rows(lake) == {} and [session.state for session in lake.sessions()] == ["failed"]
+    assert rows(lake) == {} and [session.state for session in lake.list_sessions()] == ["failed"]
     lake.unprotect("main")
     assert execute(instance, "how-to/recover-a-publish.md", "lake_recover").is_success
     assert rows(lake) == {"tables/orders": 3, "tables/totals": 1}
@@ -159,10 +159,10 @@ def test_react_to_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
     with lake.session() as session:
         session.create_delta("shared/orders", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
     found = sensor_tick(changes, dict(defs.resources), instance, before.cursor)
-    assert [request.run_key for request in found.run_requests] == [lake.branches()["main"]]
+    assert [request.run_key for request in found.run_requests] == [lake.list_branches()["main"]]
     assert [event.asset_key for event in found.asset_events] == [dg.AssetKey("orders")]
-    lake.branch("pr-7")
-    lake.branch("other")
+    lake.create_branch("pr-7")
+    lake.create_branch("other")
     assert [r.tags["lake/branch"] for r in sensor_tick(branches, dict(defs.resources), instance).run_requests] == ["pr-7"]
 
 
@@ -260,7 +260,7 @@ def test_read_from_outside(lake: Lake) -> None:
             table = session.create_delta("tables/orders", pa.schema([("id", pa.int64())]), exist_ok=True)
             table.append(pa.table({"id": [number]}))
             session.put("reports/today.json", b"%d" % number)
-    lake.tag("v1", at="main~1")
+    lake.create_tag("v1", at="main~1")
     names = run_blocks("how-to/read-from-outside.md")
     assert len(names["orders"]) == len(names["in_place"]) == 2 and bytes(names["report"]) == b"1"
     assert len(names["before"].delta("tables/orders").to_arrow()) == 1

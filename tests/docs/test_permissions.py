@@ -65,7 +65,7 @@ def test_publishers_need_not_delete(s3_url: str, s3_options: dict[str, object], 
     deny(s3_endpoint, "DELETE", "POST")
     publish(s3_url, s3_options)
     publish(s3_url, s3_options, whole_run=True)
-    assert len(lake.log()) == 4 and lake.sessions() == []
+    assert len(lake.log()) == 4 and lake.list_sessions() == []
 
 
 def test_publishers_delete_their_turns_alone(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:

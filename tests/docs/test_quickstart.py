@@ -76,7 +76,7 @@ def test_the_components_of_the_quickstart_run(folder: Path, monkeypatch: pytest.
         for amount, good in ((-99.0, False), (99.0, True)):
             (folder / "landing/2025-01-02.csv").write_text(f"day,customer,amount\n2025-01-02,ann,{amount}\n2025-01-02,bob,6.0\n")
             done = execute_in_process(job, instance=instance, partition_key="2025-01-02", raise_on_error=False)
-            assert done.success is good and bool(lake.datasets()) is good
+            assert done.success is good and bool(lake.list_datasets()) is good
     assert lake.delta("tables/revenue").to_arrow().to_pylist() == [{"day": date(2025, 1, 2), "amount": 105.0}]
     assert csv.read_csv(folder / "landing/2025-01-02.csv").num_rows == lake.delta("tables/orders").to_arrow().num_rows
 

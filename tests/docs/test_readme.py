@@ -86,7 +86,7 @@ def test_without_dagster(options: dict[str, object], spark: SparkSession, tmp_pa
         code = code.replace(f'create("{bucket}", exist_ok=True)', f'create("{bucket}", exist_ok=True, storage_options={options!r})')
         exec(compile(code, "without-dagster.md", "exec", dont_inherit=True), names)
     assert len(DeltaTable.open(f"{tmp_path}/orders").to_arrow()) == 4
-    assert "dev" in names["lake"].branches() and len(names["lake"].delta("tables/totals").to_arrow()) == 0
+    assert "dev" in names["lake"].list_branches() and len(names["lake"].delta("tables/totals").to_arrow()) == 0
 
 
 def _tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def test_tasks_of_another_scheduler_publish_together(tmp_path: Path, monkeypatch
         tasks["task"]("dag-run-1", first, "orders", 1, orders())
     tasks["task"]("dag-run-1", epoch, "orders", 2, orders())
     tasks["task"]("dag-run-1", epoch, "totals", 1, orders())
-    assert lake.datasets() == []
+    assert lake.list_datasets() == []
     for _ in range(2):
         tasks["publish"]("dag-run-1", epoch)
     assert [len(lake.delta(f"tables/{name}").to_arrow()) for name in ("orders", "totals")] == [2, 2]

@@ -23,7 +23,7 @@ def test_main_in_place(delta_spark: DeltaSpark, tmp_path: Path) -> None:  # noqa
         with lake.session() as s:
             s.delta("t/orders").append(rows([id]))
             s.delta("t/orders").delete(f"id = {id - 20}")
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([99]))
     lake.merge("dev")

@@ -55,8 +55,8 @@ def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, ti
 
 
 def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: MemoryStore, time: Time) -> None:
-    lake.branch("dev")
-    lake.tag("v1")
+    lake.create_branch("dev")
+    lake.create_tag("v1")
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([50]))
     with lake.session() as s:
@@ -64,7 +64,7 @@ def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: Memo
         s.delete(["notes.txt"])
     time.pass_days(60)
     shared = lake.open_session("dev")
-    with lake.join(shared.id) as part:
+    with shared.join() as part:
         part.delta("t/orders").append(rows([60]))
         part.put("in-session", b"kept")
     with lake.session() as s:
@@ -76,7 +76,7 @@ def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: Memo
     assert ids(lake.delta("t/orders", ref=shared.id)) == [*range(10), 50, 60]
     assert bytes(lake.at(shared.id).get("in-session")) == b"kept" and bytes(lake.at("v1").get("notes.txt")) == b"one"
     assert lake.verify() == []
-    lake.publish(shared.id)
+    shared.publish()
     lake.merge("dev")
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1, 50, 60]
 
@@ -353,4 +353,4 @@ def test_commits_named_by_nothing_cannot_be_named_again(lake: Lake, time: Time) 
     refs = RefsState(lake.repository.journal.state())
     assert f"commit/{old}" not in refs.state
     with pytest.raises(LakeError):
-        lake.branch("late", at=old)
+        lake.create_branch("late", at=old)

@@ -41,13 +41,13 @@ def work(lake: Lake) -> None:
 def work_shared(lake: Lake) -> None:
     """The same by two parts of a shared session."""
     opened = lake.open_session(id="shared")
-    with lake.join(opened.id, task="tables") as part:
+    with opened.join(task="tables") as part:
         for path in TABLES:
             part.delta(path).append(rows(range(100, 103)), txn=TXN)
             part.delta(path).delete("id = 0")
-    with lake.join(opened.id, task="files") as part:
+    with opened.join(task="files") as part:
         part.put("report.json", b"new")
-    lake.publish(opened.id)
+    opened.publish()
 
 
 OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
@@ -93,7 +93,7 @@ def sweep(
         time.pass_days(0.01)
         if not published:
             with suppress(LakeError):
-                lake.abandon("shared")
+                lake.get_session("shared").abandon()
             work(lake)
         else:
             _retry(lake)

@@ -29,7 +29,7 @@ def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: M
     session = empty.session()
     session.import_delta("ext/t")
     session.abandon()
-    empty.branch("dev")
+    empty.create_branch("dev")
     with empty.session("dev") as s:
         s.import_delta("ext/t")
     empty.delete_branch("dev")
@@ -50,7 +50,7 @@ def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake
 
 
 def test_a_picked_commit_that_was_rewritten_since_is_not_merged_again(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([100]))
     lake.cherry_pick("dev", onto="main")
@@ -63,7 +63,7 @@ def test_a_picked_commit_that_was_rewritten_since_is_not_merged_again(lake: Lake
 
 
 def test_a_picked_commit_that_stands_is_merged_once(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([100]))
     lake.cherry_pick("dev", onto="main")
@@ -74,7 +74,7 @@ def test_a_picked_commit_that_stands_is_merged_once(lake: Lake) -> None:
 
 
 def test_criss_cross_merges_double_no_row(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([100]))
     with lake.session() as s:
@@ -90,7 +90,7 @@ def test_criss_cross_merges_double_no_row(lake: Lake) -> None:
 
 def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: MemoryStore, time: Time) -> None:
     _foreign(store, time, "ext/t", appends=3)
-    empty.branch("dev")
+    empty.create_branch("dev")
     for branch in ("main", "dev"):
         with empty.session(branch) as s:
             s.import_delta("ext/t")
@@ -107,7 +107,7 @@ def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(emp
     store.delete([f"ext/t/_delta_log/{version:020}.json" for version in range(11)])
     with empty.session() as s:
         s.import_delta("ext/t").append(rows([50]))
-    empty.branch("dev")
+    empty.create_branch("dev")
     with empty.session("dev") as s:
         s.delta("ext/t").append(rows([51]))
     with empty.session() as s:
@@ -136,7 +136,7 @@ def test_a_revert_is_never_half_skipped_by_a_later_marker(lake: Lake) -> None:
     with lake.session() as s:
         s.delta("t/orders").append(rows([100]), txn=("app", 1))
         s.delta("t/other").append(rows([100]))
-    first = lake.branches()["main"]
+    first = lake.list_branches()["main"]
     with lake.session() as s:
         s.delta("t/orders").append(rows([101]), txn=("app", 2))
     with pytest.raises(Conflict):
@@ -208,28 +208,28 @@ def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
 
 def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> None:
     opened = lake.open_session()
-    zombie = lake.join(opened.id, task="orders", attempt=1)
+    zombie = opened.join(task="orders", attempt=1)
     zombie.delta("t/orders").append(rows([666]))
-    with lake.join(opened.id, task="orders", attempt=2):
+    with opened.join(task="orders", attempt=2):
         pass
     with pytest.raises(StaleAttempt):
         zombie.flush()
-    lake.publish(opened.id)
+    opened.publish()
     assert ids(lake.delta("t/orders")) == list(range(10))
 
 
 def test_an_attempt_that_died_half_way_is_made_again(lake: Lake) -> None:
     opened = lake.open_session()
-    dead = lake.join(opened.id, task="orders")
+    dead = opened.join(task="orders")
     dead.delta("t/orders").append(rows([50]))
     dead.flush()
-    with lake.join(opened.id, task="orders") as part:
+    with opened.join(task="orders") as part:
         part.delta("t/orders").append(rows([50]))
         part.flush()
         part.delta("t/orders").append(rows([51]))
-    with lake.join(opened.id, task="orders") as again:
+    with opened.join(task="orders") as again:
         again.delta("t/orders").append(rows([52]))
-    lake.publish(opened.id)
+    opened.publish()
     assert ids(lake.delta("t/orders")) == [*range(10), 50, 51]
 
 
@@ -277,9 +277,9 @@ def test_parents_that_are_not_there(lake: Lake) -> None:
 
 def test_what_has_ended_is_not_forked(lake: Lake) -> None:
     opened = lake.open_session()
-    lake.publish(opened.id)
+    opened.publish()
     with pytest.raises(SessionClosed):
-        lake.fork(opened.id)
+        opened.fork()
 
 
 def test_an_imported_history_may_hold_an_optimize(lake: Lake, store: MemoryStore) -> None:

@@ -89,7 +89,7 @@ def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
 
 
 def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store: MemoryStore) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     for round_ in range(3):
         with lake.session("dev") as s:
             s.delta("t/orders").append(rows([100 + round_]), txn=("dev", round_))
@@ -105,7 +105,7 @@ def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store:
 
 
 def test_update_against_delete_conflicts(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").update({"v": "1"}, "id = 3")
     with lake.session() as s:
@@ -125,7 +125,7 @@ def test_a_stale_full_overwrite_against_an_append_conflicts(lake: Lake) -> None:
         s.delta("t/new").append(rows([2]))
     with pytest.raises(Conflict, match="added 1 file to"):
         session.publish()
-    lake.branch("dev", at="main~1")
+    lake.create_branch("dev", at="main~1")
     with lake.session("dev") as s:
         s.delta("t/new").overwrite(rows([3]))
     with pytest.raises(Conflict):
@@ -136,7 +136,7 @@ def test_a_rename_of_equal_content_against_a_deletion_keeps_the_file(lake: Lake)
     with lake.session() as s:
         s.put("a", b"other")
         s.put("z", b"same")
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.put("y", s.get("z"))
         s.delete(["z"])
@@ -149,7 +149,7 @@ def test_a_rename_of_equal_content_against_a_deletion_keeps_the_file(lake: Lake)
 def test_both_sides_adding_a_key_with_different_content_conflict(lake: Lake) -> None:
     with lake.session() as s:
         s.put("n", b"one")
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.put("m", b"one")
     with lake.session() as s:
@@ -203,7 +203,7 @@ def test_dropped_here_changed_there(lake: Lake) -> None:
 
 
 def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: Time) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").add_columns(pa.schema([("extra", pa.int64())]))
         s.delta("t/orders").add_constraint("positive", "id >= 0")

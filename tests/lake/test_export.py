@@ -11,8 +11,8 @@ from tests.lake.lakes import ids, plain, rows
 
 
 def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> None:
-    lake.branch("dev")
-    lake.tag("v1")
+    lake.create_branch("dev")
+    lake.create_tag("v1")
     with lake.session("dev") as s:
         s.delta("t/orders").append(rows([50]))
         s.delete(["notes.txt"])
@@ -27,7 +27,7 @@ def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> No
     assert [record.key for record in trees.scan(manifest["branches_meta_range_id"])] == [b"dev", b"main"]
     assert [record.key for record in trees.scan(manifest["tags_meta_range_id"])] == [b"v1"]
     for branch, expected in (("main", list(range(10))), ("dev", [*range(10), 50])):
-        tree = commits[done.commits[lake.branches()[branch]]].metarange_id
+        tree = commits[done.commits[lake.list_branches()[branch]]].metarange_id
         entries = {record.key.decode(): Entry.decode(record.value) for record in trees.scan(tree)}
         assert not any(key.startswith("_lake") for key in entries) and ("notes.txt" in entries) is (branch == "main")
         # What lakeFS would serve under this branch is a table.

@@ -39,7 +39,7 @@ def disk(tmp_path: Path) -> Lake:
         table.append(rows(range(5, 10)))
         s.put("notes.txt", b"one")
         s.put("d/e/deep.txt", b"deep")
-    lake.tag("v1")
+    lake.create_tag("v1")
     with lake.session(message="second") as s:
         s.put("notes.txt", b"second")
         s.delta("t/orders").delete("id >= 8")
@@ -69,8 +69,8 @@ def test_every_way_to_name_a_lake(disk: Lake, tmp_path: Path, monkeypatch: pytes
 
 def test_every_kind_of_ref(disk: Lake) -> None:
     fs = opened(disk)
-    commit = disk.branches()["main"]
-    disk.branch("dev", at="v1")
+    commit = disk.list_branches()["main"]
+    disk.create_branch("dev", at="v1")
     session = disk.open_session("dev")
     found = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
     assert found.pop("main") == found.pop(commit) == found.pop(commit[:12]) == b"second"
@@ -263,7 +263,7 @@ def test_many_files_are_looked_up_in_one_listing(disk: Lake) -> None:
 
 def test_what_is_not_a_session_is_only_read(disk: Lake) -> None:
     fs = opened(disk)
-    for path in ("prod/main/x", "prod/v1/x", f"prod/{disk.branches()['main']}/x"):
+    for path in ("prod/main/x", "prod/v1/x", f"prod/{disk.list_branches()['main']}/x"):
         for write in (lambda path=path: fs.pipe_file(path, b""), lambda path=path: fs.open(path, "wb"), lambda path=path: fs.touch(path)):
             with pytest.raises(PermissionError, match="session") as caught:
                 write()
@@ -361,7 +361,7 @@ def test_a_dataset_is_changed_by_its_format_only(disk: Lake) -> None:
 
 
 def flushed(lake: Lake, session: str) -> int:
-    return len(next(record for record in lake.sessions() if record.id == session).batches)
+    return len(next(record for record in lake.list_sessions() if record.id == session).batches)
 
 
 def test_a_shared_session_takes_each_closed_file(disk: Lake) -> None:
@@ -379,7 +379,7 @@ def test_a_shared_session_takes_each_closed_file(disk: Lake) -> None:
     assert flushed(disk, session.id) == 4
     assert fs.find(f"{folder}/many") == [f"{folder}/many/{number}" for number in (0, 3, 4)]
     assert not opened(disk).exists("prod/main/one")
-    disk.publish(session.id)
+    disk.get_session(session.id).publish()
     assert opened(disk).cat_file("prod/main/copy/4") == b"4"
     with pytest.raises(LakeError, match="published"):
         fs.pipe_file(f"{folder}/late", b"")
@@ -486,7 +486,7 @@ def test_processes_write_into_a_shared_session_by_its_url(disk: Lake) -> None:
     session = disk.open_session("main", message="exports")
     run_together(_exporter, [(disk.uri(session.id), day) for day in "abc"])
     assert not opened(disk).exists("prod/main/exports")
-    done = disk.publish(session.id)
+    done = disk.get_session(session.id).publish()
     frame = pd.read_parquet(disk.uri(done.commit, "exports"))
     assert sorted(zip(frame["id"], frame["day"], strict=True)) == sorted((id, day) for id in (1, 2) for day in "abc")
 
@@ -509,7 +509,7 @@ def test_a_lake_on_s3(s3_url: str, s3_options: dict[str, Any]) -> None:
         s.create_delta("t/orders", rows([]).schema, partition_by=["p"]).append(rows(range(10)))
     session = lake.open_session("main")
     pd.DataFrame({"id": [1, 2]}).to_parquet(f"lake://{s3_url}/{session.id}/x.parquet", storage_options={"target_options": s3_options})
-    lake.publish(session.id)
+    lake.get_session(session.id).publish()
     options = {"lakes": {"prod": s3_url}, "target_options": s3_options}
     for url in (f"lake://{s3_url}/main", lake.uri("main"), "lake://prod/main"):
         assert list(pd.read_parquet(f"{url}/x.parquet", storage_options=options)["id"]) == [1, 2]

@@ -35,11 +35,11 @@ def _look(lake: Lake) -> None:
     for look in (
         lake.status,
         lake.log,
-        lambda: lake.sessions(all=True),
+        lambda: lake.list_sessions(all=True),
         lake.datasets,
         lambda: lake.at("shared"),
-        lambda: lake.join("shared"),
-        lambda: lake.publish("shared"),
+        lambda: lake.get_session("shared").join(),
+        lambda: lake.get_session("shared").publish(),
         lambda: lake.merge("dev"),
         lambda: list(lake.diff("main~1", "main")),
         lambda: lake.gc(dry_run=True),
@@ -56,11 +56,11 @@ def test_mutated_records_of_the_refs(time: Time) -> None:
         lake = Lake.create(store, clock=time)
         if number % 30 == 0:
             create_tables(lake, "t/a")
-        lake.branch("dev")
+        lake.create_branch("dev")
         with lake.session("dev") as s:
             s.put("x", b"1")
         opened = lake.open_session(id="shared")
-        with lake.join(opened.id) as part:
+        with opened.join() as part:
             part.put("y", b"1")
         state = lake.repository.journal.state()
         key = chance.choice(list(state))
@@ -70,7 +70,7 @@ def test_mutated_records_of_the_refs(time: Time) -> None:
 
 
 def test_a_record_that_makes_no_sense_is_named(lake: Lake) -> None:
-    head = lake.branches()["main"]
+    head = lake.list_branches()["main"]
     lake.repository.journal.append(lambda state: [Update(f"commit/{head}", {"tree": 1})])
     with pytest.raises(DamagedLake, match=head):
         lake.at("main")

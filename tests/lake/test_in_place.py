@@ -56,11 +56,11 @@ def test_deltalake_reads_main_in_place_and_refuses_to_write_it(local: Lake, root
 
 
 def test_a_checkpoint_in_place_serves_the_states_that_it_belongs_to(local: Lake, root: str) -> None:
-    local.branch("early")
+    local.create_branch("early")
     for id in range(20, 32):
         with local.session() as s:
             s.delta("t/orders").append(rows([id]))
-    local.branch("late")
+    local.create_branch("late")
     with local.session("early") as s:
         for id in range(100, 112):
             s.delta("t/orders").append(rows([id]))
@@ -153,7 +153,7 @@ def test_a_foreign_version_of_the_lakes_own_table_is_refused_by_name(local: Lake
 
 def test_release_and_import_again(local: Lake, root: str) -> None:
     local.release("t/orders")
-    assert local.datasets() == []
+    assert local.list_datasets() == []
     deltalake.write_deltalake(f"{root}/t/orders", rows([77]), mode="append")
     DeltaTable.open(f"{root}/t/orders").append(rows([78]))
     local.gc()

@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("strategy", ["ours", "theirs"])
 
 def diverge(lake: Lake, here: Callable[[Session], object], there: Callable[[Session], object]) -> None:
     """Let `main` and `dev` do different things to the same state."""
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev", message="tried on dev") as s:
         there(s)
     with lake.session("main", message="nightly load", metadata={"run": "r-17"}) as s:
@@ -175,7 +175,7 @@ def test_plain_files_of_theirs_where_we_have_a_table(lake: Lake, strategy: Strat
 
 
 def test_a_table_that_we_released_is_not_taken(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         update(2)(s)
     lake.release(PATH)
@@ -237,7 +237,7 @@ def test_rows_of_an_append_only_table_are_not_taken_back(lake: Lake) -> None:
 
 
 def test_an_unknown_strategy_is_refused(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with pytest.raises(ValueError, match="'ours' or 'theirs', not 'mine'"):
         lake.merge("dev", strategy="mine")  # type: ignore[arg-type]
 
@@ -250,7 +250,7 @@ def test_a_preview_tells_what_the_merge_then_does(lake: Lake) -> None:
 
 
 def test_a_preview_of_a_branch_that_only_they_moved_tells_its_files(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with lake.session("dev") as s:
         s.put("there.txt", b"")
     assert lake.preview_merge("dev").keys == {"there.txt": "put"}
@@ -260,7 +260,7 @@ def test_a_preview_writes_nothing(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
     with lake.session() as s:
         s.create_delta(PATH, SCHEMA, properties={"delta.enableChangeDataFeed": "true"}).append(rows(range(10)))
-    lake.branch("dev")
+    lake.create_branch("dev")
     for id in (20, 21):
         with lake.session("dev") as s:
             s.delta(PATH).append(rows([id]))
@@ -281,7 +281,7 @@ def test_a_preview_of_a_conflict_raises_it(lake: Lake) -> None:
 
 def test_a_conflict_names_the_other_commit_and_its_run(lake: Lake) -> None:
     diverge(lake, update(1), update(2))
-    head = lake.branches()["main"]
+    head = lake.list_branches()["main"]
     with pytest.raises(Conflict, match=rf"last changed by commit {head[:12]} 'nightly load' \(by .*, run r-17") as refused:
         lake.merge("dev")
     (contradiction,) = refused.value.contradictions
@@ -290,7 +290,7 @@ def test_a_conflict_names_the_other_commit_and_its_run(lake: Lake) -> None:
 
 def test_a_conflict_names_the_commit_that_changed_a_file(lake: Lake) -> None:
     diverge(lake, put("notes.txt", b"here"), put("notes.txt", b"there"))
-    changed = lake.branches()["main"]
+    changed = lake.list_branches()["main"]
     with lake.session() as s:
         s.put("another.txt", b"")
     with pytest.raises(Conflict, match=f"notes.txt: it was changed on both sides, last changed by commit {changed[:12]}"):
@@ -310,9 +310,9 @@ def test_a_conflict_of_a_session_says_what_to_do_with_it(lake: Lake) -> None:
     update(1)(session)
     with lake.session() as s:
         update(2)(s)
-    with pytest.raises(Conflict, match=f"lake.fork\\('{session.id}', without="):
+    with pytest.raises(Conflict, match=f"lake.get_session\\('{session.id}'\\).fork\\(without="):
         session.publish()
-    assert "lake.fork" not in (lake.session_record(session.id).reason or "")
+    assert ".fork(" not in (lake.get_session(session.id).record.reason or "")
 
 
 def test_a_conflict_of_branches_says_what_to_do_with_a_branch(lake: Lake) -> None:

@@ -91,11 +91,11 @@ class History:
         self.lake = Lake.create(self.store, clock=self.time)
         self.next_id = 0
         self.value = 0
-        self.lake.branch("dev")
-        self.states: dict[str, State] = {self.lake.branches()["main"]: State()}
+        self.lake.create_branch("dev")
+        self.states: dict[str, State] = {self.lake.list_branches()["main"]: State()}
 
     def head(self, branch: str) -> str:
-        return self.lake.branches()[branch]
+        return self.lake.list_branches()[branch]
 
     def work(self, session: Session, state: State, operations: list[tuple[str, str, int]]) -> State:
         """The same in a session and on a copy of its state."""

@@ -35,8 +35,8 @@ def _publisher(root: str, worker: int, count: int) -> None:
             assert error.keys == ("contested",) and not error.datasets
             assert error.session is not None
             lost += 1
-            forked = lake.fork(error.session, without=["contested"])
-            done.append(lake.publish(forked.id).commit)
+            forked = lake.get_session(error.session).fork(without=["contested"])
+            done.append(lake.get_session(forked.id).publish().commit)
     Path(f"{root}.{worker}.json").write_text(json.dumps({"commits": done, "lost": lost}))
 
 

@@ -33,7 +33,7 @@ def test_create_and_open(store: MemoryStore, time: Time) -> None:
         Lake.open(store)
     assert not Lake.exists(store)
     lake = Lake.create(store, clock=time)
-    assert Lake.exists(store) and lake.branches().keys() == {"main"}
+    assert Lake.exists(store) and lake.list_branches().keys() == {"main"}
     with pytest.raises(LakeAlreadyExists):
         Lake.create(store)
     assert Lake.create(store, exist_ok=True).id == lake.id == Lake.open(store).id
@@ -53,10 +53,10 @@ def test_expressions(empty: Lake, time: Time) -> None:
     between = time.now.isoformat()
     time.pass_days(1)
     two = _put(lake, "main", "two")
-    lake.branch("dev", at="main~1")
+    lake.create_branch("dev", at="main~1")
     _put(lake, "dev", "three")
     merged = lake.merge("dev").commit
-    lake.tag("v1", at="main^2")
+    lake.create_tag("v1", at="main^2")
 
     def at(ref: str) -> set[str]:
         return {meta.key for meta in lake.at(ref).list()}
@@ -86,7 +86,7 @@ def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: Time) -> None:
     before = time.now.isoformat()
     time.pass_days(1)
     _put(empty, "main", "one")
-    empty.branch("dev")
+    empty.create_branch("dev")
     with pytest.raises(RefNotFound, match=r"branch 'dev' did not exist at"):
         empty.at(f"dev@{{{before}}}")
     with pytest.raises(RefNotFound, match=r"'dev\^2' names a parent that is not there: commit \w{12} has 1 parent$"):
@@ -96,29 +96,29 @@ def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: Time) -> None:
 
 
 def test_branches_and_tags(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     with pytest.raises(RefExists):
-        lake.branch("dev")
-    assert lake.branch("dev", exist_ok=True) == lake.branches()["main"]
-    lake.tag("v1")
+        lake.create_branch("dev")
+    assert lake.create_branch("dev", exist_ok=True) == lake.list_branches()["main"]
+    lake.create_tag("v1")
     for taken in ("dev", "main", "v1"):
         with pytest.raises(RefExists):
-            lake.tag(taken)
+            lake.create_tag(taken)
     lake.delete_tag("v1")
     with pytest.raises(RefNotFound):
         lake.at("v1")
     with pytest.raises(RefExists, match="was"):
-        lake.tag("v1")
+        lake.create_tag("v1")
     for bad in ("", "-x", "a b", "a/b", "é", "x" * 101, "f" * 64, "a."):
         with pytest.raises(InvalidRef):
-            lake.branch(bad)
+            lake.create_branch(bad)
     lake.delete_branch("dev")
     with pytest.raises(RefNotFound):
         lake.session("dev")
     with pytest.raises(InvalidRef):
         lake.delete_branch("main")
     with pytest.raises(RefNotFound):
-        lake.branch("late", at="0" * 64)
+        lake.create_branch("late", at="0" * 64)
 
 
 def test_log_and_diff(lake: Lake) -> None:
@@ -146,7 +146,7 @@ def test_a_commit_is_what_its_id_says(lake: Lake) -> None:
 
 def test_protected_branches_take_merges_only(lake: Lake) -> None:
     lake.protect("ma*")
-    lake.branch("dev")
+    lake.create_branch("dev")
     with pytest.raises(ProtectedBranch, match=r"ma\*"):
         _put(lake, "main", "x")
     with pytest.raises(ProtectedBranch):
@@ -161,7 +161,7 @@ def test_protected_branches_take_merges_only(lake: Lake) -> None:
 
 
 def test_merge_revert_and_cherry_pick(lake: Lake) -> None:
-    lake.branch("dev")
+    lake.create_branch("dev")
     first, second = _put(lake, "dev", "first"), _put(lake, "dev", "second")
     lake.cherry_pick(second, onto="main")
     assert lake.at().exists("second") and not lake.at().exists("first")
@@ -177,7 +177,7 @@ def test_merge_revert_and_cherry_pick(lake: Lake) -> None:
     with pytest.raises(NothingToApply):
         lake.revert(first)
     lake.merge("main", into="dev")
-    assert lake.branches()["dev"] != lake.branches()["main"]
+    assert lake.list_branches()["dev"] != lake.list_branches()["main"]
     assert not list(lake.diff("dev", "main"))
     with pytest.raises(NothingToApply):
         lake.revert(lake.log()[-1].id)
@@ -189,7 +189,7 @@ def test_main_only_moves_forward(lake: Lake) -> None:
     for number in range(3):
         with lake.session() as s:
             s.delta("t/orders").append(rows([50 + number]))
-        heads.append(lake.branches()["main"])
+        heads.append(lake.list_branches()["main"])
     lake.revert("main~1")
     log = lake.log(first_parent=True)
     assert [commit.id for commit in log[1:4]] == heads[::-1]
@@ -197,6 +197,11 @@ def test_main_only_moves_forward(lake: Lake) -> None:
 
 
 def test_errors_are_ours(lake: Lake) -> None:
-    for wrong in (lambda: lake.at("nope"), lambda: lake.merge("nope"), lambda: lake.delta("nope"), lambda: lake.publish("s-nope")):
+    for wrong in (
+        lambda: lake.at("nope"),
+        lambda: lake.merge("nope"),
+        lambda: lake.delta("nope"),
+        lambda: lake.get_session("s-nope").publish(),
+    ):
         with pytest.raises(LakeError):
             wrong()

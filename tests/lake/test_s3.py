@@ -51,7 +51,7 @@ def _theirs(url: str, path: str, options: Options) -> list[int]:
 def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     lake = Lake.create(s3_url, storage_options=s3_options)
     create_tables(lake, *TABLES)
-    before_all = lake.tag("first")
+    before_all = lake.create_tag("first")
     with lake.session(message="three tables and files") as s:
         for number, path in enumerate(TABLES):
             s.delta(path).append(rows([100 + number]), txn=("job", 1))
@@ -65,9 +65,9 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
         assert ids(again.delta(path)) == ids(plain(again.repository.root, path)) == _theirs(s3_url, path, s3_options) == wanted
         assert values(again.delta(path))[1] == 7 and again.delta(path).version == 1
     assert [meta.key for meta in again.at().list("reports/")] == ["reports/a b%41.json", "reports/é/😀"]
-    assert ids(again.delta("t/a", ref="first")) == list(range(10)) and again.tags() == {"first": before_all}
+    assert ids(again.delta("t/a", ref="first")) == list(range(10)) and again.list_tags() == {"first": before_all}
 
-    again.branch("dev")
+    again.create_branch("dev")
     with again.session("dev") as s:
         s.delta("t/a").append(rows([500]))
         s.put("reports/dev", b"dev")
@@ -91,7 +91,7 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
 
 def _part(url: str, options: Options, session: str, worker: int) -> None:
     lake = Lake.open(url, storage_options=options)
-    with lake.join(session, task=f"output-{worker}") as part:
+    with lake.get_session(session).join(task=f"output-{worker}") as part:
         part.delta(TABLES[worker]).append(rows([1000 + worker]), txn=("shared", worker))
         part.delta("t/common").append(rows([2000 + worker]))
         part.put(f"parts/{worker}", b"%d" % worker)
@@ -104,8 +104,8 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
     run_together(_part, [(s3_url, s3_options, shared.id, worker) for worker in range(2)])
     assert ids(lake.delta("t/common", ref=shared.id)) == [*range(10), 2000, 2001]
     assert ids(lake.delta("t/common")) == list(range(10)) == _theirs(s3_url, "t/common", s3_options)
-    first = lake.publish(shared.id)
-    again = lake.publish(shared.id)
+    first = shared.publish()
+    again = shared.publish()
     assert (
         (again.commit, again.versions) == (first.commit, first.versions) == (lake.log()[0].id, dict.fromkeys(("t/a", "t/b", "t/common"), 1))
     )

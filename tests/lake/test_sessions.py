@@ -35,12 +35,12 @@ def test_a_private_session_is_seen_whole_or_not_at_all(lake: Lake, store: Memory
 
 
 def test_an_error_abandons_it(lake: Lake, store: MemoryStore) -> None:
-    before = lake.branches()
+    before = lake.list_branches()
     with pytest.raises(ZeroDivisionError), lake.session() as s:
         s.delta("t/orders").append(rows([50]))
         s.put("x", b"1")
         raise ZeroDivisionError
-    assert lake.branches() == before and ids(plain(store, "t/orders")) == list(range(10))
+    assert lake.list_branches() == before and ids(plain(store, "t/orders")) == list(range(10))
     with pytest.raises(SessionClosed):
         s.put("y", b"1")
     with pytest.raises(SessionClosed):
@@ -109,7 +109,7 @@ def test_dropping_and_creating_again_goes_on_with_the_log(lake: Lake, store: Mem
         s.drop("t/orders")
         with pytest.raises(DatasetNotFound):
             s.delta("t/orders")
-    assert lake.datasets() == [] and ids(plain(store, "t/orders")) == []
+    assert lake.list_datasets() == [] and ids(plain(store, "t/orders")) == []
     assert ids(lake.delta("t/orders", ref="main~1")) == [*range(10), 50]
     with lake.session() as s:
         done = s.create_delta("t/orders", SCHEMA).append(rows([1]), txn=("job", 3))
@@ -184,7 +184,7 @@ def test_a_shared_session_is_written_by_parts_and_published_once(lake: Lake, sto
     opened = lake.open_session("main", message="shared")
     with pytest.raises(ReadOnly):
         opened.put("x", b"1")
-    one, two = lake.join(opened.id), lake.join(opened.id)
+    one, two = opened.join(), opened.join()
     one.delta("t/orders").append(rows([50]))
     one.put("a", b"1")
     assert ids(two.delta("t/orders")) == list(range(10)), "not flushed yet"
@@ -194,19 +194,19 @@ def test_a_shared_session_is_written_by_parts_and_published_once(lake: Lake, sto
     assert ids(two.delta("t/orders")) == [*range(10), 50, 51] and bytes(two.get("a")) == b"1"
     assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50, 51]
     assert ids(lake.delta("t/orders")) == list(range(10))
-    result = lake.publish(opened.id)
-    assert result.versions == {"t/orders": 1} and lake.publish(opened.id).commit == result.commit
+    result = opened.publish()
+    assert result.versions == {"t/orders": 1} and opened.publish().commit == result.commit
     assert ids(plain(store, "t/orders")) == [*range(10), 50, 51] and lake.log()[0].message == "shared"
     one.put("late", b"1")
     with pytest.raises(SessionClosed, match="published"):
         one.flush()
     with pytest.raises(SessionClosed):
-        lake.abandon(opened.id)
+        opened.abandon()
 
 
 def test_parts_that_change_the_same_conflict(lake: Lake) -> None:
     opened = lake.open_session()
-    one, two = lake.join(opened.id), lake.join(opened.id)
+    one, two = opened.join(), opened.join()
     one.put("same", b"1")
     two.put("same", b"2")
     one.delta("t/orders").delete("id = 1")
@@ -215,22 +215,22 @@ def test_parts_that_change_the_same_conflict(lake: Lake) -> None:
     with pytest.raises(Conflict) as caught:
         two.flush()
     assert caught.value.keys == ("same",) and caught.value.datasets == ("t/orders",)
-    assert lake.publish(opened.id).versions == {"t/orders": 1}
+    assert opened.publish().versions == {"t/orders": 1}
 
 
 def test_resuming_fences_what_came_before(lake: Lake) -> None:
     opened = lake.open_session(id="run-1")
-    stale = lake.join("run-1", epoch=opened.epoch)
+    stale = lake.get_session("run-1", epoch=opened.epoch).join()
     stale.put("stale", b"1")
     resumed = lake.open_session(id="run-1")
     assert (opened.epoch, resumed.epoch) == (1, 2)
     with pytest.raises(StaleEpoch):
         stale.flush()
     with pytest.raises(StaleEpoch):
-        lake.join("run-1", epoch=opened.epoch)
-    with lake.join("run-1", epoch=resumed.epoch) as part:
+        lake.get_session("run-1", epoch=opened.epoch).join()
+    with lake.get_session("run-1", epoch=resumed.epoch).join() as part:
         part.put("fresh", b"1")
-    lake.publish("run-1")
+    lake.get_session("run-1").publish()
     assert lake.at().exists("fresh") and not lake.at().exists("stale")
 
 
@@ -238,30 +238,30 @@ def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
     opened = lake.open_session()
 
     def attempt(number: int, ids_: list[int]) -> None:
-        with lake.join(opened.id, task="orders", attempt=number) as part:
+        with opened.join(task="orders", attempt=number) as part:
             part.delta("t/orders").append(rows(ids_), txn=("job", 1))
             part.put("report", b"%d" % number)
 
     attempt(0, [50])
-    with lake.join(opened.id, task="other") as part:
+    with opened.join(task="other") as part:
         part.put("other", b"1")
     attempt(0, [51])  # the same attempt is there already
     assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50]
     attempt(2, [52])
     with pytest.raises(StaleAttempt):
         attempt(1, [53])
-    result = lake.publish(opened.id)
+    result = opened.publish()
     assert ids(lake.delta("t/orders")) == [*range(10), 52] and bytes(lake.at().get("report")) == b"2" and lake.at().exists("other")
     assert result.versions == {"t/orders": 1}
 
 
 def test_an_attempt_that_others_have_built_on_cannot_be_replaced(lake: Lake) -> None:
     opened = lake.open_session()
-    with lake.join(opened.id, task="orders", attempt=0) as part:
+    with opened.join(task="orders", attempt=0) as part:
         part.delta("t/orders").append(rows([50]))
-    with lake.join(opened.id) as part:
+    with opened.join() as part:
         part.delta("t/orders").update({"v": "9"}, "id = 50")
-    with pytest.raises(Conflict, match="start a new run"), lake.join(opened.id, task="orders", attempt=1) as part:
+    with pytest.raises(Conflict, match="start a new run"), opened.join(task="orders", attempt=1) as part:
         part.delta("t/orders").append(rows([51]))
 
 
@@ -277,36 +277,36 @@ def test_a_conflict_keeps_the_session_and_the_rest_can_go_on(lake: Lake, store: 
         session.publish()
     error = caught.value
     assert error.datasets == ("t/orders",) and error.kinds == {"t/orders": "ConcurrentAppend"} and error.commit == lake.log()[0].id
-    assert error.session == session.id and [found.state for found in lake.sessions()] == ["failed"]
+    assert error.session == session.id and [found.state for found in lake.list_sessions()] == ["failed"]
     assert ids(lake.delta("t/orders", ref=session.id)) == [1]
     with pytest.raises(SessionClosed):
-        lake.join(session.id)
-    fork = lake.fork(session.id, without=["t/orders"])
+        lake.get_session(session.id).join()
+    fork = lake.get_session(session.id).fork(without=["t/orders"])
     assert fork.lineage == session.id
-    lake.publish(fork.id)
+    lake.get_session(fork.id).publish()
     assert ids(lake.delta("t/lines")) == [*range(10), 60] and ids(lake.delta("t/orders")) == [*range(10), 50]
     assert bytes(lake.at().get("report")) == b"1" and ids(plain(store, "t/lines")) == [*range(10), 60]
     # The failed one can be resumed too, and conflicts again as long as nothing changed.
     lake.open_session(id=session.id)
     with pytest.raises(Conflict):
-        lake.publish(session.id)
+        lake.get_session(session.id).publish()
 
 
 def test_sessions_expire_by_an_entry(lake: Lake, time: Time) -> None:
     opened = lake.open_session(expires_in=dt.timedelta(hours=1))
-    part = lake.join(opened.id)
+    part = opened.join()
     part.put("x", b"1")
     time.pass_days(0.03)
     part.flush()  # renews
     time.pass_days(0.03)
-    assert lake.join(opened.id).exists("x")
+    assert opened.join().exists("x")
     time.pass_days(0.1)
     part.put("y", b"1")
     with pytest.raises(SessionClosed, match="expired"):
         part.flush()
-    assert lake.repository.refs().session(opened.id).state == "expired" and lake.sessions() == []
+    assert lake.repository.refs().session(opened.id).state == "expired" and lake.list_sessions() == []
     with pytest.raises(SessionClosed, match="expired"):
-        lake.publish(opened.id)
+        opened.publish()
     for wrong in (dt.timedelta(0), dt.timedelta(days=8)):
         with pytest.raises(ValueError, match="7 days"):
             lake.open_session(expires_in=wrong)
@@ -314,13 +314,17 @@ def test_sessions_expire_by_an_entry(lake: Lake, time: Time) -> None:
 
 def test_abandoned_sessions_leave_nothing(lake: Lake) -> None:
     opened = lake.open_session()
-    with lake.join(opened.id) as part:
+    with opened.join() as part:
         part.put("x", b"1")
-    lake.abandon(opened.id)
-    lake.abandon(opened.id)
-    assert not lake.at().exists("x") and lake.sessions() == [] and [found.state for found in lake.sessions(all=True)] == ["abandoned"]
+    opened.abandon()
+    opened.abandon()
+    assert (
+        not lake.at().exists("x")
+        and lake.list_sessions() == []
+        and [found.state for found in lake.list_sessions(all=True)] == ["abandoned"]
+    )
     with pytest.raises(SessionClosed):
-        lake.publish(opened.id)
+        opened.publish()
 
 
 def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
@@ -353,13 +357,13 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
     first.publish()
     second.publish()
     shared = lake.open_session()
-    with lake.join(shared.id) as part:
+    with shared.join() as part:
         assert part.exists("foo") and ids(part.delta("t/orders")) == [*range(10), 40, 41]
         part.put("bar", b"2")
     with lake.session(isolation="snapshot") as s:
         s.delta("t/orders").append(rows([50]))
     with pytest.raises(Conflict, match="it was read here, and changed there"):
-        lake.publish(shared.id)
+        shared.publish()
 
 
 def test_change_data_is_told_once_and_whole(lake: Lake, store: MemoryStore) -> None:
@@ -377,7 +381,7 @@ def test_change_data_is_told_once_and_whole(lake: Lake, store: MemoryStore) -> N
 
 def _orphan(root: str, session: str, epoch: int) -> None:
     lake = Lake.open(root)
-    part = lake.join(session, epoch=epoch)
+    part = lake.get_session(session, epoch=epoch).join()
     part.delta("t/orders").append(rows([666]))
     part.put("orphan", b"1")
     Path(f"{root}.ready").touch()
@@ -401,9 +405,9 @@ def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: 
         wall.sleep(0.02)
     os.kill(orphan.pid, signal.SIGSTOP)
     resumed = lake.open_session(id="run")
-    with lake.join("run", epoch=resumed.epoch) as part:
+    with lake.get_session("run", epoch=resumed.epoch).join() as part:
         part.delta("t/orders").append(rows([50]))
-    lake.publish("run")
+    lake.get_session("run").publish()
     Path(f"{root}.go").touch()
     os.kill(orphan.pid, signal.SIGCONT)
     orphan.join(30)
@@ -416,30 +420,30 @@ def test_a_publisher_of_an_older_epoch_is_refused(lake: Lake) -> None:
     """It would publish half of what the process does that has resumed the session."""
     first = lake.open_session("main")
     resumed = lake.open_session("main", id=first.id)
-    with lake.join(first.id, epoch=resumed.epoch) as part:
+    with lake.get_session(first.id, epoch=resumed.epoch).join() as part:
         part.put("half", b"1")
     with pytest.raises(StaleEpoch, match="resumed"):
-        lake.publish(first.id, epoch=first.epoch)
-    assert not lake.at("main").exists("half") and lake.session_record(first.id).state == "open"
-    lake.publish(first.id, epoch=resumed.epoch)
+        lake.get_session(first.id, epoch=first.epoch).publish()
+    assert not lake.at("main").exists("half") and lake.get_session(first.id).record.state == "open"
+    lake.get_session(first.id, epoch=resumed.epoch).publish()
     assert lake.at("main").exists("half")
 
 
 def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: Time) -> None:
     handle = lake.open_session("main")
-    with lake.join(handle.id) as part:
+    with handle.join() as part:
         part.put("a", b"1")
-    lake.fail(handle.id, "a check said no", keep=dt.timedelta(hours=2), epoch=handle.epoch - 1)
-    assert lake.session_record(handle.id).state == "open", "a process that has lost the session says nothing of it"
-    lake.fail(handle.id, "a check said no", keep=dt.timedelta(hours=2), epoch=handle.epoch)
-    record = lake.session_record(handle.id)
+    lake.get_session(handle.id, epoch=handle.epoch - 1).fail("a check said no", keep=dt.timedelta(hours=2))
+    assert lake.get_session(handle.id).record.state == "open", "a process that has lost the session says nothing of it"
+    handle.fail("a check said no", keep=dt.timedelta(hours=2))
+    record = lake.get_session(handle.id).record
     assert (record.state, record.reason) == ("failed", "a check said no")
     assert bytes(lake.at(handle.id).get("a")) == b"1"
     with pytest.raises(SessionClosed, match="a check said no"):
-        lake.join(handle.id)
+        handle.join()
     lake.open_session("main", id=handle.id)
-    lake.fail(handle.id, "again", keep=dt.timedelta(hours=2))
+    handle.fail("again", keep=dt.timedelta(hours=2))
     time.pass_days(0.125)
-    assert lake.session_record(handle.id).state == "expired"
-    lake.fail(handle.id, "too late")
-    assert lake.session_record(handle.id).state == "expired"
+    assert lake.get_session(handle.id).record.state == "expired"
+    handle.fail("too late")
+    assert lake.get_session(handle.id).record.state == "expired"

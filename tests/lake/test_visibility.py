@@ -19,7 +19,7 @@ NEW = sorted([*OLD, *(1000 * worker + row for worker in range(1, 5) for row in r
 
 
 def _writer(root: str, session: str, worker: int) -> None:
-    with Lake.open(root).join(session, task=f"worker-{worker}") as part:
+    with Lake.open(root).get_session(session).join(task=f"worker-{worker}") as part:
         for path in TABLES:
             part.delta(path).append(rows([1000 * worker + row for row in range(3)]), txn=(f"worker-{worker}", 1))
         for number in range(3):
@@ -70,7 +70,7 @@ def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
     while not Path(f"{told}.ready").exists():
         time.sleep(0.02)
     time.sleep(0.5)  # the reader has a look at what was flushed, and not published
-    result = lake.publish(opened.id)
+    result = opened.publish()
     assert result.versions == dict.fromkeys(TABLES, 1)
     Path(f"{told}.stop").touch()
     reader.join(60)

@@ -68,8 +68,8 @@ def entries(lake: Lake) -> int:
 
 
 def test_every_version_is_read_by_its_url(arrays: Lake) -> None:
-    arrays.tag("v1")
-    first = arrays.branches()["main"]
+    arrays.create_tag("v1")
+    first = arrays.list_branches()["main"]
     with arrays.session() as s:
         array(s)[:] = 7
     for ref in ("v1", first, "main~1"):
@@ -117,7 +117,7 @@ def test_references_are_published_together(arrays: Lake, count: int) -> None:
         found[:] = found[:] + 1
         assert found[0] == 2 and entries(arrays) == before
     assert entries(arrays) == before + 1
-    arrays.publish(shared.id)
+    shared.publish()
     assert entries(arrays) == before + 2
     assert list(zarr.open_array(arrays.uri("main", "many"))[:]) == list(range(2, count * 2 + 2))
 
@@ -160,7 +160,7 @@ def test_processes_write_aligned_regions_in_one_session(arrays: Lake) -> None:
     commits = len(arrays.log())
     run_together(_write_region, [(arrays.uri(session.id), start) for start in (0, 10, 20)])
     assert read(arrays) == [1] * 10 + [2] * 10 + [3] * 10
-    arrays.publish(session.id)
+    arrays.get_session(session.id).publish()
     assert read(arrays) == [1000] * 10 + [1010] * 10 + [1020] * 10
     assert len(arrays.log()) == commits + 1
 
@@ -250,7 +250,7 @@ def test_attributes_beside_a_write_are_none(arrays: Lake) -> None:
 
 @pytest.mark.parametrize("strategy", ["ours", "theirs"])
 def test_no_strategy_mixes_one_sides_shape_with_the_others_chunks(arrays: Lake, strategy: Any) -> None:
-    arrays.branch("dev")
+    arrays.create_branch("dev")
     with arrays.session("dev") as s:
         array(s).attrs["units"] = "m"
         array(s)[10:20] = 200
@@ -263,7 +263,7 @@ def test_no_strategy_mixes_one_sides_shape_with_the_others_chunks(arrays: Lake, 
 
 @pytest.mark.parametrize(("strategy", "units"), [("ours", "km"), ("theirs", "m")])
 def test_a_strategy_decides_attributes_and_chunks_that_both_wrote(arrays: Lake, strategy: Any, units: str) -> None:
-    arrays.branch("dev")
+    arrays.create_branch("dev")
     for branch, text, value in (("dev", "m", 100), ("main", "km", 200)):
         with arrays.session(branch) as s:
             array(s).attrs["units"] = text

@@ -57,7 +57,7 @@ class Bench:
         return run.tags["lake/session"]
 
     def state(self, run: dg.DagsterRun) -> str:
-        return self.lake.session_record(self.session(run)).state
+        return self.lake.get_session(self.session(run)).record.state
 
     def error(self, run: dg.DagsterRun) -> str:
         entries = self.instance.all_logs(run.run_id)

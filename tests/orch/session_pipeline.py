@@ -16,6 +16,7 @@ import dagster as dg
 import pyarrow as pa
 
 from lake_core import Lake
+from lake_core.lake import SharedSession
 from lake_orch import DeltaIOManager, LakeResource, lake_executor
 
 TABLES = ("orders", "lines", "totals")
@@ -30,14 +31,21 @@ class KillableLake(LakeResource):
         lake, file = super().open(), Path(self.wish_file)
         seam = json.loads(file.read_text()).get("publish") if file.exists() else None
         if seam is not None:
-            publish = lake.publish
+            get_session = lake.get_session
 
-            def dies(id: str, *, epoch: int | None = None) -> Any:
-                if seam == "die after":
-                    publish(id, epoch=epoch)
-                os.kill(os.getpid(), signal.SIGKILL)
+            def mortal(id: str, *, epoch: int | None = None) -> SharedSession:
+                session = get_session(id, epoch=epoch)
+                publish = session.publish
 
-            lake.publish = dies  # type: ignore[method-assign, assignment]
+                def dies() -> Any:
+                    if seam == "die after":
+                        publish()
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+                session.publish = dies  # type: ignore[method-assign]
+                return session
+
+            lake.get_session = mortal  # type: ignore[method-assign]
         return lake
 
 

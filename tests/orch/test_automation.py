@@ -65,7 +65,7 @@ def test_what_was_not_published_starts_nothing(tmp_path: Path, instance: dg.Dags
     with pytest.raises(GateFailed):
         automation.materialize(gate="error")
     assert automation.tick() == early, "Dagster's own condition looks at materializations alone"
-    (session,) = automation.lake.sessions()
+    (session,) = automation.lake.list_sessions()
     if not early:
         automation.materialize(gate="none", resume=session.id, selection=["upstream"])
         assert automation.tick() == 1

@@ -72,7 +72,7 @@ def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInsta
     assert result.success and tables(lake) == BOTH and len(lake.log()) == 2
     failed = testing.materialize(assets(fail=True), resources=resources(lake), instance=instance, raise_on_error=False)
     assert not failed.success and tables(lake) == BOTH
-    (session,) = lake.sessions()
+    (session,) = lake.list_sessions()
     assert session.state == "failed" and tables(lake, session.id)["tables/first"] == 4
     rest = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
     assert rest.success and tables(lake) == {"tables/first": 4, "tables/second": 4}
@@ -95,14 +95,14 @@ def test_execute_in_process_publishes_a_run_whole(lake: Lake, instance: dg.Dagst
 
 def test_a_bare_run_is_published_at_its_teardown(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert dg.materialize(assets(), resources=resources(lake, scope="run"), instance=instance).success
-    assert tables(lake) == BOTH and len(lake.log()) == 2 and lake.sessions() == []
+    assert tables(lake) == BOTH and len(lake.log()) == 2 and lake.list_sessions() == []
     failed = dg.materialize(assets(fail=True), resources=resources(lake, scope="run"), instance=instance, raise_on_error=False)
-    assert not failed.success and tables(lake) == BOTH and len(lake.sessions()) == 1
+    assert not failed.success and tables(lake) == BOTH and len(lake.list_sessions()) == 1
 
 
 def test_a_bare_run_whose_gate_fails_stays_unpublished(lake: Lake, instance: dg.DagsterInstance) -> None:
     dg.materialize(assets(check=False), resources=resources(lake, scope="run", gate="error"), instance=instance, raise_on_error=False)
-    assert tables(lake) == {} and [session.state for session in lake.sessions()] == ["failed"]
+    assert tables(lake) == {} and [session.state for session in lake.list_sessions()] == ["failed"]
 
 
 def test_each_asset_publishes_by_itself_by_default(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -182,7 +182,7 @@ def test_a_job_of_ops_is_one_session(lake: Lake, instance: dg.DagsterInstance, e
         assert tables(lake) == {"tables/by_hand": 2, "tables/made": 2} and lake.at().exists("reports/made.json") and len(lake.log()) == 2
     else:
         assert tables(lake) == {} and not lake.at().exists("reports/made.json")
-    assert lake.sessions() == []
+    assert lake.list_sessions() == []
 
 
 def test_several_tables_of_one_step_publish_together_and_once(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -253,4 +253,4 @@ def test_a_conflict_that_is_made_up_for_leaves_nothing(lake: Lake, instance: dg.
 
     assert dg.materialize([total], resources=resources(lake), instance=instance).success
     assert tries == [0, 1] and sorted(lake.delta("tables/first").to_arrow()["id"].to_pylist()) == [12, 13]
-    assert lake.sessions() == [] and [record.state for record in lake.sessions(all=True)] == ["abandoned"]
+    assert lake.list_sessions() == [] and [record.state for record in lake.list_sessions(all=True)] == ["abandoned"]

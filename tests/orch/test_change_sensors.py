@@ -79,11 +79,12 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
         session.delta("shared/orders").append(ROWS)
     with lake.session() as session:
         session.delta("shared/orders").append(ROWS)
-    lake.branch("dev")
+    lake.create_branch("dev")
     found = watch.tick()
     (change,) = asked
     assert (change.path, change.version, change.commits, change.asset_key) == ("shared/orders", 2, 2, dg.AssetKey("orders"))
-    assert change.commit == lake.branches()["main"] and change.operations == ["WRITE", "WRITE"] and change.metrics["numOutputRows"] == 4
+    assert change.commit == lake.list_branches()["main"]
+    assert change.operations == ["WRITE", "WRITE"] and change.metrics["numOutputRows"] == 4
     assert [one.run_key for one in found.run_requests or ()] == [change.commit]
     with lake.session("dev") as session:
         session.delta("shared/orders").append(ROWS)
@@ -102,7 +103,7 @@ def test_branches_that_come_move_and_go(tmp_path: Path, instance: dg.DagsterInst
     watch.tick()
     assert seen == []
     for name in ("pr-1", "pr-2", "elsewhere"):
-        lake.branch(name)
+        lake.create_branch(name)
     watch.tick()
     assert seen == [("pr-1", "created"), ("pr-2", "created")]
     with lake.session("pr-1") as session:
@@ -122,7 +123,7 @@ def test_a_run_on_each_branch(tmp_path: Path, instance: dg.DagsterInstance) -> N
     def checked() -> None: ...
 
     watch = Watch(branch_sensor(target=[checked]), LakeResource(root=str(tmp_path)), instance)
-    lake.branch("pr-1")
+    lake.create_branch("pr-1")
     (request,) = watch.tick().run_requests or ()
     assert request.tags["lake/branch"] == "pr-1"
     lake.delete_branch("pr-1")

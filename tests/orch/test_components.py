@@ -143,9 +143,9 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
 
         drop(tmp_path / "landing", "2.parquet", [-100.0, None])
         land(project, instance)
-        before = lake.branches()["main"]
+        before = lake.list_branches()["main"]
         refused = run(project, instance, "revenue")
-        assert not refused.success and lake.branches()["main"] == before and amounts(lake) == {"EUR": 10.0, "USD": 2.0}
+        assert not refused.success and lake.list_branches()["main"] == before and amounts(lake) == {"EUR": 10.0, "USD": 2.0}
         evaluated = refused.get_asset_check_evaluations()
         assert [(found.check_name, found.passed) for found in evaluated] == [("positive", False)]
         assert evaluated[0].metadata["lake/violations"].value == 1

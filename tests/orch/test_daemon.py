@@ -170,7 +170,7 @@ def test_cancelled_from_the_api_then_from_failure_then_all_steps(server: Server)
     cancelled = server.ended(run_id)
     (server.folder / "wait").unlink()
     assert cancelled.status is dg.DagsterRunStatus.CANCELED
-    assert len(server.rows("first")) == before and server.lake.session_record(cancelled.tags["lake/session"]).state == "failed"
+    assert len(server.rows("first")) == before and server.lake.get_session(cancelled.tags["lake/session"]).record.state == "failed"
     resumed = server.ended(server.again(run_id, "FROM_FAILURE"))
     assert resumed.is_success, server.errors(resumed.run_id)
     assert resumed.tags["lake/session"] == cancelled.tags["lake/session"]
@@ -250,8 +250,8 @@ def test_a_range_in_a_single_run(server: Server) -> None:
 def test_a_backfill_that_gathers_is_merged_once(server: Server) -> None:
     """Its runs publish on a branch of their own, whose name is the backfill's."""
     backfill = server.backfill(["gathered"], 6, **{"lake/backfills": "gather"})
-    until(lambda: f"backfill-{backfill}" in server.lake.branches(), "the branch")
+    until(lambda: f"backfill-{backfill}" in server.lake.list_branches(), "the branch")
     assert server.rows("gathered") == []
-    until(lambda: f"backfill-{backfill}" not in server.lake.branches(), "the merge")
+    until(lambda: f"backfill-{backfill}" not in server.lake.list_branches(), "the merge")
     assert Counter(server.rows("gathered")) == {f"{day:02}": 3 for day in range(6)}
     assert server.lake.log()[0].message == f"Backfill {backfill}"

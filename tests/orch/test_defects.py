@@ -53,7 +53,7 @@ def test_a_run_after_one_that_lost_its_session_fails_too(bench: Bench) -> None:
     assert bench.run().is_success
     bench.wish(totals="fail", round=1)
     first = bench.run()
-    bench.lake.abandon(bench.session(first))
+    bench.lake.get_session(bench.session(first)).abandon()
     bench.wish(round=1)
     second = bench.resume(first)
     third = bench.resume(second)
@@ -122,7 +122,7 @@ def test_a_run_that_was_deleted_is_not_published(bench: Bench) -> None:
         bench.run()
     thread.join()
     assert [bench.rows(table) for table in ALL] == [[], [], [], []]
-    assert [record.state for record in bench.lake.sessions()] == ["failed"]
+    assert [record.state for record in bench.lake.list_sessions()] == ["failed"]
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def test_what_was_written_by_hand_starts_nothing_before_it_is_published(tmp_path
 def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of it is re-executed, and publishes between the merge and the end of the branch."""
     lake = Lake.create(tmp_path / "lake")
-    lake.branch("backfill-b")
+    lake.create_branch("backfill-b")
 
     def publish(id: int) -> None:
         with lake.session("backfill-b") as session:
@@ -285,7 +285,7 @@ def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monke
     publish(1)
     monkeypatch.setattr(lake, "merge", late)
     outcomes = [_merge_one(lake, "b", "backfill-b", "main").outcome for _ in range(2)]
-    assert outcomes == ["running", "merged"] and list(lake.branches()) == ["main"]
+    assert outcomes == ["running", "merged"] and list(lake.list_branches()) == ["main"]
     assert sorted(lake.delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
@@ -305,7 +305,7 @@ def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(tmp_path
 def test_batches_land_in_order_on_any_branch(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """The second batch first would let the first be taken for one that is there."""
     zone = Zone(tmp_path, instance)
-    zone.lake.open().branch("dev")
+    zone.lake.open().create_branch("dev")
     asked = []
     for name, id in ("a.parquet", 1), ("b.parquet", 2):
         zone.drop(name, id)

@@ -267,7 +267,7 @@ def test_a_file_can_be_read_at_another_ref(plain: str) -> None:
         seen["text"] = text
 
     dg.materialize([text], resources=resources(plain))
-    lake.tag("v1", at="main")
+    lake.create_tag("v1", at="main")
     dg.materialize([text, reader], resources=resources(plain))
     assert seen == {"text": "old"} and get(plain, "files/text.txt") == b"new"
 

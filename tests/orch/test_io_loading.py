@@ -194,8 +194,8 @@ def test_other_refs(root: str) -> None:
     lake = Lake.create(root)
     with lake.session() as session:
         session.create_delta("tables/source", SCHEMA).append(rows_of(0, 2))
-    lake.tag("v1", at="main")
-    lake.branch("dev")
+    lake.create_tag("v1", at="main")
+    lake.create_branch("dev")
     with lake.session("dev") as session:
         session.delta("tables/source").append(rows_of(2, 4))
     with lake.session() as session:

@@ -56,7 +56,7 @@ def test_a_run_is_published_whole_or_resumed(resource: LakeResource, lake: Lake,
 
     resources = {"io_manager": DeltaIOManager(lake=resource), "lake": resource}
     failed = testing.materialize([first, second], resources=resources, instance=instance, raise_on_error=False)
-    (session,) = lake.sessions()
+    (session,) = lake.list_sessions()
     assert not failed.success and session.state == "failed" and rows(resource, "first") == 0
     broken.clear()
     assert testing.materialize([first, second], resources=resources, instance=instance, resume=session.id, selection=[second]).success

@@ -307,7 +307,7 @@ def test_a_run_on_a_branch_maintains_the_branch(tmp_path: Path, instance: dg.Dag
         table = session.create_delta("tables/a", SCHEMA)
         for number in range(4):
             table.append(rows(number))
-    lake.branch("dev")
+    lake.create_branch("dev")
     asset = asset_of(lake_maintenance(["tables/a"], tasks=["compaction", "checkpoint"]), "compaction")
     resource = LakeResource(root=str(tmp_path))
     assert dg.materialize([asset], resources={"lake": resource}, instance=instance, tags={"lake/branch": "dev"}).success

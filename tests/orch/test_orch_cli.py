@@ -36,7 +36,7 @@ def test_a_failed_publish_is_found_and_made_up_for(bench: Bench) -> None:
     assert told(bench, "recover", found["session"], code=1)["kind"] == "ProtectedBranch"
     bench.lake.unprotect("main")
     (done,) = told(bench, "recover")
-    assert done["session"] == found["session"] and done["commit"] == bench.lake.branches()["main"]
+    assert done["session"] == found["session"] and done["commit"] == bench.lake.list_branches()["main"]
     check_published(bench)
     assert told(bench, "sessions") == [] and told(bench, "recover") == []
     assert [one["state"] for one in told(bench, "sessions", "--all")] == ["published"]
@@ -63,13 +63,13 @@ def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
 def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
     for id, status in (("whole", BulkActionStatus.COMPLETED_SUCCESS), ("going", BulkActionStatus.REQUESTED)):
         bench.instance.add_backfill(PartitionBackfill(id, status, from_failure=False, tags={}, backfill_timestamp=0.0))
-        bench.lake.branch(f"backfill-{id}")
+        bench.lake.create_branch(f"backfill-{id}")
         with bench.lake.session(f"backfill-{id}") as session:
             session.put(f"files/{id}", b"1")
     found = {one["backfill"]: one["outcome"] for one in told(bench, "merge-backfills")}
     assert found == {"whole": "merged", "going": "running"}
     assert bench.lake.at().exists("files/whole") and not bench.lake.at().exists("files/going")
-    bench.lake.branch("backfill-stranger")
+    bench.lake.create_branch("backfill-stranger")
     assert "unknown" in {one["outcome"] for one in told(bench, "merge-backfills")}
 
 
@@ -123,5 +123,5 @@ def test_a_gate_is_lifted_for_one_session(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
     assert "totals_fine" in told(bench, "recover", bench.session(run), code=1)["error"]
-    assert told(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.branches()["main"]
+    assert told(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.list_branches()["main"]
     check_published(bench)

@@ -80,7 +80,7 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
     outside.check_written_once()
     assert len(lake.log()) == 2, "one commit, and the one that made the lake"
     told = metadata(outside)
-    assert told["lake/state"] == "published" and told["lake/commit"] == lake.branches()["main"]
+    assert told["lake/state"] == "published" and told["lake/commit"] == lake.list_branches()["main"]
     assert told.get("lake/skipped", False) is (death == "die after")
     assert lake.at().get("files/note.txt") == b"3"
 
@@ -93,13 +93,13 @@ def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) ->
 
     @dg.asset(deps=["outside"])
     def afterwards(lake: LakeResource) -> None:
-        seen.append(len(lake.open().datasets()))
+        seen.append(len(lake.open().list_datasets()))
 
     result = lake_orch.testing.materialize([outside.asset(), afterwards], resources=outside.resources(), instance=outside.instance)
     assert result.success and seen == [0], "main has nothing until the run publishes"
     outside.check_written_once()
     told = metadata(outside)
-    session = lake.session_record(told["lake/session"])
+    session = lake.get_session(told["lake/session"]).record
     assert "lake/state" not in told
     assert session.state == "published" and len(lake.log()) == 2
     first, second = outside.told()
@@ -114,8 +114,8 @@ def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
     result = lake_orch.testing.materialize(
         [outside.asset(retries=0)], resources=outside.resources(), instance=outside.instance, raise_on_error=False
     )
-    assert not result.success and lake.datasets() == []
-    (session,) = lake.sessions()
+    assert not result.success and lake.list_datasets() == []
+    (session,) = lake.list_sessions()
     assert session.epoch > outside.told()[0]["extras"]["lake"]["epoch"] and not session.batches
     assert lake.at(session.id).datasets() == {}
 
@@ -139,7 +139,7 @@ def test_it_writes_to_the_runs_branch(outside: Outside) -> None:
     lake = Lake.create(outside.root)
     resources = outside.resources(branch="dev", branch_from="main")
     assert dg.materialize([outside.asset()], resources=resources, instance=outside.instance).success
-    assert lake.datasets() == [] and len(lake.datasets("dev")) == 2
+    assert lake.list_datasets() == [] and len(lake.list_datasets("dev")) == 2
 
 
 def test_a_run_that_starts_over_writes_again(outside: Outside) -> None:

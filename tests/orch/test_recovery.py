@@ -76,7 +76,7 @@ def test_a_session_that_is_gone_is_not_carried_on(bench: Bench) -> None:
     """Its green steps would be left out, and their work is nowhere."""
     bench.wish(totals="fail")
     run = bench.run()
-    bench.lake.abandon(bench.session(run))
+    bench.lake.get_session(bench.session(run)).abandon()
     bench.wish()
     again = bench.resume(run)
     assert again.status is dg.DagsterRunStatus.FAILURE and SessionLost.__name__ in bench.error(again)

@@ -96,7 +96,7 @@ def test_the_publish_is_observed_for_each_partition_in_the_run_that_published(
     assert {found for found, _ in published} == {run.run_id}
     metadata = values(published[0][1])
     assert metadata["lake/state"] == "published"
-    assert metadata["lake/commit"] == lake.branches()["main"]
+    assert metadata["lake/commit"] == lake.list_branches()["main"]
     assert metadata["lake/version"] == lake.delta("tables/sales").version
     assert metadata["lake/rows_written"] == 3
 

@@ -112,7 +112,7 @@ def test_a_recovery_holds_the_gate_of_the_resource_that_the_run_had(bench: Bench
     resources = {"io_manager": DeltaIOManager(lake=strict), "lake": strict}
     with pytest.raises(GateFailed):
         testing.materialize([made, never], resources=resources, instance=bench.instance)
-    (session,) = bench.lake.sessions()
+    (session,) = bench.lake.list_sessions()
     with pytest.raises(GateFailed):
         recover(bench.instance, bench.lake, session.id, gate="blocking", keep_failed_for=KEEP)
     assert bench.rows("made") == []

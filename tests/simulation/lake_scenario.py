@@ -162,7 +162,7 @@ class LakeScenario:
             case Shared():
                 self._shared(lake, action)
             case Branch():
-                lake.branch(action.name)
+                lake.create_branch(action.name)
             case Merge():
                 self._merge(lake, action)
             case Revert():
@@ -212,27 +212,27 @@ class LakeScenario:
     def _share(self, lake: Lake, action: Share) -> None:
         opened = lake.open_session(id=action.session, resume=False)
         fate = self.fates.setdefault(action.work.id, Fate(action.work, "main", shared=action))
-        with lake.join(opened.id, epoch=opened.epoch, task=action.output, attempt=action.attempt) as part:
+        with opened.join(task=action.output, attempt=action.attempt) as part:
             do(part, action.work)
         fate.state = "published"  # into its session
 
     def _shared(self, lake: Lake, action: Shared) -> None:
-        if action.session not in {record.id for record in lake.sessions(all=True)}:
+        if action.session not in {record.id for record in lake.list_sessions(all=True)}:
             return
         match action.verb:
             case "publish":
-                published = lake.publish(action.session)
+                published = lake.get_session(action.session).publish()
                 earlier = self.published_sessions.setdefault(action.session, published.commit)
                 if earlier != published.commit:
                     raise AssertionError(f"session {action.session} was published as {earlier[:8]} and {published.commit[:8]}")
             case "resume":
                 lake.open_session(id=action.session)
             case "abandon":
-                lake.abandon(action.session)
+                lake.get_session(action.session).abandon()
             case "fail":
-                lake.fail(action.session, "a step failed")
+                lake.get_session(action.session).fail("a step failed")
             case "fork":
-                lake.fork(action.session)
+                lake.get_session(action.session).fork()
 
     def _merge(self, lake: Lake, action: Merge) -> None:
         before = works_of(lake.at(action.name))
@@ -250,7 +250,7 @@ class LakeScenario:
         match action.task:
             case "optimize" | "vacuum":
                 with lake.session() as session:
-                    table: DeltaTable = session.delta(action.table)
+                    table = session.delta(action.table)
                     if action.task == "optimize":
                         table.optimize()
                     else:
@@ -305,7 +305,7 @@ class LakeScenario:
         yield from self._check_observed(lake)
 
     def _check_main(self, lake: Lake) -> Iterator[Violation]:
-        heads = lake.branches()
+        heads = lake.list_branches()
         for name in heads:
             yield from self._check_state(lake.at(name), f"branch {name}, when all is quiet,")
         log = lake.log()

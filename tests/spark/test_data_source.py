@@ -119,11 +119,11 @@ def test_a_dataframe_stays_at_the_version_it_was_made_at(source: SparkSession, t
 
 def test_refs_of_a_lake_and_sql_over_them(source: SparkSession, lake: Lake) -> None:
     before = lake.log("main")[0].id
-    lake.tag("v1")
+    lake.create_tag("v1")
     with lake.session() as s:
         s.delta("t/orders").append(rows([50]))
     shared = lake.open_session("main")
-    with lake.join(shared.id, epoch=shared.epoch) as part:
+    with shared.join() as part:
         part.delta("t/orders").append(rows([60]))
     counts = {
         ref: source.read.format("lake").load(lake.uri(ref, "t/orders")).count() for ref in ("main", "main~1", "v1", before, shared.id)
@@ -180,7 +180,7 @@ def test_writes_into_a_session_of_a_lake(source: SparkSession, lake: Lake) -> No
     write.save(uri)
     root = lake.repository.root
     assert ids(plain(root, "t/orders")) == list(range(10)), "nothing shows before the publish"
-    lake.publish(shared.id)
+    shared.publish()
     assert sorted(values(lake.delta("t/orders"))) == [*range(10), 70, 71] and lake.verify() == []
 
     frame = source.createDataFrame(rows([80])).write.format("lake").mode("append")

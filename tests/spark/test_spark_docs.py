@@ -25,7 +25,7 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
         with lake.session() as s:
             rows = pa.table([[number], [date(2024, 1, number)]], schema=SCHEMA)
             s.create_delta("tables/orders", SCHEMA, exist_ok=True).append(rows)
-    lake.tag("v1")
+    lake.create_tag("v1")
     session = lake.open_session()
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 5
@@ -37,5 +37,5 @@ def test_the_examples_run(spark: SparkSession, tmp_path: Path) -> None:
     assert [names[name].count() for name in ("orders", "before", "narrow")] == [2, 0, 2]
     assert names["shared"].shared and names["cluster"].master == "spark://host:7077"
     assert set(names["metadata"]) == {"dagster/column_lineage", "lake/column_lineage"}
-    lake.publish(session.id)
+    lake.get_session(session.id).publish()
     assert sorted(lake.delta("tables/orders").to_arrow()["id"].to_pylist()) == [1, 2, 7]

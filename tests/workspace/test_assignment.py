@@ -55,7 +55,7 @@ def test_a_branch_gets_what_was_written_when_the_workspace_ends(tmp_path: Path) 
     assignment = Assignment(str(tmp_path / "lake"), "task", "main", private_session="o-1")
     with open_workspace(assignment, None, lambda: lake) as workspace:
         workspace.create_table("tables/a", ROWS.schema).append(ROWS)
-        assert lake.datasets() == []
+        assert lake.list_datasets() == []
     assert isinstance(workspace, PublishedWrites)
     assert workspace.receipt is not None
     assert list(workspace.receipt.versions) == ["tables/a"]
@@ -79,5 +79,5 @@ def test_a_session_holds_what_was_written_until_it_is_published(tmp_path: Path) 
     with open_workspace(assignment, None, lambda: lake) as workspace:
         workspace.create_table("tables/a", ROWS.schema).append(ROWS)
     assert isinstance(workspace, StagedWrites)
-    assert lake.datasets() == []
+    assert lake.list_datasets() == []
     assert workspace.after("tables/a").to_arrow() == ROWS

@@ -103,13 +103,13 @@ class WriteBatch:
 
     def end(self, keep: bool) -> None:
         """Flush what was written, or take it back; also where flushing raises. What another thread has flushed by then stays."""
-        done = False
+        is_kept = False
         try:
             for place in self.places if keep else ():
                 place.flush()
-            done = keep
+            is_kept = keep
         finally:
-            if not done:
+            if not is_kept:
                 for overlay, key, item in reversed(self.undo):
                     if item is _ABSENT:
                         overlay.forget(key)
@@ -128,12 +128,12 @@ class LakeTransaction(Transaction):  # type: ignore[misc]
 
     def complete(self, commit: bool = True) -> None:
         """End it: all that was written, or nothing."""
-        fs, done = self.fs, False
+        fs, is_whole = self.fs, False
         try:
             super().complete(commit)
-            done = commit
+            is_whole = commit
         finally:
-            fs.end_batch(done)
+            fs.end_batch(is_whole)
 
 
 class LakeReader(AbstractBufferedFile):  # type: ignore[misc]

@@ -24,7 +24,7 @@ _HEADS = 16
 
 
 def file_info(front: str, meta: ObjectMeta) -> dict[str, Any]:
-    """A file as fsspec describes it."""
+    """Describe a file as fsspec does."""
     time = meta.last_modified
     return {
         "name": front + meta.key,
@@ -38,17 +38,17 @@ def file_info(front: str, meta: ObjectMeta) -> dict[str, Any]:
 
 
 def folder_info(name: str) -> dict[str, Any]:
-    """A folder as fsspec describes it."""
+    """Describe a folder as fsspec does."""
     return {"name": name, "size": 0, "type": "directory"}
 
 
 def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
-    """What stands directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
+    """List what stands directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
     at: str | None = ""
     last = ""
     while at is not None:
-        begun, at, passed = at, None, 0
-        for meta in below(place, prefix, begun, deep=False):
+        position, at, passed = at, None, 0
+        for meta in below(place, prefix, position, deep=False):
             name, slash, _ = meta.key[len(prefix) :].partition("/")
             if not slash:
                 yield file_info(front, meta)
@@ -63,7 +63,7 @@ def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, An
 
 
 def is_folder(place: OpenState, prefix: str) -> bool:
-    """Whether anything stands in a folder (ending in "/")."""
+    """Tell whether anything stands in a folder (ending in "/")."""
     try:
         if next(iter(place.state.list(prefix)), None) is not None:
             return True
@@ -79,7 +79,7 @@ def is_folder(place: OpenState, prefix: str) -> bool:
 
 
 def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = True) -> Iterator[ObjectMeta]:
-    """What a state has under a folder, with the live files of the dataset that it is part of, in order.
+    """List what a state has under a folder, with the live files of the dataset that it is part of, in order.
 
     `deep`: also, behind the first key of each, those of the datasets further down. Raises ContentMissing.
     """
@@ -103,7 +103,7 @@ def below(place: OpenState, prefix: str, start_after: str = "", *, deep: bool = 
 
 
 def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
-    """The live data files of a dataset under a prefix, from the listing of the folder where all states' files lie."""
+    """List the live data files of a dataset under a prefix, from the listing of the folder where all states' files lie."""
     folder = f"{view.record.path}/"
     inner = prefix[len(folder) :]
     files = _files(place, view)
@@ -125,7 +125,7 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
 
 
 def _files(place: OpenState, view: DatasetView) -> list[str]:
-    """The data files of a dataset, in order."""
+    """List the data files of a dataset, in order."""
     at = (view.record.path, place.state.view.tree)
     known = place.live.get(at)
     if known is None or len(place.state.view.overlay):

@@ -18,7 +18,7 @@ from lake_core.lake.refs.session_record import OPEN, SessionRecord
 from lake_core.lake.session.shared_session import SharedSession
 from lake_core.store import open_store
 
-_LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)?(.*)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NOT_IN_NAMES = re.compile("[^A-Za-z0-9]")
 
 Pins = dict[tuple[str, str], str | int]
@@ -46,7 +46,7 @@ class Paths:
         return f"lakes={self._known!r}, pinned {self.pins()!r}"  # not the options: they hold secrets
 
     def pins(self) -> Pins:
-        """What is looked at, for another process."""
+        """Say what is looked at, for another process."""
         with self._lock:
             return self._pins | {at: place.pin for at, place in self._places.items() if place.pin is not None}
 
@@ -61,7 +61,10 @@ class Paths:
             self._pins.clear()
 
     def find(self, path: str) -> tuple[OpenState | None, str, str]:
-        """What a path is in (None: above refs), the key there, and how all paths that lead there begin. Raises LakeMissing, RefMissing."""
+        """Find what a path is in (None: above refs), the key there, and how all paths that lead there begin.
+
+        Raises LakeMissing, RefMissing.
+        """
         if not path:
             return None, "", ""
         lake = self._lake_of(path)
@@ -73,14 +76,15 @@ class Paths:
         return self._place(lake, unquote(ref)), key.lstrip("/"), front
 
     def names(self, lake: str) -> list[str]:
-        """The branches, tags and open sessions of a lake; of none, the names of lakes."""
+        """List the branches, tags and open sessions of a lake; of none, the names of lakes."""
         if not lake:
             return sorted(self._known)
         opened = self._opened[lake]
-        return sorted({*opened.branches(), *opened.tags(), *(record.id for record in opened.sessions() if record.state == OPEN)})
+        sessions = (record.id for record in opened.list_sessions() if record.state == OPEN)
+        return sorted({*opened.list_branches(), *opened.list_tags(), *sessions})
 
     def _lake_of(self, path: str) -> str:
-        """The beginning of a path that names its lake, which is open from then on."""
+        """Find the beginning of a path that names its lake, which is open from then on."""
         with self._lock:
             for known in self._opened:
                 if path == known or path.startswith(f"{known}/"):
@@ -90,9 +94,9 @@ class Paths:
             if url is not None:
                 self._open(name, url)
                 return name
-            found = _LOCATION.fullmatch(path)
-            assert found is not None
-            scheme, rest = found[1] or "", found[2]
+            match = _SCHEME.match(path)
+            scheme = "" if match is None else match[0]
+            rest = path[len(scheme) :]
             for end in (place for place, char in enumerate(f"{rest}/") if char == "/" and place):
                 if self._is_lake(scheme + rest[:end]):
                     self._open(scheme + rest[:end], scheme + rest[:end])
@@ -103,7 +107,7 @@ class Paths:
         )
 
     def _url(self, name: str) -> str | None:
-        """The location that the first part of a path stands for, if it does."""
+        """Find the location that the first part of a path stands for, if it does."""
         if not name:
             return None
         url = self._known.get(name) or os.environ.get(f"LAKE_URL_{_NOT_IN_NAMES.sub('_', name).upper()}")
@@ -124,20 +128,19 @@ class Paths:
 
     def _place(self, name: str, ref: str) -> OpenState:
         with self._lock:
-            found = self._places.get((name, ref))
-            if found is None:
-                found = self._places[name, ref] = _look(self._opened[name], ref, self._pins.get((name, ref)))
-            return found
+            opened = self._places.get((name, ref))
+            if opened is None:
+                opened = self._places[name, ref] = _look(self._opened[name], ref, self._pins.get((name, ref)))
+            return opened
 
 
 def _look(lake: Lake, ref: str, pin: str | int | None) -> OpenState:
     repository = lake.repository
     try:
-        found = resolve(repository.refs(), repository.journal, pin if isinstance(pin, str) else ref)
+        revision = resolve(repository.refs(), repository.journal, pin if isinstance(pin, str) else ref)
     except (RefNotFound, InvalidRef) as error:
         raise RefMissing(str(error)) from None
-    if not isinstance(found, SessionRecord):
-        return OpenState(repository.commit_state(found, ref), found.id)
-    session = SharedSession(repository, found)
-    epoch = pin if isinstance(pin, int) else found.epoch
-    return OpenState(session, epoch, lambda: session.join(epoch=epoch))
+    if not isinstance(revision, SessionRecord):
+        return OpenState(repository.commit_state(revision, ref), revision.id)
+    session = SharedSession(repository, revision, epoch=pin if isinstance(pin, int) else None)
+    return OpenState(session, session.epoch, session.join)

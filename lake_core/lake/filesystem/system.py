@@ -94,7 +94,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._paths.forget()
 
     def _at(self, path: str) -> tuple[OpenState | None, str, str]:
-        """What a path is in (None: above refs), the key there, and how all paths that lead there begin."""
+        """Find what a path is in (None: above refs), the key there, and how all paths that lead there begin."""
         path = self._strip_protocol(path)
         if self._bound is None:
             return self._paths.find(path)
@@ -104,7 +104,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # Reading
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """What is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
+        """Tell what is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
         place, key, front = self._at(path)
         if place is None or not key:
             return folder_info(self._strip_protocol(path) if place is None else f"{front}{key}".rstrip("/"))
@@ -117,7 +117,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         raise FileMissing(f"nothing stands at {key!r} in {place.state.name}", key=path)
 
     def exists(self, path: str, **options: Any) -> bool:
-        """Whether a file or folder stands there. Errors other than its absence are raised."""
+        """Tell whether a file or folder stands there. Errors other than its absence are raised."""
         try:
             self.info(path)
         except FileNotFoundError:
@@ -125,39 +125,39 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """What stands directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
+        """List what stands directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
         place, key, front = self._at(path)
         if place is None:
-            found = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
+            entries = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
         else:
             prefix = f"{key.rstrip('/')}/" if key else ""
-            found = list(children(place, prefix, front))
-            if not found and key:
-                found = [self.info(path)]  # a file, or nothing
-        return found if detail else [each["name"] for each in found]
+            entries = list(children(place, prefix, front))
+            if not entries and key:
+                entries = [self.info(path)]  # a file, or nothing
+        return entries if detail else [each["name"] for each in entries]
 
     def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any) -> Any:
-        """All files below a path, with their folders if asked for; one listing, however deep."""
+        """List all files below a path, with their folders if asked for; one listing, however deep."""
         place, key, front = self._at(path)
         if place is None or maxdepth is not None:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **options)
         key = key.rstrip("/")
         prefix = f"{key}/" if key else ""
-        found: dict[str, dict[str, Any]] = {}
+        files: dict[str, dict[str, Any]] = {}
         for meta in below(place, prefix):
-            found[front + meta.key] = file_info(front, meta)
+            files[front + meta.key] = file_info(front, meta)
             if withdirs:
                 parts = meta.key.split("/")
                 for length in range(prefix.count("/") + (not prefix), len(parts)):
                     name = front + "/".join(parts[:length])
-                    if name.rstrip("/") and name not in found:
-                        found[name] = folder_info(name)
-        if not found and key and self.isfile(path):
-            found[front + key] = self.info(path)
-        return {name: found[name] for name in sorted(found)} if detail else sorted(found)
+                    if name.rstrip("/") and name not in files:
+                        files[name] = folder_info(name)
+        if not files and key and self.isfile(path):
+            files[front + key] = self.info(path)
+        return {name: files[name] for name in sorted(files)} if detail else sorted(files)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        """A file's bytes, or a slice of them. Raises FileMissing."""
+        """Read a file's bytes, or a slice of them. Raises FileMissing."""
         place, key, _ = self._at(path)
         if place is None:
             raise FileMissing(f"{path!r} is a folder", key=path)
@@ -173,7 +173,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def cat_ranges(
         self, paths: list[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **options: Any
     ) -> list[Any]:
-        """Ranges of files, side by side where the store gains from it. Those that fail come as exceptions, or with `raise` fail it all."""
+        """Read ranges of files, side by side where the store gains from it. One that fails comes as its exception, or is raised."""
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
         wanted: dict[OpenState, list[tuple[int, str]]] = {}
         plain = len(starts) == len(ends) == len(paths) and all(
@@ -185,22 +185,22 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 if place is None:
                     raise NotFound(path)
                 wanted.setdefault(place, []).append((number, key))
-            found: dict[int, bytes] = {}
+            bodies: dict[int, bytes] = {}
             for place, asked in wanted.items():
                 got = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
-                found |= {number: bytes(data) for (number, _), data in zip(asked, got, strict=True)}
+                bodies |= {number: bytes(data) for (number, _), data in zip(asked, got, strict=True)}
         except (NotFound, InvalidKey, FileNotFoundError):
             plain = False  # one by one: the others are there
         if plain:
-            return [found[number] for number in range(len(paths))]
+            return [bodies[number] for number in range(len(paths))]
         return list(super().cat_ranges(paths, starts, ends, on_error=on_error))
 
     def created(self, path: str) -> datetime:
-        """When a file was written. Raises FileMissing; ValueError for a folder."""
+        """Tell when a file was written. Raises FileMissing; ValueError for a folder."""
         return self.modified(path)
 
     def modified(self, path: str) -> datetime:
-        """When a file was written. Raises FileMissing; ValueError for a folder."""
+        """Tell when a file was written. Raises FileMissing; ValueError for a folder."""
         info = self.info(path)
         if info["type"] != "file":
             raise ValueError(f"{path!r} is a folder: it has no time")
@@ -245,22 +245,22 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @contextmanager
     def _batch(self) -> Iterator[WriteBatch]:
-        """Writes that are flushed together, once, as part of a larger batch where one is under way."""
+        """Gather writes that are flushed together, once, as part of a larger batch where one is under way."""
         running: WriteBatch | None = self._gathered or getattr(self._local, "batch", None)
         if running is not None:
             yield running
             return
-        batch, done = WriteBatch(), False
+        batch, is_whole = WriteBatch(), False
         self._local.batch = batch
         try:
             yield batch
-            done = True
+            is_whole = True
         finally:
             self._local.batch = None
-            batch.end(done)
+            batch.end(is_whole)
 
     def _target(self, place: OpenState | None, key: str, path: str) -> WriteSession:
-        """The session that a path lies in, ready for writing. Raises WriteRefused, and what joining a session raises."""
+        """Give the session that a path lies in, ready for writing. Raises WriteRefused, and what joining a session raises."""
         if place is not None and place.join is not None and not isinstance(place.state, WriteSession):
             with self._joining:
                 if not isinstance(place.state, WriteSession):
@@ -320,8 +320,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 place.count()
 
     def _targets(self, files: Iterable[str]) -> list[tuple[WriteSession, OpenState, list[str]]]:
-        """Files to take away, by what they are in; all are looked at before one is gone."""
-        found: dict[OpenState, tuple[WriteSession, OpenState, list[str]]] = {}
+        """List files to take away, by what they are in; all are looked at before one is gone."""
+        targets: dict[OpenState, tuple[WriteSession, OpenState, list[str]]] = {}
         for path in files:
             place, key, _ = self._at(path)
             target = self._target(place, key, path)
@@ -329,8 +329,8 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             owner = dataset_above(key, target.datasets())
             if owner is not None:
                 raise WriteRefused(f"{key!r} is of the dataset {owner.path!r}: take rows out of it as its format does, or drop it whole")
-            found.setdefault(place, (target, place, []))[2].append(key)
-        return list(found.values())
+            targets.setdefault(place, (target, place, []))[2].append(key)
+        return list(targets.values())
 
     def rm_file(self, path: str) -> None:
         """Take a file away, its name taken literally. Raises FileMissing, WriteRefused."""
@@ -372,6 +372,6 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 def _rebuilt(kind: type[LakeFileSystem], args: Sequence[Any], options: Mapping[str, Any], pins: Pins) -> LakeFileSystem:
-    made = kind(*args, **options)
-    made._paths.pin(pins)
-    return made
+    file_system = kind(*args, **options)
+    file_system._paths.pin(pins)
+    return file_system

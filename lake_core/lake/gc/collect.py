@@ -157,7 +157,7 @@ def _finish(
     repository: Repository, id: str, history: timedelta, tell: Callable[[str, int], None], reachable: Reachability | None = None
 ) -> list[str]:
     """Delete what is on a list and still not reached. Returns the keys. Whoever began the collection, this is safe to repeat."""
-    begun = runtime.monotonic()
+    started = runtime.monotonic()
     refs = repository.refs()
     value = refs.under(PREFIX).get(id)
     if value is None or "done" in value:
@@ -168,7 +168,7 @@ def _finish(
     marked = _mark(repository, refs, now - history, reachable or Reachability(repository), now)
     gone = sorted(listed - marked.keys - _renewed(repository.root, list_key) - {""})
     for start in range(0, len(gone), _DELETE_AT_ONCE):
-        if runtime.monotonic() - begun > _MOST_SECONDS:
+        if runtime.monotonic() - started > _MOST_SECONDS:
             return gone[:start]
         repository.root.delete(gone[start : start + _DELETE_AT_ONCE])
         tell("deleted", start)
@@ -190,10 +190,10 @@ def _finish(
 def _renewed(root: ObjectStore, place: str) -> set[str]:
     """List the content that was put again since a list was made: somebody is about to use it."""
     try:
-        made = root.head(place).last_modified
+        listed = root.head(place).last_modified
     except NotFound:
         return set()
-    return {meta.key for meta in root.list(f"{OBJECTS}/") if meta.last_modified > made}
+    return {meta.key for meta in root.list(f"{OBJECTS}/") if meta.last_modified > listed}
 
 
 def _reap(repository: Repository) -> None:

@@ -30,7 +30,7 @@ class Problem:
 def verify(
     repository: Repository, history: timedelta, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None
 ) -> Iterator[Problem]:
-    """What is wrong, found one by one. `hashes`: read all content, not only look whether it is there."""
+    """Yield what is wrong. `hashes`: read all content, not only look whether it is there."""
     tell = progress or (lambda phase, count: None)
     refs = repository.refs()
     now = repository.clock()

@@ -67,7 +67,7 @@ def apply(
 
 
 def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:
-    """Whether the trees, what lies on top of them aside, differ in anything that belongs to a dataset."""
+    """Tell whether the trees, what lies on top of them aside, differ in anything that belongs to a dataset."""
     paths = {**base.registered(), **theirs.registered()}
     graveler = base.view.graveler
     prefixes = [DATASETS, *(f"{path}/" for path in paths)]
@@ -75,7 +75,7 @@ def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:
 
 
 def _changes(base: StateStore, theirs: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
-    """The keys that differ between two states, with what stands there before and after."""
+    """Walk the keys that differ between two states, with what stands there before and after."""
     before, after = base.view, theirs.view
     yield from _overlaid(after, before.tree)
     if before.tree != after.tree:
@@ -86,7 +86,7 @@ def _changes(base: StateStore, theirs: StateStore) -> Iterator[tuple[str, tuple[
 
 
 def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
-    """The keys that are changed on top of a view's tree and differ from another tree."""
+    """Walk the keys that are changed on top of a view's tree and differ from another tree."""
     keys = view.overlay.under("")
     for key, old in zip(keys, View(view.graveler, tree).get_many(keys), strict=True):
         new = view.overlay.items[key]
@@ -95,7 +95,7 @@ def _overlaid(view: View, tree: str) -> Iterator[tuple[str, tuple[Item | None, I
 
 
 def _path_of(key: str, registered: Mapping[str, DatasetRecord]) -> str | None:
-    """The dataset that a key of the tree is part of."""
+    """Find the dataset that a key of the tree is part of."""
     if key.startswith(DATASETS):
         return key[len(DATASETS) :]
     above = dataset_above(key, registered)
@@ -214,7 +214,7 @@ def _kind(before: Item | None, after: Item | None, there: Item | None) -> str:
 
 
 def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:
-    """The keys that were read and differ between two states."""
+    """Walk the keys that were read and differ between two states."""
     whole = {read for read in reads if not read.endswith("*")}
     prefixes = tuple(read[:-1] for read in reads if read.endswith("*"))
     for key, _ in _changes(base, target):

@@ -27,7 +27,7 @@ _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
 def with_commits(
     repository: Repository, refs: RefsState, head: Commit, base: StateStore, target: StateStore, error: Conflict, remedy: str
 ) -> Conflict:
-    """The same conflict, with the newest commits of the target that changed what it names."""
+    """Make the same conflict with the newest commits of the target that changed what it names."""
     contradictions = []
     for each in error.contradictions:
         is_dataset = each.path in error.datasets
@@ -47,8 +47,8 @@ def with_commits(
     )
 
 
-def _line(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
-    """A branch's own commits, newest first."""
+def _first_parents(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
+    """Walk a branch's own commits, newest first."""
     for _ in range(most):
         yield head
         if not head.parents or f"commit/{head.parents[0]}" not in refs.state:
@@ -57,15 +57,15 @@ def _line(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
 
 
 def _of_dataset(refs: RefsState, head: Commit, path: str) -> Iterator[Commit]:
-    return (commit for commit in _line(refs, head, _COMMITS_OF_DATASETS) if path in changed_datasets(commit))
+    return (commit for commit in _first_parents(refs, head, _COMMITS_OF_DATASETS) if path in changed_datasets(commit))
 
 
 def _of_key(repository: Repository, refs: RefsState, head: Commit, base: StateStore, key: str) -> Iterator[Commit]:
-    """The commits that gave a key what it has now, back to what it had at the base."""
+    """Walk the commits that gave a key what it has now, back to what it had at the base."""
     old = base.view.get(key)
     newer: Commit | None = None
     now = None
-    for commit in _line(refs, head, _COMMITS_OF_KEYS):
+    for commit in _first_parents(refs, head, _COMMITS_OF_KEYS):
         item = repository.commit_state(commit).view.get(key)
         if newer is not None and not is_same(item, now):
             yield newer

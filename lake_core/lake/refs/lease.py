@@ -51,8 +51,8 @@ def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
 
 def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool:
     body = json.dumps({"owner": owner}).encode()
-    begun = config.monotonic()
-    free, seen, since, pause = True, "", begun, _POLL
+    start = config.monotonic()
+    free, seen, since, pause = True, "", start, _POLL
     while True:
         now = config.monotonic()
         try:
@@ -63,7 +63,7 @@ def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool
             pass
         except StoreError:
             return False
-        if now - begun > config.patience:
+        if now - start > config.patience:
             return False
         config.sleep(config.uniform(pause / 2, pause))
         pause = min(_LONGEST_POLL, pause * 1.5)

@@ -22,6 +22,6 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
 def remedy(session: str) -> str:
     """Say what to do about a session that conflicts with what was published meanwhile."""
     return (
-        f"Nothing was published: do the work again in a new session. This one stays readable, and lake.fork({session!r}, without=[…]) "
-        f"carries on what does not conflict"
+        f"Nothing was published: do the work again in a new session. This one stays readable, and lake.get_session({session!r})"
+        f".fork(without=[…]) carries on what does not conflict"
     )

@@ -32,7 +32,7 @@ def closed(record: SessionRecord) -> SessionClosed:
     return SessionClosed(f"session {record.id!r} {reasons.get(record.state, record.state)}", state=record.state)
 
 
-def expire_if_due(repository: Repository, refs: RefsState, record: SessionRecord) -> SessionRecord:
+def expire_if_due(repository: Repository, record: SessionRecord) -> SessionRecord:
     """Give the session's record; where its time is up, after an entry that says so."""
     if record.state not in (OPEN, FAILED) or repository.clock() < record.expires:
         return record
@@ -49,7 +49,7 @@ def expire_if_due(repository: Repository, refs: RefsState, record: SessionRecord
 
 def open_record(repository: Repository, refs: RefsState, id: str, epoch: int | None) -> SessionRecord:
     """Give the record of a session that takes writes at this epoch. Raises SessionNotFound, SessionClosed, StaleEpoch."""
-    record = expire_if_due(repository, refs, refs.session(id))
+    record = expire_if_due(repository, refs.session(id))
     if record.state != OPEN:
         raise closed(record)
     check_epoch(record, epoch)

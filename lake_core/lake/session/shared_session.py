@@ -52,42 +52,51 @@ class SharedOptions:
 class SharedSession(StateStore):
     """A shared session, as it stands: what its writers have flushed. It only reads by itself; `join` writes."""
 
-    def __init__(self, repository: Repository, record: SessionRecord) -> None:
+    def __init__(self, repository: Repository, record: SessionRecord, *, epoch: int | None = None) -> None:
         super().__init__(repository.state(record.tree, f"session {record.id}").tree)
-        self._repository = repository
-        self.id, self.epoch, self.branch, self.commit, self.lineage = record.id, record.epoch, record.branch, record.base, record.lineage
+        self._repository, self._record = repository, record
+        self.id, self.branch, self.commit, self.lineage = record.id, record.branch, record.base, record.lineage
+        self.epoch = record.epoch if epoch is None else epoch
+        """Raised whenever it is resumed. What an older epoch still writes or publishes is refused."""
 
     @property
     def record(self) -> SessionRecord:
-        """What the lake has on record of it now. One whose time is up says so. Raises SessionNotFound."""
-        refs = self._repository.refs()
-        return expire_if_due(self._repository, refs, refs.session(self.id))
+        """What the lake had on record of it when this handle was made. One whose time is up says so."""
+        return expire_if_due(self._repository, self._record)
 
-    def join(self, *, task: str | None = None, attempt: int = 0, epoch: int | None = None) -> SessionWriter:
+    def join(self, *, task: str | None = None, attempt: int = 0) -> SessionWriter:
         """Begin to write: private until `flush`, and flushed when its `with` block ends.
 
-        `task`, `attempt`: what is written, and which attempt at it this is. A later attempt at the same task replaces an earlier one's,
-        the same one is skipped. `epoch`: what the process was started with; an older one than the session's is refused.
-        Raises SessionNotFound, SessionClosed, StaleEpoch.
+        Args:
+            task: What is written, by the caller's name for it. A later attempt at the same task replaces what an earlier one wrote.
+            attempt: Which attempt at the task this is. One that is in the session already is skipped.
+
+        Raises:
+            SessionClosed: It was published, abandoned or failed, or has expired.
+            StaleEpoch: It was resumed since by another process.
+            StaleAttempt: A later attempt at the task is in the session already.
         """
-        return SessionWriter(self._repository, self.id, epoch, TaskAttempt(task, attempt))
+        return SessionWriter(self._repository, self.id, self.epoch, TaskAttempt(task, attempt))
 
-    def publish(self, *, epoch: int | None = None) -> Published:
-        """Publish it; repeated, the same result. Raises Conflict (it is failed then, and stays readable), SessionClosed.
+    def publish(self) -> Published:
+        """Publish it; repeated, the same result.
 
-        `epoch`: what the publisher was started with; StaleEpoch is raised if the session was resumed since.
+        Raises:
+            Conflict: It contradicts what was published meanwhile. It is failed then, stays readable, and can be forked.
+            SessionClosed: It was abandoned, or has expired.
+            StaleEpoch: It was resumed since by another process.
         """
-        return _publish(self._repository, self.id, epoch)
+        return _publish(self._repository, self.id, self.epoch)
 
-    def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED, epoch: int | None = None) -> None:
+    def fail(self, reason: str, *, keep: timedelta = KEEP_FAILED) -> None:
         """Mark it failed, if it is open: it takes no writes, and can be read, resumed and published for as long as `keep`.
 
-        One that has ended, or was resumed since (`epoch`), is left as it is. Raises SessionNotFound.
+        One that has ended, or was resumed since, is left as it is.
         """
-        _fail(self._repository, self.id, reason, keep, epoch)
+        _fail(self._repository, self.id, reason, keep, self.epoch)
 
     def abandon(self) -> None:
-        """End it without a trace on its branch. Raises SessionNotFound, SessionClosed if it is published."""
+        """End it without a trace on its branch. Raises SessionClosed if it is published."""
 
         def plan(state: State) -> Sequence[Action]:
             record = RefsState(state).session(self.id)
@@ -102,7 +111,7 @@ class SharedSession(StateStore):
     def fork(self, *, without: Sequence[str] = (), expires_in: timedelta = DEFAULT_EXPIRY) -> SharedSession:
         """Open a new session with the work of this one, less what it did to some datasets or keys. The lineage stays the same.
 
-        Raises SessionNotFound, SessionClosed.
+        Raises SessionClosed for one that has ended.
         """
         repository = self._repository
         refs = repository.refs()
@@ -168,7 +177,7 @@ class _SharedSource:
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
         repository = self.repository
-        record = expire_if_due(repository, refs, refs.session(self.id))
+        record = expire_if_due(repository, refs.session(self.id))
         if record.state == PUBLISHED:
             return _published(repository, repository.refs(refresh=False), record)
         _check_publishable(record, self.epoch)
@@ -226,7 +235,7 @@ def _check_publishable(record: SessionRecord, epoch: int | None) -> None:
 
 def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
     refs = repository.refs()
-    record = expire_if_due(repository, refs, refs.session(id))
+    record = expire_if_due(repository, refs.session(id))
     if record.state == PUBLISHED:
         return _published(repository, repository.refs(refresh=False), record)
     _check_publishable(record, epoch)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.lake.errors import DatasetExists
@@ -10,6 +11,11 @@ from lake_core.lake.session.importing import Imported, convert_dataset, import_d
 from lake_core.lake.state.claims import claim
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_path
 from lake_core.lake.state.writable_state import WritableState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lake_core.delta import DeltaTable
 
 
 class WriteSession(WritableState):
@@ -44,26 +50,39 @@ class WriteSession(WritableState):
                     changes.unregister(record)
             raise
 
-    def create_delta(self, path: str, schema: Any, **options: Any) -> Any:
-        """Create a Delta table: `DeltaTable.create` with its `partition_by`, `properties` and `exist_ok`.
+    def create_delta(
+        self,
+        path: str,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+        managed: bool = True,
+    ) -> DeltaTable:
+        """Create a Delta table, as `DeltaTable.create` does.
 
         The table carries a writer feature that other clients do not know: they read it, and refuse to write past the lake. `managed=False`
         leaves that out; what others then commit is adopted before the next publish.
         """
-        return self.create(path, "delta", schema, **options)
+        table: DeltaTable = self.create(
+            path, "delta", schema, partition_by=partition_by, properties=properties, exist_ok=exist_ok, managed=managed
+        )
+        return table
 
-    def import_delta(self, path: str) -> Any:
+    def import_delta(self, path: str) -> DeltaTable:
         """Bring a Delta table that stands in the lake's folder into the lake, history and all; nothing is copied but its log.
 
         Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
         self.changes.check_open()
-        return self.open(import_dataset(self, path, "delta").path)
+        return self.delta(import_dataset(self, path, "delta").path)
 
-    def import_parquet(self, path: str, *, partition_by: Any = None) -> Any:
+    def import_parquet(self, path: str, *, partition_by: pa.Schema | Sequence[str] | None = None) -> DeltaTable:
         """Make a Delta table of a folder of Parquet files in the lake's folder, where they lie; see `DeltaTable.convert`."""
         self.changes.check_open()
-        return convert_dataset(self, path, "delta", partition_by=partition_by)
+        table: DeltaTable = convert_dataset(self, path, "delta", partition_by=partition_by)
+        return table
 
     def import_objects(self, prefix: str, *, to: str | None = None) -> Imported:
         """Name the objects that stand under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.

@@ -91,5 +91,5 @@ class Changes(StateTree):
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
             f"{self.name} lives in the process that writes it, and cannot be pickled: open a shared session with Lake.open_session, "
-            f"pass its id and epoch on, and Lake.join it there"
+            f"pass its id and epoch on, and there `lake.get_session(id, epoch=epoch).join()`"
         )

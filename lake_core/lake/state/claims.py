@@ -36,17 +36,17 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
 
 
 def disclaim(root: ObjectStore, path: str) -> None:
-    """The folder is the lake's no longer."""
+    """Note that the folder is the lake's no longer."""
     root.delete([_key(path)])
 
 
 def is_claimed(root: ObjectStore, path: str) -> bool:
-    """Whether the folder is the lake's."""
+    """Tell whether the folder is the lake's."""
     return root.exists(_key(path))
 
 
 def claimed(root: ObjectStore) -> Iterator[tuple[str, str]]:
-    """The folders that are the lake's: (path, format)."""
+    """List the folders that are the lake's: (path, format)."""
     for marker in root.list(f"{PATHS}/"):
         yield unquote(marker.key[len(PATHS) + 1 :]), root.get(marker.key).decode()
 

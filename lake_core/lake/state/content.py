@@ -38,7 +38,7 @@ class Item:
         return self.entry.identity
 
     def record(self, key: str) -> Record:
-        """The value record that stands for it in a tree."""
+        """Make the value record that stands for it in a tree."""
         return self.entry.record(key.encode())
 
     def meta(self, key: str) -> ObjectMeta:
@@ -47,7 +47,7 @@ class Item:
 
 
 def item_of(record: Record) -> Item:
-    """What a tree's record says."""
+    """Read what a tree's record says."""
     return Item(Entry.decode(record.value))
 
 
@@ -59,30 +59,30 @@ def is_same(one: Item | None, other: Item | None) -> bool:
 
 
 def nanoseconds(moment: datetime) -> int:
-    """An instant as entries keep it: nanoseconds since the epoch."""
+    """Give an instant as entries keep it: nanoseconds since the epoch."""
     return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def address_of(digest: str, generation: int = 0) -> str:
-    """Where content with this SHA-256 (hex) stands; a later generation where earlier ones are to be deleted."""
+    """Say where content with this SHA-256 (hex) stands; a later generation where earlier ones are to be deleted."""
     return f"{OBJECTS}/{digest[:2]}/{digest[2:4]}/{digest}" + (f"-{generation}" if generation else "")
 
 
 def digest_of(address: str) -> str | None:
-    """The SHA-256 in an address, None for one outside of the content-addressed objects."""
+    """Find the SHA-256 in an address, None for one outside of the content-addressed objects."""
     match = _ADDRESS.fullmatch(address)
     return None if match is None else match[1]
 
 
 def new_item(data: Bytes, now: datetime, *, content_type: str = "") -> Item:
-    """Bytes that are not stored yet."""
+    """Make an item of bytes that are not stored yet."""
     body = bytes(data)
     digest = sha256(body).hexdigest()
     return Item(Entry(address_of(digest), len(body), digest, nanoseconds(now), content_type=content_type), body)
 
 
 def reference(address: str, size: int, etag: str, now: datetime, *, offset: int | None = None) -> Item:
-    """An object, or a part of one from `offset` on, that stands somewhere already: nothing is copied."""
+    """Refer to an object, or a part of one from `offset` on, that stands somewhere already: nothing is copied."""
     metadata = {} if offset is None else {_OFFSET: str(offset), _LENGTH: str(size)}
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 
@@ -125,15 +125,15 @@ class ContentStore:
         return Item(item.entry if address == item.entry.address else replace(item.entry, address=address))
 
     def get(self, item: Item, start: int | None = None, end: int | None = None) -> bytes:
-        """An item's bytes, or a range of them as `ObjectStore.get` takes it."""
+        """Read an item's bytes, or a range of them as `ObjectStore.get` takes it."""
         if item.data is not None:
             return item.data[start:end]
         return self.get_many([(item, start, end)])[0]
 
     def get_many(self, requests: Sequence[tuple[Item, int | None, int | None]]) -> list[bytes]:
-        """`get` of each. Raises ContentMissing, ContentChanged."""
-        found: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
-        remote = [place for place, data in enumerate(found) if data is None]
+        """Read each as `get` does. Raises ContentMissing, ContentChanged."""
+        bodies: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
+        remote = [place for place, data in enumerate(bodies) if data is None]
         try:
             got = self._root.get_many([_request(*requests[place]) for place in remote])
         except NotFound as error:
@@ -142,8 +142,8 @@ class ContentStore:
             ) from None
         for place, data in zip(remote, got, strict=True):
             _check_unchanged(requests[place][0].entry, data.meta)
-            found[place] = data
-        return [data for data in found if data is not None]
+            bodies[place] = data
+        return [data for data in bodies if data is not None]
 
 
 def _request(item: Item, start: int | None, end: int | None) -> tuple[str, int | None, int | None]:
@@ -171,5 +171,5 @@ def _check_unchanged(entry: Entry, meta: ObjectMeta) -> None:
 
 
 def as_object(data: bytes, item: Item, key: str) -> ObjectBytes:
-    """Bytes with the metadata under which a tree names them."""
+    """Give bytes the metadata under which a tree names them."""
     return ObjectBytes(data, item.meta(key))

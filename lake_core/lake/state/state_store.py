@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 from fsspec import AbstractFileSystem
@@ -18,6 +18,9 @@ from lake_core.lake.state.view import RESERVED, View
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
 from lake_core.store.object_store import Bytes
+
+if TYPE_CHECKING:
+    from lake_core.delta import DeltaTable
 
 _LAST = "\U0010ffff" * 256
 """Sorts behind all that can follow a slash in a key."""
@@ -88,9 +91,10 @@ class StateStore(ObjectStore):
         view = self.dataset(path, format)
         return view.format.open(view, clock=self.clock, **options)
 
-    def delta(self, path: str, **options: Any) -> Any:
-        """A Delta table of this state, as a `lake_core.delta.DeltaTable`. `options` are those of its `open`."""
-        return self.open(path, "delta", **options)
+    def delta(self, path: str, **options: Any) -> DeltaTable:
+        """Open a Delta table of this state. `options` are those of `DeltaTable.open`. Raises DatasetNotFound."""
+        table: DeltaTable = self.open(path, "delta", **options)
+        return table
 
     def filesystem(self) -> AbstractFileSystem:
         """Show the state to libraries that take an fsspec file system: as a `LakeFileSystem` whose paths are this store's keys."""

@@ -38,7 +38,7 @@ class Overlay:
                 del self.keys[bisect_left(self.keys, key)]
 
     def under(self, prefix: str, start_after: str = "") -> list[str]:
-        """The changed keys that start with `prefix` and sort after `start_after`, in order."""
+        """List the changed keys that start with `prefix` and sort after `start_after`, in order."""
         with self.lock:
             at = max(bisect_left(self.keys, prefix), bisect_right(self.keys, start_after) if start_after else 0)
             end = at
@@ -59,7 +59,7 @@ class View:
     overlay: Overlay = field(default_factory=Overlay)
 
     def get(self, key: str) -> Item | None:
-        """What stands at a key, None for nothing."""
+        """Find what stands at a key, None for nothing."""
         with self.overlay.lock:
             if key in self.overlay.items:
                 return self.overlay.items[key]
@@ -67,7 +67,7 @@ class View:
         return None if record is None else item_of(record)
 
     def get_many(self, keys: Sequence[str]) -> list[Item | None]:
-        """`get` of each."""
+        """Find each as `get` does."""
         with self.overlay.lock:
             changed = {key: self.overlay.items[key] for key in keys if key in self.overlay.items}
         rest = [key for key in keys if key not in changed]
@@ -76,7 +76,7 @@ class View:
         return [changed[key] if key in changed else stored[key] for key in keys]
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[tuple[str, Item]]:
-        """Keys that start with `prefix` and sort after `start_after`, in order, with what stands there."""
+        """Walk the keys that start with `prefix` and sort after `start_after`, in order, with what stands there."""
         with self.overlay.lock:
             names = self.overlay.under(prefix, start_after)
             changed = [(name, self.overlay.items[name]) for name in names]
@@ -97,5 +97,5 @@ class View:
 
 
 def read_datasets(view: View) -> dict[str, DatasetRecord]:
-    """The datasets that a state registers, dropped ones too, by path."""
+    """Read the datasets that a state registers, dropped ones too, by path."""
     return {record.path: record for key, item in view.list(DATASETS) if (record := DatasetRecord.of(key, item))}
