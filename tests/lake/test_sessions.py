@@ -416,6 +416,18 @@ def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: 
     assert not lake.at().exists("orphan") and lake.verify() == []
 
 
+def test_a_handle_writes_and_publishes_at_its_own_epoch(lake: Lake) -> None:
+    first = lake.open_session("main")
+    resumed = lake.open_session("main", id=first.id)
+    with pytest.raises(StaleEpoch):
+        first.join()
+    with pytest.raises(StaleEpoch):
+        first.publish()
+    first.fail("too late to say")
+    assert lake.get_session(first.id).record.state == "open"
+    assert lake.get_session(first.id).epoch == resumed.epoch
+
+
 def test_a_publisher_of_an_older_epoch_is_refused(lake: Lake) -> None:
     """It would publish half of what the process does that has resumed the session."""
     first = lake.open_session("main")

@@ -19,9 +19,11 @@ from zarr.storage import FsspecStore
 from zarr.testing.store import StoreTests
 
 from lake_core import Lake
+from lake_core.key_rules import key_rules
 from lake_core.lake.errors import Conflict
 from lake_core.lake.filesystem import LakeFileSystem
 from lake_core.lake.state.state_store import StateStore
+from lake_core.zarr_arrays import ZarrArrays
 from tests.processes import run_together
 
 
@@ -411,3 +413,7 @@ def _run(test: Any) -> Any:
 for _name, _test in inspect.getmembers(TestStore, inspect.iscoroutinefunction):
     if _name.startswith("test_"):
         setattr(TestStore, _name, _run(_test))
+
+
+def test_the_rule_for_arrays_is_registered_from_outside_of_lakes() -> None:
+    assert [type(rule) for rule in key_rules()] == [ZarrArrays]
