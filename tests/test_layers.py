@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff")
+_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff", "lake_core.clock")
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta",)
@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.errors": (),
     "lake_core.readable": (),
     "lake_core.runtime": (),
+    "lake_core.clock": (),
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.clock import now_ms, system_clock
 from lake_core.delta.action import Metadata
-from lake_core.delta.clock import now_ms, system_clock
 from lake_core.delta.commit_file import change_files, parse_run, read_commit_info, single_actions
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
 from lake_core.delta.errors import (

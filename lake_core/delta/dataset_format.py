@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core import runtime
+from lake_core.clock import now_ms
 from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
 from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.clock import now_ms
 from lake_core.delta.commit_file import change_files, encode_actions, parse_run, single_actions
 from lake_core.delta.commit_range import CommitRange, log_etag, rearranges
 from lake_core.delta.commit_time import CommitTimes
@@ -33,7 +33,7 @@ from lake_core.delta.comparison import compare
 from lake_core.delta.conflict import Reads
 from lake_core.delta.data_file import DataFileWriter
 from lake_core.delta.deletion_vector import vector_keys
-from lake_core.delta.difference import Difference, check_applicable, difference, merged_protocol
+from lake_core.delta.difference import SnapshotDifference, check_applicable, difference, merged_protocol
 from lake_core.delta.errors import ConcurrentModification
 from lake_core.delta.features import MANAGED, is_active, supported_features, upgraded
 from lake_core.delta.file_name import is_own_name
@@ -336,7 +336,7 @@ def _replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: int) 
     return _committed(operation, head, [Reads.WHOLE_TABLE], (), context, now)
 
 
-def _check_not_append_only(ours: Difference, head: Snapshot) -> None:
+def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
     if len(ours.removes) and head.metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         raise DatasetConflict("it is append-only (delta.appendOnly): rows can't be taken back or changed", kind="AppendOnlyTable")
 
@@ -376,7 +376,7 @@ def _changed(before: Snapshot, after: Snapshot, commits: CommitRange, head: Snap
     return _committed(operation, head, reads, changes, context, now)
 
 
-def _recorded(ours: Difference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
+def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
     """Whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
     if not commits.bodies or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies):
         return False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done

@@ -27,7 +27,7 @@ _ADD = [name for name, _ in ADD_FIELDS]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SnapshotDifference:
     """What leads from one snapshot to another."""
 
     adds: pa.Table
@@ -65,16 +65,16 @@ def _numbered(table: pa.Table, version: int) -> pa.Table:
     return table.append_column("commit", pa.repeat(pa.scalar(version, pa.int64()), rows)).append_column("position", place)
 
 
-def difference(before: Snapshot, after: Snapshot) -> Difference:
+def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
     """What leads from `before` to `after`, however they came about."""
     if before is after:
-        return Difference(_nothing(), _nothing(), (), None, None, ())
+        return SnapshotDifference(_nothing(), _nothing(), (), None, None, ())
     old, new = before.files(_ADD), after.files(_ADD)
     old_keys, new_keys = file_key(old), file_key(new)
     then = {domain.domain: domain for domain in before.domains}
     now = {domain.domain: domain for domain in after.domains}
     gone = [replace(domain, removed=True) for name, domain in then.items() if name not in now]
-    return Difference(
+    return SnapshotDifference(
         _with_fields(new.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys))), ADD_FIELDS),
         _with_fields(old.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys))), ADD_FIELDS),
         changed_markers(before, after),
@@ -111,7 +111,7 @@ def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
 
 
 def check_applicable(
-    ours: Difference, reads: Sequence[Reads | Predicate], base: Snapshot, target: Snapshot, *, rearranges: bool, now: int
+    ours: SnapshotDifference, reads: Sequence[Reads | Predicate], base: Snapshot, target: Snapshot, *, rearranges: bool, now: int
 ) -> None:
     """Whether a difference from `base`, which came about by reading this, can be brought onto `target`. `now`: milliseconds.
 
@@ -125,7 +125,7 @@ def check_applicable(
         check_conflicts(_footprint(read, ours, base, rearranges), [run], base.metadata, base.protocol, now)
 
 
-def _footprint(read: Reads | Predicate, ours: Difference, base: Snapshot, rearranges: bool) -> Footprint:
+def _footprint(read: Reads | Predicate, ours: SnapshotDifference, base: Snapshot, rearranges: bool) -> Footprint:
     read_files = ours.removes
     if not isinstance(read, Reads):
         found = plan_scan(base, None, read).files

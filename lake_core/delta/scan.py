@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake_core import runtime
-from lake_core.delta.clock import now_ms, system_clock
+from lake_core.clock import now_ms, system_clock
 from lake_core.delta.column_mapping import renamed_field
 from lake_core.delta.conform import conform_out, relabelled
 from lake_core.delta.deletion_vector import deleted_rows

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lake_core import runtime
+from lake_core.clock import Clock, now_ms, system_clock
 from lake_core.delta.action import Protocol
 from lake_core.delta.checkpoint_writer import write_checkpoint
-from lake_core.delta.clock import Clock, now_ms, system_clock
 from lake_core.delta.commit_time import Instant
 from lake_core.delta.conflict import Reads
 from lake_core.delta.definition import asked_protocol, check_empty, check_same, new_metadata

@@ -10,11 +10,11 @@ from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
+from lake_core.clock import Clock, system_clock
 from lake_core.delta import scan
 from lake_core.delta.action import Metadata, Protocol
 from lake_core.delta.action_fields import PARTITION_VALUES
 from lake_core.delta.changes import Bound, read_changes
-from lake_core.delta.clock import Clock, system_clock
 from lake_core.delta.commit_time import CommitTimes, Instant, parse_instant
 from lake_core.delta.detail import TableDetail, table_detail
 from lake_core.delta.errors import SchemaMismatch

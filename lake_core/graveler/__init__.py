@@ -15,7 +15,7 @@ from lake_core.graveler.identity import commit_id, entry_identity, file_id, rang
 from lake_core.graveler.metarange import Metarange, RangeInfo
 from lake_core.graveler.profile import LAKEFS, SMALL_RANGES, Profile
 from lake_core.graveler.record import Record
-from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
+from lake_core.graveler.result import Built, RecordDifference, ThreeWay, TreeMerge
 from lake_core.graveler.table import Table, read_properties, read_sstable
 from lake_core.graveler.table_writer import write_sstable
 
@@ -26,9 +26,9 @@ __all__ = [
     "AddressType",
     "Commit",
     "Built",
-    "Difference",
+    "RecordDifference",
     "ThreeWay",
-    "Merged",
+    "TreeMerge",
     "RangeInfo",
     "Metarange",
     "Profile",

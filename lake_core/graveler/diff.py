@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from lake_core.graveler.metarange import Metarange
 from lake_core.graveler.reader import RangeReader
 from lake_core.graveler.record import Record, identity_of, split_value
-from lake_core.graveler.result import Difference
+from lake_core.graveler.result import RecordDifference
 
 
-def differences(reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"") -> Iterator[Difference]:
+def differences(reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"") -> Iterator[RecordDifference]:
     """What differs, by key. A range that stands in both trees holds the same records at the same keys, so neither side needs it."""
     common = set(before.ids).intersection(after.ids)
     left = _Side(reader, before, common, prefix)
@@ -22,7 +22,7 @@ def differences(reader: RangeReader, before: Metarange, after: Metarange, prefix
         for key in sorted({key for key, _ in old.items() ^ new.items()}):
             first, second = old.get(key), new.get(key)
             if first is None or second is None or identity_of(first) != identity_of(second):
-                yield Difference(key, _record(key, first), _record(key, second))
+                yield RecordDifference(key, _record(key, first), _record(key, second))
 
 
 def _record(key: bytes, value: bytes | None) -> Record | None:

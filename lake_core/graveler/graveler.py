@@ -17,7 +17,7 @@ from lake_core.graveler.metarange import RangeInfo
 from lake_core.graveler.profile import SMALL_RANGES, Profile
 from lake_core.graveler.reader import RangeReader, is_remote
 from lake_core.graveler.record import Record, fill, split_value
-from lake_core.graveler.result import Built, Difference, Merged, ThreeWay
+from lake_core.graveler.result import Built, RecordDifference, ThreeWay, TreeMerge
 from lake_core.store import ObjectStore
 
 _BATCH = 4096
@@ -175,7 +175,7 @@ class Graveler:
         """
         return Build(self.reader, self.profile, self.reader.metarange(tree), avoid, properties).run(tree, changes)
 
-    def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[Difference]:
+    def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[RecordDifference]:
         """The keys (with a prefix) whose records differ, in order. Ranges that both trees have are not read."""
         if before == after:
             return iter(())
@@ -198,7 +198,7 @@ class Graveler:
         strategy: Strategy | None = None,
         resolve: Resolve | None = None,
         avoid: Callable[[str], bool] | None = None,
-    ) -> Merged:
+    ) -> TreeMerge:
         """What `theirs` changed since `base`, applied to `ours`.
 
         A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs) says what is to
@@ -206,12 +206,12 @@ class Graveler:
         nothing is written. `avoid` as in `build`.
         """
         if ours in (base, theirs):
-            return Merged(theirs, ())
+            return TreeMerge(theirs, ())
         if theirs == base:
-            return Merged(ours, ())
+            return TreeMerge(ours, ())
         apply, conflicts = settled(self.changes(base, theirs, ours), strategy, resolve)
         built = self.build(ours, apply, avoid=avoid)
-        return Merged(built.tree, conflicts, built)
+        return TreeMerge(built.tree, conflicts, built)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopen, (self.store, self.profile, self.reader.cache, self.reader.folder, self.reader.memory_bytes)

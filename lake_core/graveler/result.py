@@ -24,7 +24,7 @@ class Built:
     """Records."""
 
 
-class Difference(NamedTuple):
+class RecordDifference(NamedTuple):
     """A key whose record differs between two trees; None where a tree has none."""
 
     key: bytes
@@ -42,7 +42,7 @@ class ThreeWay(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class TreeMerge:
     """The result of a merge."""
 
     tree: str

@@ -7,7 +7,7 @@ from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Add, Delete, Entry, Update
 from lake_core.journal.journal import Journal
 from lake_core.journal.naming import ZED_NAMING, Naming
-from lake_core.journal.state import Record, State
+from lake_core.journal.state import State, StateRecord
 
 __all__ = [
     "Action",
@@ -19,7 +19,7 @@ __all__ = [
     "Journal",
     "JsonCodec",
     "Naming",
-    "Record",
+    "StateRecord",
     "State",
     "Update",
     "ZED_NAMING",

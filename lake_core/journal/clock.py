@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
+from lake_core.clock import system_clock
 
 NEVER_YOUNGER = timedelta(days=8)
 """Entries younger than this are never purged, so that a writer or reader that was away for less can trust what it saw."""
@@ -20,11 +21,6 @@ _SHORTEST = 0.001
 _LONGEST = 1.0
 _WIDEST = 16.0
 _NARROWEST = 2.0
-
-
-def system_clock() -> datetime:
-    """Now, in UTC."""
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry, Update
 from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, InvalidAction
-from lake_core.journal.state import Record, State
+from lake_core.journal.state import State, StateRecord
 
 _DEEPEST = 64
 """Levels of lists and objects in a value. What nests deeper could be written from a shallow stack and not be read from a deep one."""
@@ -101,7 +101,7 @@ class JsonCodec:
             body = _load(text)
             if type(body["number"]) is not int or body["number"] < 1:
                 raise ValueError("it has no number")
-            records = {key: Record(value, number, EPOCH + made * _MICROSECOND) for key, value, number, made in body["records"]}
+            records = {key: StateRecord(value, number, EPOCH + made * _MICROSECOND) for key, value, number, made in body["records"]}
             return State.of(body["number"], _to_time(body["time"]), records)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None

@@ -12,9 +12,10 @@ from typing import Any, overload
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
+from lake_core.clock import system_clock
 from lake_core.errors import AlreadyExists, NotFound, StoreError
 from lake_core.journal.append import ENTRY, Append, Appender, Plan, Result
-from lake_core.journal.clock import JournalClock, Moment, system_clock
+from lake_core.journal.clock import JournalClock, Moment
 from lake_core.journal.codec import Codec, JsonCodec
 from lake_core.journal.entry import Action, Entry
 from lake_core.journal.errors import AppendTimeout, CorruptEntry, HistoryPurged, JournalDamaged, NoSuchEntry

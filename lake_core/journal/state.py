@@ -13,7 +13,7 @@ from lake_core.journal.entry import EPOCH, Action, Add, Delete, Entry
 from lake_core.journal.errors import KeyExists, KeyMissing
 
 
-class Record(NamedTuple):
+class StateRecord(NamedTuple):
     """A key's value and its last change."""
 
     value: Any
@@ -35,8 +35,8 @@ class State(Mapping[str, Any]):
     """The last entry in it; 0 before the first."""
     time: datetime
     """The time of that entry, in UTC."""
-    _base: Mapping[str, Record]
-    _changes: Mapping[str, Record | None]
+    _base: Mapping[str, StateRecord]
+    _changes: Mapping[str, StateRecord | None]
     """What differs from the base; None: deleted."""
     _count: int
     _base_keys: list[tuple[str, ...]] = field(default_factory=list)
@@ -49,18 +49,18 @@ class State(Mapping[str, Any]):
         return cls(0, EPOCH, {}, {}, 0)
 
     @classmethod
-    def of(cls, number: int, time: datetime, records: Mapping[str, Record]) -> State:
+    def of(cls, number: int, time: datetime, records: Mapping[str, StateRecord]) -> State:
         """The state with these records, which the caller leaves alone from now on."""
         return cls(number, time, records, {}, len(records))
 
-    def record(self, key: str) -> Record | None:
+    def record(self, key: str) -> StateRecord | None:
         """A key's value with its last change; None for an absent key."""
         try:
             return self._changes[key]
         except KeyError:
             return self._base.get(key)
 
-    def records(self) -> Iterator[tuple[str, Record]]:
+    def records(self) -> Iterator[tuple[str, StateRecord]]:
         """All keys with their records, in the order of keys."""
         for key in self:
             record = self.record(key)
@@ -69,7 +69,7 @@ class State(Mapping[str, Any]):
 
     def check(self, actions: Iterable[Action]) -> None:
         """Raises KeyExists or KeyMissing unless the actions can follow this state."""
-        changes: dict[str, Record | None] = {}
+        changes: dict[str, StateRecord | None] = {}
         self._apply(changes, self._count, actions, self.number + 1, self.time)
 
     def advanced(self, entries: Iterable[Entry]) -> State:
@@ -90,7 +90,7 @@ class State(Mapping[str, Any]):
                 merged[key] = record
         return State(number, time, merged, {}, count)
 
-    def _apply(self, changes: dict[str, Record | None], count: int, actions: Iterable[Action], number: int, time: datetime) -> int:
+    def _apply(self, changes: dict[str, StateRecord | None], count: int, actions: Iterable[Action], number: int, time: datetime) -> int:
         for action in actions:
             key = action.key
             present = (changes[key] if key in changes else self.record(key)) is not None
@@ -105,7 +105,7 @@ class State(Mapping[str, Any]):
                 changes[key] = None
                 count -= 1
             else:
-                changes[key] = Record(action.value, number, time)
+                changes[key] = StateRecord(action.value, number, time)
         return count
 
     def __getitem__(self, key: str) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
 from lake_core import runtime
+from lake_core.clock import Clock, aware
 from lake_core.graveler import Commit, Graveler
 from lake_core.graveler.export import Exported
 from lake_core.journal import Action, Add, Journal, State, Update
@@ -33,7 +34,7 @@ from lake_core.lake.refs.history import log
 from lake_core.lake.refs.refs_state import RefsState, check_name
 from lake_core.lake.refs.revision import resolve, resolve_commit
 from lake_core.lake.refs.session_record import FAILED, OPEN, SessionRecord
-from lake_core.lake.repository import CONFIG, REFS, Clock, Repository, aware
+from lake_core.lake.repository import CONFIG, REFS, Repository
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY

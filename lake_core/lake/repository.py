@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TypeAlias
+from datetime import datetime
 
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Journal
@@ -23,34 +22,6 @@ REFS = "_lake/refs"
 CONFIG = "_lake/config"
 TREES = "_lakefs"
 """The folder of ranges and metaranges, named as a lakeFS repository's is."""
-
-
-Clock: TypeAlias = Callable[[], "datetime | float"]
-"""Tells the time: an aware datetime, or seconds since the epoch as `time.time` does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Aware:
-    """A clock that was given, telling aware datetimes."""
-
-    given: Clock
-
-    def __call__(self) -> datetime:
-        now = self.given()
-        if not isinstance(now, datetime):
-            return datetime.fromtimestamp(now, UTC)
-        if now.tzinfo is None:
-            raise ValueError("the clock returned a datetime without a time zone")
-        return now
-
-
-def aware(clock: Clock | None) -> Callable[[], datetime]:
-    """Make a clock that tells aware datetimes; the system's for None."""
-    return _now if clock is None else Aware(clock)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

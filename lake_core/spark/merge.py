@@ -41,7 +41,7 @@ from lake_core.delta.operations.merge import (
     settled,
 )
 from lake_core.delta.operations.merge_clause import Clauses, first_true, relation
-from lake_core.delta.operations.merge_file import FileMerge, Merged
+from lake_core.delta.operations.merge_file import FileMerge, MergedFile
 from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
 from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, range_of_key, rest_holds
 from lake_core.delta.row_writer import RowWriter
@@ -128,7 +128,7 @@ class _SparkMerge:
         plan = self._plan
         scan, reads = candidates(plan, self._ranges())
         matches = self._matches(scan).localCheckpoint(True, StorageLevel.DISK_ONLY)
-        done, touched = Merged(), np.zeros(len(scan.files), dtype=bool)
+        done, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
         if plan.rewrites:
             for number, merged in self._rewritten(scan, matches):
                 touched[number] = merged.touched
@@ -185,7 +185,7 @@ class _SparkMerge:
     def _hinted(self, source: DataFrame) -> DataFrame:
         return F.broadcast(source) if self._rows <= _FEW_ROWS else source.hint("merge")
 
-    def _rewritten(self, scan: Scan, matches: DataFrame) -> Iterator[tuple[int, Merged]]:
+    def _rewritten(self, scan: Scan, matches: DataFrame) -> Iterator[tuple[int, MergedFile]]:
         """What becomes of each file that a clause applies to."""
         plan = self._plan
         task = file_merge(plan, scan)
@@ -319,7 +319,7 @@ class _WithoutMatch:
     files: tuple[int, ...]
     source: pa.Schema
 
-    def __call__(self, index: int) -> Merged:
+    def __call__(self, index: int) -> MergedFile:
         return self.merge(self.files[index], no_matches(self.source.empty_table()))
 
 

@@ -29,7 +29,7 @@ from lake_core.spark.runner import run_in
 _COLLATIONS = "__COLLATIONS"
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
 
-Mode: TypeAlias = Literal["append", "overwrite", "error"]
+WriteMode: TypeAlias = Literal["append", "overwrite", "error"]
 
 FILE_ROWS = (
     "path string, partitionValues map<string,string>, size bigint, modificationTime bigint, stats string, rows bigint, change boolean, "
@@ -42,7 +42,7 @@ def write_delta(
     df: DataFrame,
     table: DeltaTable | str,
     *,
-    mode: Mode = "append",
+    mode: WriteMode = "append",
     where: str | None = None,
     dynamic: bool = False,
     schema_mode: SchemaMode | None = None,

@@ -14,7 +14,7 @@ from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectS
 
 _T = TypeVar("_T")
 
-Mode = Literal["before", "after", "exit", "delay"]
+FaultMode = Literal["before", "after", "exit", "delay"]
 
 
 class StoreDied(LakeError):
@@ -35,7 +35,9 @@ class FaultStore(ObjectStore):
     With `error`, `before` and `after` raise that once, and the store lives on. A copy by pickle counts on from where the original was.
     """
 
-    def __init__(self, inner: ObjectStore, at: int, mode: Mode = "before", *, error: LakeError | None = None, delay: float = 1.0) -> None:
+    def __init__(
+        self, inner: ObjectStore, at: int, mode: FaultMode = "before", *, error: LakeError | None = None, delay: float = 1.0
+    ) -> None:
         if mode not in ("before", "after", "exit", "delay"):
             raise ValueError(f"unknown mode {mode!r}: before, after, exit or delay")
         if at < 0:

@@ -31,7 +31,7 @@ from lake_core.delta.operations.merge_clause import (
     relation,
     with_plain_targets,
 )
-from lake_core.delta.operations.merge_file import FileMerge, Matches, Merged, inserted
+from lake_core.delta.operations.merge_file import FileMerge, Matches, MergedFile, inserted
 from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.merge_match import Condition, matching_pairs, numbered_keys, range_predicate, take_apart
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, sizes
@@ -253,7 +253,7 @@ def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Op
     matched = np.zeros(source.num_rows, dtype=bool)
     keys = numbered_keys(source, plan.condition.keys, target=False)
     task = _LocalMerge(plan, match_probe(plan, scan), source, keys, file_merge(plan, scan))
-    done, touched = Merged(), np.zeros(len(scan.files), dtype=bool)
+    done, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
     for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
         matched[rows] = True
         touched[index] = merged.touched
@@ -295,7 +295,7 @@ def finish_merge(
     scan: Scan,
     reads: Reads | Predicate,
     touched: npt.NDArray[np.bool_],
-    done: Merged,
+    done: MergedFile,
     new: Inserted,
     source_rows: int | None,
 ) -> Operation | None:
@@ -357,7 +357,7 @@ class _LocalMerge:
         scope = {target: relation(part.take(pa.array(left))), source: relation(self.source.take(pa.array(right)))}
         return first_true(clauses, pa.table(scope))
 
-    def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], Merged]:
+    def __call__(self, index: int) -> tuple[npt.NDArray[np.int64], MergedFile]:
         plan = self.plan
         rows: list[npt.NDArray[np.int64]] = []
         clause: list[npt.NDArray[np.int64]] = []
@@ -372,7 +372,7 @@ class _LocalMerge:
         if not rows:
             return np.array([], dtype=np.int64), self.merge(index, no_matches(self.source))
         all_rows, all_clauses, all_source = np.concatenate(rows), np.concatenate(clause), np.concatenate(source)
-        merged = Merged()
+        merged = MergedFile()
         if plan.rewrites:
             merged = self.merge(index, settled(all_rows, all_clauses, all_source, self.source, plan.clauses))
         return np.unique(all_source), merged

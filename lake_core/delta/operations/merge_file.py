@@ -32,7 +32,7 @@ class Matches:
 
 
 @dataclass(slots=True)
-class Merged:
+class MergedFile:
     """What became of one data file, or of all of them."""
 
     adds: list[AddFile] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Merged:
     """Of the updated rows those that no source row matches."""
     deleted_by_source: int = 0
 
-    def include(self, other: Merged) -> None:
+    def include(self, other: MergedFile) -> None:
         """Add up what became of another file."""
         self.adds += other.adds
         self.changes += other.changes
@@ -68,10 +68,10 @@ class FileMerge:
     writer: RowWriter
     log_changes: bool
 
-    def __call__(self, index: int, matches: Matches) -> Merged:
+    def __call__(self, index: int, matches: Matches) -> MergedFile:
         if not (matches.clause >= 0).any() and not self._any_without_match(index, matches):
-            return Merged()
-        done = Merged(touched=True)
+            return MergedFile()
+        done = MergedFile(touched=True)
         files, log = self.writer.files(), self.writer.change_files()
         start = 0
         for rows in self.files.batches(index):
@@ -93,7 +93,7 @@ class FileMerge:
                 return True
         return False
 
-    def _batch(self, rows: pa.Table, start: int, matches: Matches, files: DataFileWriter, log: DataFileWriter, done: Merged) -> None:
+    def _batch(self, rows: pa.Table, start: int, matches: Matches, files: DataFileWriter, log: DataFileWriter, done: MergedFile) -> None:
         first, last = np.searchsorted(matches.rows, [start, start + rows.num_rows])
         matched = matches.rows[first:last] - start
         fate = np.full(rows.num_rows, -1, dtype=np.int64)  # by clause, those for rows without a match after the matched ones

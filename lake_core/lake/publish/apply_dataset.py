@@ -57,7 +57,7 @@ class Changed:
     head: DatasetRecord | None
 
 
-Case: TypeAlias = Created | Imported | Recreated | Dropped | Changed
+DatasetCase: TypeAlias = Created | Imported | Recreated | Dropped | Changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class DatasetApplication:
             case Changed(before, record, head):
                 return self._change(record, self._apply(before, record, head))
 
-    def _case(self, path: str, format: str) -> Case | None:
+    def _case(self, path: str, format: str) -> DatasetCase | None:
         """Tell what happened. Raises DatasetConflict where the formats differ."""
         before, after, head = (state.datasets().get(path) for state in (self.base, self.theirs, self.target))
         for side in (before, after, head):

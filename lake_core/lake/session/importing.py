@@ -20,7 +20,7 @@ from lake_core.store.key import check_key
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedObjects:
     """What was brought in."""
 
     objects: int
@@ -64,7 +64,7 @@ def convert_dataset(session: WritableState, path: str, format: str, **options: A
         raise
 
 
-def import_objects(session: WritableState, prefix: str, to: str | None = None) -> Imported:
+def import_objects(session: WritableState, prefix: str, to: str | None = None) -> ImportedObjects:
     """Name objects that stand under a prefix of the lake's folder in the session's tree, at the same keys or under `to`. No byte is copied.
 
     The objects must not change from now on. Raises InvalidKey.
@@ -79,7 +79,7 @@ def import_objects(session: WritableState, prefix: str, to: str | None = None) -
             yield key.encode(), item.record(key)
 
     session.changes.build(counted())
-    return Imported(count, size)
+    return ImportedObjects(count, size)
 
 
 def references(session: WritableState, prefix: str, to: str) -> Iterator[tuple[str, Item]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake_core import runtime
 from lake_core.lake.errors import DatasetExists
-from lake_core.lake.session.importing import Imported, convert_dataset, import_dataset, import_objects
+from lake_core.lake.session.importing import ImportedObjects, convert_dataset, import_dataset, import_objects
 from lake_core.lake.state.claims import claim
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_path
 from lake_core.lake.state.writable_state import WritableState
@@ -91,7 +91,7 @@ class WriteSession(WritableState):
         table: DeltaTable = convert_dataset(self, path, "delta", partition_by=partition_by)
         return table
 
-    def import_objects(self, prefix: str, *, to: str | None = None) -> Imported:
+    def import_objects(self, prefix: str, *, to: str | None = None) -> ImportedObjects:
         """Name the objects that stand under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.
 
         They must not change from now on.

@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from lake_core.clock import AwareClock
 from lake_core.errors import AlreadyExists, PreconditionFailed
 from lake_core.graveler import Record
 from lake_core.lake.errors import SessionClosed
 from lake_core.lake.state.content import Item
 from lake_core.lake.state.dataset_record import DatasetRecord
-from lake_core.lake.state.state_tree import Clock, StateTree
+from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import View
 from lake_core.store import ObjectStore
 
@@ -20,7 +21,9 @@ from lake_core.store import ObjectStore
 class Changes(StateTree):
     """A tree with changes on top of it that are not published yet. Safe to use from many threads."""
 
-    def __init__(self, root: ObjectStore, view: View, clock: Clock, *, name: str, base: StateTree, records_reads: bool = False) -> None:
+    def __init__(
+        self, root: ObjectStore, view: View, clock: AwareClock, *, name: str, base: StateTree, records_reads: bool = False
+    ) -> None:
         super().__init__(root, view, clock, name=name)
         self.base = base
         """The commit that they began with."""

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 from fsspec import AbstractFileSystem
 
+from lake_core.clock import AwareClock
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import DatasetNotFound
 from lake_core.lake.state.content import ContentStore
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
 from lake_core.lake.state.dataset_view import DatasetView
-from lake_core.lake.state.state_tree import Clock, StateTree
+from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import RESERVED, View
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 from lake_core.store.folder import renamed
@@ -62,7 +63,7 @@ class StateStore(ObjectStore):
         return self._tree.content
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> AwareClock:
         return self._tree.clock
 
     def datasets(self) -> dict[str, DatasetRecord]:

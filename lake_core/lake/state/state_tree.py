@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
+from lake_core.clock import AwareClock
 from lake_core.errors import NotFound
 from lake_core.lake.errors import ReadOnly
 from lake_core.lake.state.content import ContentStore, as_object
@@ -14,14 +14,11 @@ from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.view import View, read_datasets
 from lake_core.store import ObjectBytes, ObjectMeta, ObjectStore
 
-Clock = Callable[[], datetime]
-"""Tells the time, with a zone."""
-
 
 class StateTree:
     """The objects of a state by their keys in the lake. Reads only; `Changes` writes."""
 
-    def __init__(self, root: ObjectStore, view: View, clock: Clock, *, name: str) -> None:
+    def __init__(self, root: ObjectStore, view: View, clock: AwareClock, *, name: str) -> None:
         self.root = root
         """The lake's own root."""
         self.view = view
