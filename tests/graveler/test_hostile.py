@@ -52,7 +52,6 @@ def read_all(data: bytes, keys: list[bytes]) -> None:
         lambda: Table(data).pairs,
         lambda: Table(data).records,
         lambda: Table(data).properties,
-        lambda: list(Table(data).pairs_from(keys[len(keys) // 2])),
         lambda: Table(data).find(keys[0]),
         lambda: list(Metarange(*Table(data).columns)),
     ):

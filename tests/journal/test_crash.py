@@ -13,7 +13,7 @@ from lake_core.journal import ZED_NAMING, Journal
 from lake_core.journal.errors import JournalError
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.testing import FaultStore, StoreDied
-from lake_core.testing.fault_store import Mode
+from lake_core.testing.fault_store import FaultMode
 from tests.journal.clocks import START, Clock
 from tests.journal.plans import count
 
@@ -66,7 +66,7 @@ def _check(store: ObjectStore, clock: Clock, zed: bool, *numbers: int) -> int:
 
 @pytest.mark.parametrize("zed", [False, True], ids=["json", "zed"])
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_dying_while_appending(mode: Mode, zed: bool) -> None:
+def test_dying_while_appending(mode: FaultMode, zed: bool) -> None:
     ends = set()
     count_of = _operations(lambda journal: journal.append(count), zed)
     assert count_of >= 10
@@ -79,7 +79,7 @@ def test_dying_while_appending(mode: Mode, zed: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_an_answer_lost_while_appending(mode: Mode) -> None:
+def test_an_answer_lost_while_appending(mode: FaultMode) -> None:
     """At any one operation: the append is carried through, or says that nothing was written, and lives on."""
     for at in range(1, _operations(lambda journal: journal.append(count)) + 1):
         inner, clock = _prepared()
@@ -91,7 +91,7 @@ def test_an_answer_lost_while_appending(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_dying_while_purging(mode: Mode) -> None:
+def test_dying_while_purging(mode: FaultMode) -> None:
     tails = set()
     count_of = _operations(lambda journal: journal.purge(FAR))
     assert count_of >= 15
@@ -120,7 +120,7 @@ def _copied(store: ObjectStore, clock: Clock) -> MemoryStore:
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_an_answer_lost_while_purging(mode: Mode) -> None:
+def test_an_answer_lost_while_purging(mode: FaultMode) -> None:
     for at in range(1, _operations(lambda journal: journal.purge(FAR)) + 1):
         inner, clock = _prepared()
         journal = _open(FaultStore(inner, at, mode, error=StoreUnavailable("no answer")), clock)
@@ -135,7 +135,7 @@ def test_an_answer_lost_while_purging(mode: Mode) -> None:
 
 @pytest.mark.parametrize("work", ["state", "head", "state_at", "entries", "poll"])
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_dying_while_reading(work: str, mode: Mode) -> None:
+def test_dying_while_reading(work: str, mode: FaultMode) -> None:
     reads: dict[str, Callable[[Journal], object]] = {
         "state": lambda journal: journal.state(),
         "head": lambda journal: journal.head(),

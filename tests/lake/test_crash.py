@@ -11,7 +11,7 @@ from lake_core import Lake
 from lake_core.errors import LakeError
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
-from lake_core.testing.fault_store import Mode, StoreDied
+from lake_core.testing.fault_store import FaultMode, StoreDied
 from tests.lake.lakes import Time, create_tables, ids, opened, plain, rows
 
 TABLES = ("t/a", "t/b", "t/c")
@@ -67,7 +67,12 @@ def states(store: ObjectStore, time: Time) -> list[object]:
 
 
 def sweep(
-    doing: Callable[[Lake], None], mode: Mode, *, sampled: int = 1, make: Callable[[Time], ObjectStore] | None = None, late: int = _LATE
+    doing: Callable[[Lake], None],
+    mode: FaultMode,
+    *,
+    sampled: int = 1,
+    make: Callable[[Time], ObjectStore] | None = None,
+    late: int = _LATE,
 ) -> tuple[int, list[bool]]:
     """Die at every operation in turn; of those that come before the publish itself (the `late` last ones) only at every so manieth.
 
@@ -120,7 +125,7 @@ def test_death_at_operations_of_a_publish(doing: Callable[[Lake], None]) -> None
 @pytest.mark.stress
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("doing", [work, work_shared])
-def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: Mode) -> None:
+def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: FaultMode) -> None:
     _, seen = sweep(doing, mode)
     assert seen == sorted(seen)
 

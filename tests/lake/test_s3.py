@@ -18,7 +18,7 @@ from lake_core.lake.errors import Conflict
 from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import FolderStore, ObjectStore, open_store
-from lake_core.testing.fault_store import Mode
+from lake_core.testing.fault_store import FaultMode
 from tests.lake.lakes import Time, create_tables, ids, plain, rows, values
 from tests.lake.test_crash import before, sweep, work, work_shared
 from tests.processes import run_together
@@ -217,7 +217,7 @@ def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> N
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("doing", [work, work_shared])
-def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: Mode, s3_url: str, s3_options: Options) -> None:
+def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: FaultMode, s3_url: str, s3_options: Options) -> None:
     _, seen = sweep(doing, mode, make=_made(s3_url, s3_options), late=0)
     assert seen == sorted(seen)
 
