@@ -453,7 +453,7 @@ def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: Time
     assert bytes(lake.at(handle.id).get("a")) == b"1"
     with pytest.raises(SessionClosed, match="a check said no"):
         handle.join()
-    lake.open_session("main", id=handle.id)
+    handle = lake.open_session("main", id=handle.id)
     handle.fail("again", keep=dt.timedelta(hours=2))
     time.pass_days(0.125)
     assert lake.get_session(handle.id).record.state == "expired"
