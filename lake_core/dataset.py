@@ -169,7 +169,10 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def version(self, store: ObjectStore) -> int | None:
-        """Return the dataset's version; None where it does not exist, or counts none."""
+        """Return the dataset's version, by its log; None where it does not exist, or counts none.
+
+        A state may show a log without its end, and its pointers ahead of that: where another writer's log forks off.
+        """
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
         """List the LOG keys that make up one version, in the order in which they are put in place."""

@@ -63,6 +63,7 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
                     datasets=[path],
                     kinds={path: "LogCleanedUp"},
                 ) from None
+    items |= {f"{path}/{key}": new_item(view.place.get(key), now) for key in view.format.pointer_keys(view.place)}
     update = DatasetUpdate(view.record.format, foreign, "ADOPT")
     if fork < own:
         gone: dict[str, Item | None] = {}

@@ -6,31 +6,27 @@ Advisory only. Correctness stays with the refs journal: a publisher without a le
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lake_core import runtime
+from lake_core.backoff import Backoff
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed, StoreError
 from lake_core.store import ObjectStore
 
 _LEASES = "_lake/leases"
-STALE = 5.0
-"""Seconds after which a lease that did not change is taken over: its holder is dead, or as slow as if he were."""
-_PATIENCE = 120.0
-_POLL = 0.02
-_LONGEST_POLL = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """How long to wait, and by which clock; replaceable in tests."""
+    """How long publishers wait for one another. Seconds throughout."""
 
-    stale: float = STALE
-    patience: float = _PATIENCE
-    sleep: Callable[[float], None] = runtime.sleep
-    monotonic: Callable[[], float] = runtime.monotonic
-    uniform: Callable[[float, float], float] = runtime.uniform
+    stale: float = 5.0
+    """After so long a lease that did not change is taken over: its holder is dead, or as slow as if it were."""
+    patience: float = 120.0
+    """After so long a publisher goes without."""
+    polling: Backoff = field(default_factory=lambda: Backoff(0.02, 0.25, factor=1.5))
 
 
 @contextmanager
@@ -39,22 +35,22 @@ def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
     key = f"{_LEASES}/{name}"
     owner = runtime.uuid4().hex
     held = _take(store, key, owner, config)
-    since = config.monotonic()
+    since = runtime.monotonic()
     try:
         yield
     finally:
         # Past that time it may be another's already.
-        if held and config.monotonic() - since < config.stale:
+        if held and runtime.monotonic() - since < config.stale:
             with suppress(StoreError):
                 store.delete([key])
 
 
 def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool:
     body = json.dumps({"owner": owner}).encode()
-    start = config.monotonic()
-    free, seen, since, pause = True, "", start, _POLL
+    start = runtime.monotonic()
+    free, seen, since, polls = True, "", start, 0
     while True:
-        now = config.monotonic()
+        now = runtime.monotonic()
         try:
             if free or now - since > config.stale:
                 store.put(key, body, if_absent=free, if_match=None if free else seen)
@@ -65,8 +61,8 @@ def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool
             return False
         if now - start > config.patience:
             return False
-        config.sleep(config.uniform(pause / 2, pause))
-        pause = min(_LONGEST_POLL, pause * 1.5)
+        polls += 1
+        config.polling.wait(polls)
         try:
             etag = store.head(key).etag
             free = False
@@ -76,4 +72,4 @@ def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool
         except StoreError:
             return False
         if etag != seen:
-            seen, since = etag, config.monotonic()
+            seen, since = etag, runtime.monotonic()

@@ -75,8 +75,15 @@ class WriteSession(WritableState):
 
         Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
+        return self.delta(self.import_dataset(path, "delta").path)
+
+    def import_dataset(self, path: str, format: str) -> DatasetRecord:
+        """Bring a dataset of any format that stands in the lake's folder into the lake; nothing is copied but its log and pointers.
+
+        Raises DatasetNotFound, DatasetExists.
+        """
         self.changes.check_open()
-        return self.delta(import_dataset(self, path, "delta").path)
+        return import_dataset(self, path, format)
 
     def import_parquet(self, path: str, *, partition_by: pa.Schema | Sequence[str] | None = None) -> DeltaTable:
         """Make a Delta table of a folder of Parquet files in the lake's folder, where they lie; see `DeltaTable.convert`."""

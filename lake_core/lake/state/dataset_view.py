@@ -63,9 +63,7 @@ class DatasetView(DatasetStore):
 
     def in_place(self, key: str) -> bool:
         """Tell whether a key's object stands at its natural place for all states, not in the tree."""
-        match self._format.key_class(key):
-            case None:
-                raise InvalidKey(f"a {self._record.format} dataset has no place for {self._prefix}{key}", key=key)
+        match self._class_of(key):
             case KeyClass.UNIQUE:
                 return True
             case KeyClass.DERIVED:
@@ -73,6 +71,12 @@ class DatasetView(DatasetStore):
                 return self.item(key) is None
             case _:
                 return False
+
+    def _class_of(self, key: str) -> KeyClass:
+        kind = self._format.key_class(key)
+        if kind is None:
+            raise InvalidKey(f"a {self._record.format} dataset has no place for {self._prefix}{key}", key=key)
+        return kind
 
     def url(self, key: str = "") -> str:
         return self._place.url(key)
@@ -182,7 +186,7 @@ class DatasetView(DatasetStore):
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         path = self._prefix + key
         changes = self._changes(path)
-        kind = self._format.key_class(key)
+        kind = self._class_of(key)
         if kind is KeyClass.UNIQUE:
             if if_match is not None:
                 raise ReadOnly(f"{path!r} is a data file of {self._record.path}, which never change: write another one")

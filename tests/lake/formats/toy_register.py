@@ -48,6 +48,8 @@ class Register:
     @property
     def version(self) -> int:
         version = int(self.store.get(HEAD))
+        while version and not self.store.exists(entry_key(version)):  # a log that is looked at without its end
+            version -= 1
         while self.store.exists(entry_key(version + 1)):  # written, and HEAD not moved yet
             version += 1
         return version

@@ -1,0 +1,37 @@
+"""The page of formats: its excerpts are those of the two formats that the tests run, and its example does what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lake_core import Lake
+from lake_core import dataset as formats
+from lake_core.store import MemoryStore
+from tests.conftest import ROOT
+from tests.docs.blocks import blocks
+
+FOLDER = ROOT / "tests" / "lake" / "formats"
+SOURCES = [path.read_text("utf-8") for path in sorted(FOLDER.glob("*.py"))]
+EXCERPTS = [block.code.strip("\n") for block in blocks("formats.md")]
+
+
+def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:
+    assert len([code for code in EXCERPTS if not any(code in source for source in SOURCES)]) == 1
+
+
+def test_the_example_writes_two_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    for cached in (formats._format_classes, formats.dataset_format):
+        cached.cache_clear()
+    (example,) = [code for code in EXCERPTS if not any(code in source for source in SOURCES)]
+    lake = Lake.create(MemoryStore())
+    exec(example, {"lake": lake})
+    assert [lake.at(ref).open("notes/today").text for ref in ("main", "main~1")] == ["second draft", "first draft"]
+
+
+def test_every_method_of_a_format_is_on_the_page() -> None:
+    page = Path(ROOT / "docs" / "formats.md").read_text("utf-8")
+    methods = [name for name in vars(formats.DatasetFormat) if not name.startswith("_") and callable(getattr(formats.DatasetFormat, name))]
+    assert [name for name in methods if name not in page] == []
