@@ -459,3 +459,12 @@ def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: Time
     assert lake.get_session(handle.id).record.state == "expired"
     handle.fail("too late")
     assert lake.get_session(handle.id).record.state == "expired"
+
+
+def test_batches_have_the_same_names_in_the_journal_as_ever(lake: Lake) -> None:
+    opened = lake.open_session(id="run")
+    with opened.join(task="orders", attempt=2) as writer:
+        writer.put("x", b"1")
+    (batch,) = lake.repository.journal.state()["session/run"]["batches"]
+    assert batch.keys() == {"id", "part", "before", "after", "output", "attempt", "done"}
+    assert (batch["part"], batch["output"], batch["attempt"], batch["done"]) == (writer.id, "orders", 2, True)
