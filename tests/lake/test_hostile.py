@@ -36,7 +36,7 @@ def _look(lake: Lake) -> None:
         lake.status,
         lake.log,
         lambda: lake.list_sessions(all=True),
-        lake.datasets,
+        lake.list_datasets,
         lambda: lake.at("shared"),
         lambda: lake.get_session("shared").join(),
         lambda: lake.get_session("shared").publish(),

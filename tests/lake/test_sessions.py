@@ -453,9 +453,18 @@ def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: Time
     assert bytes(lake.at(handle.id).get("a")) == b"1"
     with pytest.raises(SessionClosed, match="a check said no"):
         handle.join()
-    lake.open_session("main", id=handle.id)
+    handle = lake.open_session("main", id=handle.id)
     handle.fail("again", keep=dt.timedelta(hours=2))
     time.pass_days(0.125)
     assert lake.get_session(handle.id).record.state == "expired"
     handle.fail("too late")
     assert lake.get_session(handle.id).record.state == "expired"
+
+
+def test_batches_have_the_same_names_in_the_journal_as_ever(lake: Lake) -> None:
+    opened = lake.open_session(id="run")
+    with opened.join(task="orders", attempt=2) as writer:
+        writer.put("x", b"1")
+    (batch,) = lake.repository.journal.state()["session/run"]["batches"]
+    assert batch.keys() == {"id", "part", "before", "after", "output", "attempt", "done"}
+    assert (batch["part"], batch["output"], batch["attempt"], batch["done"]) == (writer.id, "orders", 2, True)
