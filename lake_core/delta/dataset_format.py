@@ -21,7 +21,17 @@ import pyarrow.compute as pc
 
 from lake_core import runtime
 from lake_core.clock import now_ms
-from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import (
+    NOTHING,
+    SKIPPED,
+    Applied,
+    ApplyContext,
+    DatasetComparison,
+    DatasetConflict,
+    DatasetFormat,
+    DatasetStore,
+    KeyClass,
+)
 from lake_core.delta.action import SetTransaction
 from lake_core.delta.action_fields import ADD_FIELDS
 from lake_core.delta.changes import COMMIT_TIMESTAMP, COMMIT_VERSION, read_changes
@@ -132,9 +142,9 @@ class DeltaFormat(DatasetFormat):
             own = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
             CommitRange([*own, (int(match[1]), data)], continues=True).only_rearranges()
 
-    def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
         now = now_ms(lambda: context.now)
-        before, after, head = (None if store is None else self.snapshot(store) for store in (base, theirs, target))
+        before, after, head = (None if store is None else self.snapshot(store) for store in (base, incoming, target))
         try:
             if after is None:
                 return _dropped(before, head, context, now)
@@ -190,13 +200,13 @@ class DeltaFormat(DatasetFormat):
         """Whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
         return is_own_name(key)
 
-    def version_at(self, store: ObjectStore, before: dt.datetime) -> int | None:
+    def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:
         snapshot = self.snapshot(store)
         kept = deleted_file_retention_ms(snapshot.metadata.configuration)
         if kept is None:
             return 0
         times = CommitTimes(snapshot)
-        found = times.latest_until(before - dt.timedelta(milliseconds=kept))
+        found = times.latest_until(now - dt.timedelta(milliseconds=kept))
         return times.earliest if found is None else found
 
     def snapshot(self, store: ObjectStore, version: int | None = None) -> Snapshot:
@@ -271,12 +281,12 @@ def _appended(after: Snapshot, commits: CommitRange, head: Snapshot, context: Ap
     recorded = [marker for marker in markers if head.transaction(marker.app_id) is not None]
     if recorded:
         if len(recorded) == len(markers) and all((head.transaction_version(m.app_id) or 0) >= m.version for m in recorded):
-            return Applied({}, head.version, "SKIPPED")
+            return Applied({}, head.version, SKIPPED)
         raise DatasetConflict(f"application {recorded[0].app_id!r} wrote to it on both sides", kind="ConcurrentTransaction")
     files = after.files(_ADD)
     lacking = _lacking(files, head, None, context)
     if len(files) and not len(lacking) and not markers:
-        return Applied({}, head.version, "NONE")
+        return Applied({}, head.version, NOTHING)
     operation = Operation(commits.operation(), commits.parameters(), head, commits.metrics(), restored=lacking, markers=markers)
     changes = _change_actions(after, commits, context, now) if _feeds(head) and len(lacking) == len(files) else ()
     return _committed(operation, head, [], changes, context, now)
@@ -324,7 +334,7 @@ def _replaced(after: Snapshot, head: Snapshot, context: ApplyContext, now: int) 
     """Make the table what another state of it is, markers too: an append that is gone may be made again."""
     ours = difference(head, after)
     if not ours:
-        return Applied({}, head.version, "NONE")
+        return Applied({}, head.version, NOTHING)
     _check_not_append_only(ours, head)
     metrics = {"numRestoredFiles": len(ours.adds), "numRemovedFiles": len(ours.removes)}
     operation = Operation(
@@ -344,9 +354,9 @@ def _check_not_append_only(ours: SnapshotDifference, head: Snapshot) -> None:
 def _changed(before: Snapshot, after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
     ours = difference(before, after)
     if not ours:
-        return Applied({}, head.version, "NONE")
+        return Applied({}, head.version, NOTHING)
     if ours.markers and _recorded(ours, commits, before, head):
-        return Applied({}, head.version, "SKIPPED")
+        return Applied({}, head.version, SKIPPED)
     replaced = before.metadata.id != after.metadata.id  # dropped and created again
     reads = [Reads.WHOLE_TABLE] if replaced else commits.reads(before.metadata)
     rearranged = commits.only_rearranges()
@@ -358,7 +368,7 @@ def _changed(before: Snapshot, after: Snapshot, commits: CommitRange, head: Snap
     adds = _lacking(ours.adds, head, before, context)
     whole, ours = len(adds) == len(ours.adds), replace(ours, adds=adds)
     if not ours:
-        return Applied({}, head.version, "NONE")
+        return Applied({}, head.version, NOTHING)
     operation = Operation(
         commits.operation(),
         commits.parameters(),

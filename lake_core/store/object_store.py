@@ -215,7 +215,7 @@ class ObjectStore(ABC):
         """Take note that the caller was handed what the objects hold: a state may rely on their staying as they are."""
 
     def end_retention(self, before: datetime) -> None:  # noqa: B027 - without effect unless a state overrides it
-        """Let go of what only states of before this time reach. Without effect where there is but one state."""
+        """Let go of what only states older than `before` need. Without effect where there is but one state."""
 
     @abstractmethod
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes: ...

@@ -191,8 +191,8 @@ class _SharedSource:
             retention=retention,
         )
         base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
-        theirs = repository.state(record.tree, f"session {record.id}")
-        update = prepare_change(repository, refs, proposal, Change(base, theirs, record.reads, remedy=remedy(record.id)))
+        incoming = repository.state(record.tree, f"session {record.id}")
+        update = prepare_change(repository, refs, proposal, Change(base, incoming, record.reads, remedy=remedy(record.id)))
         return replace(
             update,
             requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree)),
