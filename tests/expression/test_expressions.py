@@ -23,10 +23,12 @@ from lake_core.expression import (
     check_assignable,
     columns,
     evaluate,
+    is_leaf,
     is_pushable,
     matching,
     parse_expression,
     parse_predicate,
+    predicate_sql,
     store_assign,
 )
 from lake_core.expression.functions import ALIASES, FUNCTIONS
@@ -463,3 +465,34 @@ def test_a_column_comes_before_the_time() -> None:
 )
 def test_files_are_skipped_by_what_is_computed_from_the_time(text: str, leaf: Predicate) -> None:
     assert parse_predicate(text, pa.schema([("d", DAY.type), ("at", AT.type)]), now=NOW) == leaf
+
+
+@pytest.mark.parametrize(
+    "text", ["i = 5", "i = j", "5 > i", "i IN (1, 2)", "s LIKE 'a%'", "s IS NULL", "x", "TRUE", "NULL", "i = INT('5')", "isnull(i)"]
+)
+def test_leaves_test_one_column(text: str) -> None:
+    assert is_leaf(parse_predicate(text, SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i + 1 = 5",
+        "abs(i) = 5",
+        "1 = 1",
+        "i = CAST(NULL AS INT)",
+        "g = CAST('NaN' AS DOUBLE)",
+        "g < CAST('Infinity' AS DOUBLE)",
+        "g = DOUBLE('-0.0')",
+        "g IN (CAST('NaN' AS DOUBLE), 1.5)",
+        "upper(s) LIKE 'A%'",
+        "like(s, NULL)",
+        "upper(s) IS NULL",
+        "x = (i > 5)",
+        "CASE WHEN x THEN z END",
+    ],
+)
+def test_what_is_no_leaf_is_not_pushed_down(text: str) -> None:
+    predicate = parse_predicate(text, SCHEMA)
+    assert not is_pushable(predicate)
+    assert predicate_sql(predicate) is None
