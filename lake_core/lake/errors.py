@@ -62,7 +62,7 @@ class SessionNotFound(LakeError):
 
 
 class SessionClosed(LakeError):
-    """The session takes no more writes. `state` says why: failed, publishing, published, abandoned or expired."""
+    """The session takes no more writes. `state` says why: failed, published, abandoned, expired, or closed for a writer that has left."""
 
     def __init__(self, message: str, *, state: str) -> None:
         super().__init__(message)

@@ -80,6 +80,8 @@ class Fate:
     """How many of these tries were refused, with nothing published."""
     commits: set[str] = field(default_factory=set)
     shared: Share | None = None
+    session_opened_at: int = 0
+    """The entry of the refs that the shared session was opened after."""
 
 
 class LakeScenario:
@@ -90,7 +92,8 @@ class LakeScenario:
         self.fates: dict[str, Fate] = {}
         self.foreign: dict[int, str] = {}
         self.foreign_rows: dict[int, list[int]] = {}
-        self.published_sessions: dict[str, str] = {}
+        self.published_sessions: dict[tuple[str, int], str] = {}
+        """The commits of shared sessions, by id and by the entry that they were opened after: weeks later an id may be used again."""
         self.reverted: set[str] = set()
         """Commits that a revert took back, or may have taken back."""
         self.merged: dict[str, set[str]] = {}
@@ -212,17 +215,19 @@ class LakeScenario:
     def _share(self, lake: Lake, action: Share) -> None:
         opened = lake.open_session(id=action.session, resume=False)
         fate = self.fates.setdefault(action.work.id, Fate(action.work, "main", shared=action))
+        fate.session_opened_at = opened.record.opened_at
         with opened.join(task=action.output, attempt=action.attempt) as part:
             do(part, action.work)
         fate.state = "published"  # into its session
 
     def _shared(self, lake: Lake, action: Shared) -> None:
-        if action.session not in {record.id for record in lake.list_sessions(all=True)}:
+        record = next((record for record in lake.list_sessions(all=True) if record.id == action.session), None)
+        if record is None:
             return
         match action.verb:
             case "publish":
                 published = lake.get_session(action.session).publish()
-                earlier = self.published_sessions.setdefault(action.session, published.commit)
+                earlier = self.published_sessions.setdefault((action.session, record.opened_at), published.commit)
                 if earlier != published.commit:
                     raise AssertionError(f"session {action.session} was published as {earlier[:8]} and {published.commit[:8]}")
             case "resume":
@@ -345,10 +350,11 @@ class LakeScenario:
     def _check_share(self, fate: Fate, present: set[str], lake: Lake) -> Iterator[Violation]:
         share = fate.shared
         assert share is not None
-        commit = self.published_sessions.get(share.session)
+        commit = self.published_sessions.get((share.session, fate.session_opened_at))
         rivals = [
             other for other in self.fates.values()
-            if other.shared is not None and (other.shared.session, other.shared.output) == (share.session, share.output)
+            if other.shared is not None and other.session_opened_at == fate.session_opened_at
+            and (other.shared.session, other.shared.output) == (share.session, share.output)
         ]  # fmt: skip
         there = [other for other in rivals if other.work.id in present]
         if len(there) > 1:
