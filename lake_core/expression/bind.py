@@ -94,12 +94,12 @@ class Binder:
 
     def condition(self, node: exp.Expr) -> Expression:
         """As `bind`, for what must be a boolean."""
-        found = self.bind(node)
-        if pa.types.is_null(found.type):
-            return cast_expression(found, pa.bool_())
-        if not pa.types.is_boolean(found.type):
-            raise InvalidExpression(f"{short(self._text)}: {short_sql(node)} is {spark_name(found.type)}, not a condition")
-        return found
+        expression = self.bind(node)
+        if pa.types.is_null(expression.type):
+            return cast_expression(expression, pa.bool_())
+        if not pa.types.is_boolean(expression.type):
+            raise InvalidExpression(f"{short(self._text)}: {short_sql(node)} is {spark_name(expression.type)}, not a condition")
+        return expression
 
     def check(self, node: exp.Expr) -> None:
         """Refuse variants of a node that the binder does not know, and what the parser groups otherwise than Spark."""
@@ -117,8 +117,8 @@ class Binder:
     def _bind(self, node: exp.Expr) -> Expression:
         if is_column(node):
             return self._clock(node.name) if self.is_clock(node) else self._names.column(parts_of(node))
-        if isinstance(node, (exp.Add, exp.Sub)) and (found := self._moved(node)) is not None:
-            return found
+        if isinstance(node, (exp.Add, exp.Sub)) and (moment := self._moved(node)) is not None:
+            return moment
         operator = _BINARY.get(type(node))
         if operator is not None:
             return bind_operator(operator, self.bind(node.this), self.bind(node.expression))
@@ -169,10 +169,10 @@ class Binder:
                 return self._clock(name)
             case exp.Anonymous(this=str(name)):
                 return bind_call(name.lower(), [self.bind(argument) for argument in node.expressions])
-        found = literal(node)
-        if found is None:
+        constant = literal(node)
+        if constant is None:
             raise self._refused(node)
-        return found
+        return constant
 
     def is_clock(self, node: exp.Expr) -> bool:
         """Whether a name is no column's, but stands for the time."""
@@ -202,11 +202,11 @@ class Binder:
             raise InvalidExpression(f"IN: {spark_name(operand.type)} is not compared here")
         if len(literals) < len(met):
             return Or(tuple(compare("=", operand, item) for item in met))
-        held = In(operand, tuple(item.value for item in literals if item.value.is_valid))
-        if len(held.values) == len(literals):
-            return held
+        membership = In(operand, tuple(item.value for item in literals if item.value.is_valid))
+        if len(membership.values) == len(literals):
+            return membership
         # Never false with a null in the list.
-        return Or((held, NULL))
+        return Or((membership, NULL))
 
     def _like(self, left: exp.Expr, right: exp.Expr, escape: str) -> Expression:
         pattern = self.bind(right)
@@ -234,13 +234,13 @@ class Binder:
 
     def _to(self, inner: exp.Expr, target: exp.DataType, null_if_invalid: bool) -> Expression:
         operand, kind = self.bind(inner), self._type(target)
-        found = cast_expression(operand, kind, null_if_invalid=null_if_invalid)
-        if isinstance(inner, exp.Literal) and not inner.is_string and isinstance(found, Literal) and found.value.as_py() == float("inf"):
+        cast = cast_expression(operand, kind, null_if_invalid=null_if_invalid)
+        if isinstance(inner, exp.Literal) and not inner.is_string and isinstance(cast, Literal) and cast.value.as_py() == float("inf"):
             raise InvalidExpression(f"{short(inner.this)} is too great for {short_sql(target)}")
-        if isinstance(found, Literal) and pa.types.is_integer(kind) and not (_is_number(inner) and self._are_suffixes(inner)):
+        if isinstance(cast, Literal) and pa.types.is_integer(kind) and not (_is_number(inner) and self._are_suffixes(inner)):
             # No literal to Spark, which gives literals less digits in decimal arithmetic.
             return Cast(operand, kind, null_if_invalid)
-        return found
+        return cast
 
     def _are_suffixes(self, inner: exp.Expr) -> bool:
         """Whether casts of a number are its suffix (`7L`): the parser's tree tells only how many casts there are."""

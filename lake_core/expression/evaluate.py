@@ -204,5 +204,5 @@ def _may_fail(expression: Expression) -> bool:
 
 
 def _array_of_truth(answer: Mask, known: Mask) -> pa.BooleanArray:
-    found = booleans(answer)
-    return found if known.all() else pc.if_else(booleans(known), found, pa.scalar(None, pa.bool_()))
+    truth = booleans(answer)
+    return truth if known.all() else pc.if_else(booleans(known), truth, pa.scalar(None, pa.bool_()))

@@ -35,10 +35,10 @@ def all_of(parts: list[Predicate]) -> Predicate:
         match part:
             case Comparison(operator="!=", left=Column() as column, right=Literal()) if is_leaf(part):
                 unequal.setdefault(column, []).append(part)
-    many = {column: found for column, found in unequal.items() if len(found) > _MANY_INEQUALITIES}
-    listed = {id(part) for found in many.values() for part in found}
+    many = {column: leaves for column, leaves in unequal.items() if len(leaves) > _MANY_INEQUALITIES}
+    listed = {id(part) for leaves in many.values() for part in leaves}
     others = [part for part in distinct if id(part) not in listed]
-    joined = [*(negated(_in_list(column, found)) for column, found in many.items()), *others]
+    joined = [*(negated(_in_list(column, leaves)) for column, leaves in many.items()), *others]
     return joined[0] if len(joined) == 1 else And(tuple(joined))
 
 

@@ -65,8 +65,8 @@ class LeafBinder:
         if unknown:
             # The parser knows more variants of a node than this binder: one that is overlooked would give wrong rows.
             raise self._refused(node)
-        found = self._positive(node)
-        return negated(found) if node.args.get("negate") else found
+        leaf = self._positive(node)
+        return negated(leaf) if node.args.get("negate") else leaf
 
     def _positive(self, node: exp.Expr) -> Predicate:
         match node:
@@ -128,10 +128,10 @@ class LeafBinder:
         literals = [self._literal(item, column) for item in items if not _is_null(item.unnest())]
         values = [exact_scalar(value, column.type) if isinstance(value, Decimal) else value for value in literals]
         # What is no value of the column's type is equal to none of its values.
-        held = tuple(value for value in values if value is not None)
-        found = In(column, held) if held else never(column)
+        possible = tuple(value for value in values if value is not None)
+        leaf = In(column, possible) if possible else never(column)
         # `x IN (1, NULL)` is never false: true for 1, null for everything else.
-        return found if len(literals) == len(items) else Or((found, NULL))
+        return leaf if len(literals) == len(items) else Or((leaf, NULL))
 
     def _like(self, left: exp.Expr, pattern: exp.Expr) -> Predicate:
         column = self._column(left)

@@ -44,8 +44,8 @@ def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
         return compare(operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type))
     if operator == "<=>":
         return pc.fill_null(pc.equal(left, value), False)
-    found = _COMPARE[operator](left, value)
-    return pc.or_(found, pc.is_nan(left)) if floating and operator in (">", ">=") else found
+    compared = _COMPARE[operator](left, value)
+    return pc.or_(compared, pc.is_nan(left)) if floating and operator in (">", ">=") else compared
 
 
 def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
@@ -63,8 +63,8 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
 
 def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
     """Whether each is one of the values; null where it is null."""
-    found = pc.is_in(operand, value_set=value_set(operand.type, values))
-    return pc.if_else(operand.is_valid(), found, pa.scalar(None, pa.bool_())) if operand.null_count else found
+    member = pc.is_in(operand, value_set=value_set(operand.type, values))
+    return pc.if_else(operand.is_valid(), member, pa.scalar(None, pa.bool_())) if operand.null_count else member
 
 
 def _compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
