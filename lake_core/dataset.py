@@ -1,7 +1,7 @@
 """What a lake must know of a format, and the registry of the formats that are installed.
 
 A dataset is a folder of a lake that one format governs: a Delta table, a Zarr repository, a pool. Its files fall into classes
-(`KeyClass`); what the format's own log records is not repeated in a lake's tree. A `DatasetFormat` tells the lake the rest: how to open a
+(`KeyClass`); the tree holds a dataset's log and pointers, not its UNIQUE files. A `DatasetFormat` tells the lake the rest: how to open a
 dataset, what two states differ in and how that difference is brought onto a third, and which files a state reaches. Formats register
 theirs under the entry point group `lake_core.formats`.
 """
@@ -81,7 +81,13 @@ class DatasetStore(ObjectStore, ABC):
 
     @abstractmethod
     def end_retention(self, before: datetime) -> None:
-        """Keep the files that only states of before this time reach no longer, except for branches, tags and sessions."""
+        """Let collection delete what only states older than `before` need. What a branch, tag or session needs stays."""
+
+
+NOTHING = "NONE"
+"""The operation of an application that changes nothing."""
+SKIPPED = "SKIPPED"
+"""The operation of one that changes nothing because the target has the very same write already, by its marker: callers are told so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class Applied:
     version: int | None
     """The dataset's version then, if it counts versions."""
     operation: str
-    """What was done, in the format's own words (WRITE, MERGE, …)."""
+    """What was done, in the format's own words (WRITE, MERGE, …); NOTHING or SKIPPED where `puts` is empty."""
     summary: Mapping[str, int] = field(default_factory=dict)
     """Numbers about it: files and rows added and removed, as far as they are known."""
     references: Sequence[str] = ()
@@ -134,14 +140,14 @@ class DatasetComparison:
 class DatasetFormat(ABC):
     """What a lake must know of a format. Stores are rooted at the dataset's folder; None stands for a dataset that does not exist.
 
-    What is abstract every format has. The rest has defaults for a format that does without: that derives nothing, takes no other
-    writers, and brings nothing in.
+    What is abstract every format has. The rest has defaults for a format that does without: that has no log and no pointers, derives
+    nothing, and of which nothing is ever collected. One object serves all threads of a process.
     """
 
     format: str
     """The name by which datasets of the format are registered."""
     derived_prefix: str = ""
-    """Under which keys of a dataset its DERIVED objects stand."""
+    """What the keys of its DERIVED objects begin with. Without it none are looked for."""
 
     # Objects
 
@@ -169,9 +175,9 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def version(self, store: ObjectStore) -> int | None:
-        """Return the dataset's version, by its log; None where it does not exist, or counts none.
+        """Return the dataset's version; None where it does not exist, or counts none.
 
-        A state may show a log without its end, and its pointers ahead of that: where another writer's log forks off.
+        Go by the log, not by a pointer: where another writer forked the log, a state shows its beginning only, and pointers further on.
         """
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
@@ -183,12 +189,15 @@ class DatasetFormat(ABC):
         return ()
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Tell whether a pointer of `store` can be moved on to where `other` has it, so that nothing is lost. Both have it, and differ."""
+        """Tell whether the pointer's value in `other` comes after that in `store`, so that moving on to it loses nothing.
+
+        Asked only where both have the pointer, with different values.
+        """
         return False
 
     @abstractmethod
-    def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
-        """Bring what differs between `base` and `theirs` onto `target`, as one new version. Writes nothing but UNIQUE objects.
+    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        """Bring what differs between `base` and `incoming` onto `target`, as one new version. Writes nothing but UNIQUE objects.
 
         Raises DatasetConflict where the format's own rules forbid it.
         """
@@ -209,18 +218,16 @@ class DatasetFormat(ABC):
         """Tell whether a UNIQUE object that nothing reaches is the format's own, and so garbage; others may have put other files there."""
         return False
 
-    def version_at(self, store: ObjectStore, before: datetime) -> int | None:
-        """Return the oldest version that a reader who opened the dataset at or after `before` may still be reading, by the dataset's own
-        rules; None for the newest alone.
-        """
+    def oldest_version_read(self, store: ObjectStore, now: datetime) -> int | None:
+        """Return the oldest version that somebody who reads the dataset in place may still need now; None for the newest alone."""
         return None
 
     # Derived objects
 
     def derived_from(self, key: str) -> str | None:
-        """Return the log key at whose version a derived object stands, by which one that stands in place is known to belong to a state.
+        """Return the log entry that a derived object was made from. One in place counts as a state's only if that has the same entry.
 
-        "" for one that is only reached through another derived object, None for one that no state is sure to own.
+        "" for an object that is reached only through another derived one; None for one that no state can be sure of.
         """
         return None
 
@@ -262,7 +269,7 @@ class ApplyContext:
     recreated: bool = False
     """Whether the target was dropped: its log goes on with what is brought in."""
     replaces: bool = False
-    """Whether the target becomes what `theirs` is, data and definition, whatever it has itself."""
+    """Whether the target becomes what `incoming` is, data and definition, whatever it has itself."""
     dry_run: bool = False
     """Whether the result is only looked at: no UNIQUE object is written either."""
 

@@ -31,12 +31,12 @@ class PlainKeys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlainChange:
-    """A change of plain keys, from `base` to `theirs`, that is to be brought onto `target`."""
+    """A change of plain keys, from `base` to `incoming`, that is to be brought onto `target`."""
 
     keys: Collection[str]
-    """Those that differ between `base` and `theirs`."""
+    """Those that differ between `base` and `incoming`."""
     base: PlainKeys
-    theirs: PlainKeys
+    incoming: PlainKeys
     target: PlainKeys
     changed_there: Callable[[str], Iterable[str]]
     """Lists the keys under a prefix that differ between `base` and `target`."""

@@ -28,7 +28,7 @@ class ZarrArrays:
         """List the `zarr.json` of arrays of which one side changed chunks and the other what the chunks mean, and of groups that one
         side took away and the other put something into.
         """
-        keys, base, theirs, target = change.keys, change.base, change.theirs, change.target
+        keys, base, incoming, target = change.keys, change.base, change.incoming, change.target
         above: dict[str, str | None] = {}
         nodes = {node for key in keys if (node := _node_above(key, base, above)) is not None}
         for node in sorted(nodes.difference(keys)):
@@ -37,7 +37,7 @@ class ZarrArrays:
         for node in sorted(key for key in keys if _is_metadata(key) and base.identity(key) is not None):
             if all(key in keys for key in change.changed_there(node.removesuffix(METADATA))):
                 continue
-            if theirs.identity(node) is None or not _keeps_chunks(_grid(base, node), _grid(theirs, node)):
+            if incoming.identity(node) is None or not _keeps_chunks(_grid(base, node), _grid(incoming, node)):
                 yield node
 
     def is_mixed(self, key: str, change: PlainChange) -> bool:
@@ -46,7 +46,7 @@ class ZarrArrays:
         """
         if not _is_metadata(key):
             return False
-        first, *others = (_grid(side, key) for side in (change.base, change.theirs, change.target))
+        first, *others = (_grid(side, key) for side in (change.base, change.incoming, change.target))
         return any(other != first for other in others)
 
 

@@ -1,4 +1,7 @@
-"""Markers: the (application id, version) pair by which a repeated write is recognised. Protocol section: Transaction Identifiers."""
+"""Markers: the (application id, version) pair by which a repeated write is recognised. Protocol section: Transaction Identifiers.
+
+Who asks: `DeltaTable` before it writes, `conflict` when another writer's commit came first, `apply_difference` when a lake publishes.
+"""
 
 from __future__ import annotations
 

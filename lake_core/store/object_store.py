@@ -1,7 +1,8 @@
 """The one abstraction under every format: bytes under sorted keys, with conditional put.
 
 A backend implements the underscored verbs on keys that were already checked; callers use the public ones.
-`lake_core.testing.ObjectStoreSuite` is the contract in executable form: run it against any backend of your own.
+`lake_core.testing` has the contract in executable form: run `SharedObjectStoreSuite` against any backend that several processes share,
+`ObjectStoreSuite` against one of a single process. A backend is opened by its scheme in `lake_core.store.open`.
 """
 
 from __future__ import annotations
@@ -215,28 +216,34 @@ class ObjectStore(ABC):
         """Take note that the caller was handed what the objects hold: a state may rely on their staying as they are."""
 
     def end_retention(self, before: datetime) -> None:  # noqa: B027 - without effect unless a state overrides it
-        """Let go of what only states of before this time reach. Without effect where there is but one state."""
+        """Let go of what only states older than `before` need. Without effect where there is but one state."""
 
     @abstractmethod
-    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes: ...
+    def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
+        """Read a range, cut at the object's end. Raises NotFound, and as `get`."""
 
     def _get_many(self, requests: Sequence[tuple[str, int | None, int | None]]) -> builtins.list[ObjectBytes]:
         return [self._get(*request) for request in requests]
 
     @abstractmethod
-    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta: ...
+    def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
+        """Write an object whole and durably. Raises AlreadyExists, PreconditionFailed; StoreUnavailable where the outcome is unknown."""
 
     @abstractmethod
-    def _head(self, key: str) -> ObjectMeta: ...
+    def _head(self, key: str) -> ObjectMeta:
+        """Read an object's metadata. Raises NotFound."""
 
     @abstractmethod
-    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]: ...
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectMeta]:
+        """Yield the objects under a prefix, behind `start_after`, in the order of their keys' UTF-8 bytes."""
 
     @abstractmethod
-    def _list_folders(self, prefix: str) -> builtins.list[str]: ...
+    def _list_folders(self, prefix: str) -> builtins.list[str]:
+        """List the names behind a prefix that end in a slash, sorted, each once."""
 
     @abstractmethod
-    def _delete(self, keys: Sequence[str]) -> None: ...
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete objects. Those that are gone already are no error."""
 
 
 def contiguous(data: Bytes) -> bytes | memoryview:

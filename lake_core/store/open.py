@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lake_core.errors import CredentialsInUrl, InvalidUrl
@@ -12,7 +12,6 @@ from lake_core.store.local import LocalStore
 from lake_core.store.memory import MemoryStore
 from lake_core.store.object_store import ObjectStore
 
-_SCHEMES = ("file", "memory", "s3", "s3a")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 """A location of another kind than a path. A single letter is a drive of Windows."""
@@ -65,27 +64,29 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
             raise _unsupported(other.group(1))
         return _open_path(text)
     scheme, rest = match.group(1).lower(), match.group(2)
-    if scheme not in _SCHEMES:
+    if scheme not in _OPENERS:
         # Before anything is said of credentials: in abfss://container@account the first part is none.
         raise _unsupported(scheme)
     authority = rest.partition("/")[0]
     if "@" in authority:
         raise CredentialsInUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
-    match scheme:
-        case "file":
-            if authority:
-                raise InvalidUrl("a file:// URL holds an absolute path: file:///path")
-            return _open_path(rest)
-        case "memory":
-            return MemoryStore(rest)
-        case _:
-            return _open_s3(rest, storage_options or {}, read_only)
+    return _OPENERS[scheme](rest, storage_options or {}, read_only)
 
 
 def _open_path(path: str) -> LocalStore:
     if not path:
         raise InvalidUrl("the location is empty")
     return LocalStore(os.path.expanduser(path) if path == "~" or path.startswith("~/") else path)
+
+
+def _open_file(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
+    if location.partition("/")[0]:
+        raise InvalidUrl("a file:// URL holds an absolute path: file:///path")
+    return _open_path(location)
+
+
+def _open_memory(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
+    return MemoryStore(location)
 
 
 def _open_s3(location: str, storage_options: Mapping[str, object], read_only: bool) -> ObjectStore:
@@ -99,13 +100,22 @@ def _open_s3(location: str, storage_options: Mapping[str, object], read_only: bo
     return store
 
 
+_OPENERS: Mapping[str, Callable[[str, Mapping[str, object], bool], ObjectStore]] = {
+    "file": _open_file,
+    "memory": _open_memory,
+    "s3": _open_s3,
+    "s3a": _open_s3,
+}
+"""What opens the rest of a URL, by its scheme. A new kind of store is added here."""
+
+
 def _unsupported(scheme: str) -> InvalidUrl:
     scheme = scheme.lower()
-    if scheme in _SCHEMES:
+    if scheme in _OPENERS:
         return InvalidUrl(f"a {scheme}: URL has two slashes, {scheme}://…. {_supported()}")
     reason = _UNSUPPORTED.get(scheme, "This kind of location is not known")
     return InvalidUrl(f"the location begins with the scheme {scheme!r}. {reason}. {_supported()}")
 
 
 def _supported() -> str:
-    return "Supported are paths and " + ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+    return "Supported are paths and " + ", ".join(f"{scheme}://" for scheme in _OPENERS)

@@ -76,7 +76,7 @@ def lake_maintenance(
             asset = lake_session_reaper(key, alert=alert, **common)
         elif task == "garbage_collection":
             asset = _collection(key, {**common, "pool": pool})
-        else:
+        else:  # one of TABLE_TASKS
             asset = _table_asset(key, task, targets, partitions, spark, {**common, "pool": pool})
         assets.append(asset)
         if cron and not automation:

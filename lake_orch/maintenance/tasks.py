@@ -42,6 +42,9 @@ class Job:
 
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
+"""A task on one table, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that there was nothing to
+do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`.
+"""
 
 
 def compaction(job: Job) -> dict[str, Any]:

@@ -168,9 +168,9 @@ class Reachability:
         """Mark what readers who opened a dataset in place lately may still read: older versions, and other writers'."""
         for path, record in state.registered().items():
             view = state.folder_of(record)
-            oldest = view.format.version_at(view, now)
+            oldest = view.format.oldest_version_read(view, now)
             if not view.format.is_managed(view):
-                since = view.format.version_at(view.place, now)
+                since = view.format.oldest_version_read(view.place, now)
                 self.keys.update(f"{path}/{key}" for key in view.format.reachable(view.place, since))
             for log in self._logs.get(path, ()):
                 if oldest is not None and log.view.record == record and _entry(view, oldest) == _entry(log.view, oldest):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from lake_core.dataset import DatasetConflict
+from lake_core.dataset import SKIPPED, DatasetConflict
 from lake_core.key_rules import PlainChange, key_rules
-from lake_core.lake.publish.apply_dataset import SKIPPED, AppliedDataset, DatasetApplication
+from lake_core.lake.publish.apply_dataset import AppliedDataset, DatasetApplication
 from lake_core.lake.publish.conflict_report import ConflictReport
 from lake_core.lake.publish.tree_update import DatasetUpdate, Strategy, TreeUpdate
 from lake_core.lake.state.content import Item, is_same, item_of
@@ -25,7 +25,7 @@ from lake_core.lake.state.view import View
 
 def apply(
     base: StateStore,
-    theirs: StateStore,
+    incoming: StateStore,
     target: StateStore,
     *,
     now: datetime,
@@ -35,21 +35,21 @@ def apply(
     strategy: Strategy | None = None,
     dry_run: bool = False,
 ) -> TreeUpdate:
-    """Bring what differs between `base` and `theirs` onto `target`, all of one lake. `commit`: the target's, for messages.
+    """Bring what differs between `base` and `incoming` onto `target`, all of one lake. `commit`: the target's, for messages.
 
     `reads`: keys, and prefixes ending in "*", that must not differ between `base` and `target`: what a serializable session read.
     `strategy`: of a dataset or key that conflicts one side is taken whole. `dry_run`: the result is not to be written.
     Raises Conflict naming all datasets and keys that contradict what the target has, and what formats raise.
     """
-    taken = base.view.tree == target.view.tree != theirs.view.tree and not _datasets_differ(base, theirs)
-    changed = dict(_overlaid(theirs.view, theirs.view.tree)) if taken else dict(_changes(base, theirs))
-    registered = {**base.registered(), **theirs.registered()}
+    taken = base.view.tree == target.view.tree != incoming.view.tree and not _datasets_differ(base, incoming)
+    changed = dict(_overlaid(incoming.view, incoming.view.tree)) if taken else dict(_changes(base, incoming))
+    registered = {**base.registered(), **incoming.registered()}
     formats = {path: registered[path].format for key in changed if (path := _path_of(key, registered)) is not None}
     plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
     report = ConflictReport(commit, target.name)
     keys = _apply_plain(plain, target, report, strategy)
-    _apply_key_rules(plain.keys(), keys.resolved.keys(), base, theirs, target, report)
-    datasets = _apply_datasets(formats, DatasetApplication(base, theirs, target, now, session, dry_run=dry_run), report, strategy)
+    _apply_key_rules(plain.keys(), keys.resolved.keys(), base, incoming, target, report)
+    datasets = _apply_datasets(formats, DatasetApplication(base, incoming, target, now, session, dry_run=dry_run), report, strategy)
     items = {**keys.items, **datasets.items}
     if reads and (items or taken):  # who wrote nothing has nothing that could be wrong by now
         for key in _overlap(reads, base, target):
@@ -57,7 +57,7 @@ def apply(
     report.check()
     return TreeUpdate(
         items,
-        theirs.view.tree if taken else target.view.tree,
+        incoming.view.tree if taken else target.view.tree,
         datasets.datasets,
         datasets.references,
         datasets.skipped,
@@ -66,17 +66,17 @@ def apply(
     )
 
 
-def _datasets_differ(base: StateStore, theirs: StateStore) -> bool:
+def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
     """Tell whether the trees, what lies on top of them aside, differ in anything that belongs to a dataset."""
-    paths = {**base.registered(), **theirs.registered()}
+    paths = {**base.registered(), **incoming.registered()}
     graveler = base.view.graveler
     prefixes = [DATASETS, *(f"{path}/" for path in paths)]
-    return any(next(graveler.diff(base.view.tree, theirs.view.tree, prefix.encode()), None) is not None for prefix in prefixes)
+    return any(next(graveler.diff(base.view.tree, incoming.view.tree, prefix.encode()), None) is not None for prefix in prefixes)
 
 
-def _changes(base: StateStore, theirs: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
+def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
     """Walk the keys that differ between two states, with what stands there before and after."""
-    before, after = base.view, theirs.view
+    before, after = base.view, incoming.view
     yield from _overlaid(after, before.tree)
     if before.tree != after.tree:
         for difference in before.graveler.diff(before.tree, after.tree):
@@ -163,7 +163,7 @@ def _apply_datasets(
 
 
 def _take_dataset(application: DatasetApplication, path: str, format: str, conflict: DatasetConflict) -> AppliedDataset | None:
-    """Bring what differs between the target and `theirs` onto the target, so that the dataset becomes theirs.
+    """Bring what differs between the target and `incoming` onto the target, so that the dataset becomes incoming.
 
     Raises DatasetConflict where it cannot: `conflict` itself for a dataset that the target released.
     """
@@ -173,10 +173,10 @@ def _take_dataset(application: DatasetApplication, path: str, format: str, confl
 
 
 def _apply_key_rules(
-    changed: Collection[str], resolved: Collection[str], base: StateStore, theirs: StateStore, target: StateStore, report: ConflictReport
+    changed: Collection[str], resolved: Collection[str], base: StateStore, incoming: StateStore, target: StateStore, report: ConflictReport
 ) -> None:
     """Report what the rules of formats that live in plain keys forbid."""
-    change = PlainChange(changed, _PlainState(base), _PlainState(theirs), _PlainState(target), partial(_changed_there, base, target))
+    change = PlainChange(changed, _PlainState(base), _PlainState(incoming), _PlainState(target), partial(_changed_there, base, target))
     for rule in key_rules():
         for key in rule.contradicted(change):
             report.add_key(key, rule.kind, rule.explanation)

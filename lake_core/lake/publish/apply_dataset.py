@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
-from lake_core.dataset import Applied, ApplyContext, DatasetConflict
+from lake_core.dataset import SKIPPED, Applied, ApplyContext, DatasetConflict
 from lake_core.lake.publish.tree_update import DatasetUpdate
 from lake_core.lake.state.content import Item, new_item
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above
 from lake_core.lake.state.dataset_view import DatasetView
 from lake_core.lake.state.state_store import StateStore
-
-SKIPPED = "SKIPPED"
-"""The operation of an update that the target has already, by its markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +69,15 @@ class AppliedDataset:
 
 @dataclass(frozen=True, slots=True)
 class DatasetApplication:
-    """Brings what differs between `base` and `theirs` in single datasets onto `target`."""
+    """Brings what differs between `base` and `incoming` in single datasets onto `target`."""
 
     base: StateStore
-    theirs: StateStore
+    incoming: StateStore
     target: StateStore
     now: datetime
     session: str | None = None
     replaces: bool = False
-    """Whether a dataset becomes what `theirs` has, whatever the target has itself."""
+    """Whether a dataset becomes what `incoming` has, whatever the target has itself."""
     dry_run: bool = False
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
@@ -106,7 +103,7 @@ class DatasetApplication:
 
     def _case(self, path: str, format: str) -> DatasetCase | None:
         """Tell what happened. Raises DatasetConflict where the formats differ."""
-        before, after, head = (state.datasets().get(path) for state in (self.base, self.theirs, self.target))
+        before, after, head = (state.datasets().get(path) for state in (self.base, self.incoming, self.target))
         for side in (before, after, head):
             if side is not None and side.format != format:
                 raise DatasetConflict(f"it is a {side.format} dataset on one side and a {format} one on the other", kind="OtherFormat")
@@ -121,8 +118,8 @@ class DatasetApplication:
 
     def _import(self, record: DatasetRecord) -> AppliedDataset:
         self._check_clear(record)
-        view = self.theirs.folder_of(record)
-        log = dict(self.theirs.view.list(f"{record.path}/"))
+        view = self.incoming.folder_of(record)
+        log = dict(self.incoming.view.list(f"{record.path}/"))
         update = DatasetUpdate(record.format, view.format.version(view), "IMPORT")
         return AppliedDataset(update, log | {record.key: record.item(self.now)})
 
@@ -143,7 +140,7 @@ class DatasetApplication:
     def _apply(
         self, before: DatasetRecord | None, record: DatasetRecord, onto: DatasetRecord | None, *, recreated: bool = False
     ) -> Applied:
-        view = self.theirs.folder_of(record)
+        view = self.incoming.folder_of(record)
         return view.format.apply(
             None if before is None else self.base.folder_of(before),
             view,

@@ -15,15 +15,15 @@ from lake_core.lake.refs.pending_deletions import collections
 from lake_core.lake.refs.refs_state import RefsState, put
 
 
-class HeadMoved(Exception):
-    """What an update was prepared for is not so any more: prepare it again, by the newest refs."""
+class RefsMoved(Exception):
+    """The refs changed since an update was prepared: prepare it again."""
 
 
 class Requirement(Protocol):
     """What must hold of the newest refs."""
 
     def check(self, refs: RefsState) -> None:
-        """Raise HeadMoved where the update must be prepared again, and a LakeError where it must not be made at all."""
+        """Raise RefsMoved where the update must be prepared again, and a LakeError where it must not be made at all."""
         ...
 
 
@@ -36,7 +36,7 @@ class HeadIs:
 
     def check(self, refs: RefsState) -> None:
         if refs.branch(self.branch) != self.commit:
-            raise HeadMoved
+            raise RefsMoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class NoNewCollection:
 
     def check(self, refs: RefsState) -> None:
         if collections(refs) != self.collections:
-            raise HeadMoved
+            raise RefsMoved
 
 
 @dataclass(frozen=True, slots=True)
 class NotProtected:
-    """A branch takes more than merges."""
+    """The branch is not protected, so that it takes more than merges."""
 
     branch: str
 
@@ -126,7 +126,7 @@ class Source(Protocol):
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:
-        """Apply it to the branch's head as of these refs; or say what an earlier attempt has published.
+        """Apply what this source brings to the branch's head in these refs, or return what an earlier attempt published.
 
         Called again with newer refs for as long as others are faster. Raises what forbids it.
         """

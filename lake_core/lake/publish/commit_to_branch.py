@@ -1,6 +1,7 @@
-"""Moving a branch: prepare an update, append one conditional entry to the refs journal, check main out.
+"""Moving a branch: prepare an update, append one conditional entry to the refs journal, put main's logs in place.
 
-Lost the race to an entry about other refs: the entry is put again. Lost it on the same branch: the update is prepared again.
+If other refs changed meanwhile, the journal puts the same entry again. If this branch moved, the update is prepared again. Conflicts
+are decided where an update is prepared: `apply` for plain files, `apply_dataset` and the datasets' formats for all else.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import replace
 
 from lake_core.lake.errors import Conflict, Diverged, PublishTimeout
 from lake_core.lake.publish.adoption import Adoption
-from lake_core.lake.publish.branch_update import BranchUpdate, HeadMoved, Source
+from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved, Source
 from lake_core.lake.publish.checkout import has_moved, try_check_out
 from lake_core.lake.publish.prepare import head_of
 from lake_core.lake.publish.published import Published
@@ -21,7 +22,7 @@ _MOST_TRIES = 50
 
 
 def commit_to_branch(repository: Repository, source: Source) -> Published:
-    """Bring what a source prepares onto its branch, and check main out.
+    """Bring what a source prepares onto its branch, and put main's logs in place.
 
     Raises Conflict, ProtectedBranch, Diverged, Collected, PublishTimeout, and what else the source raises.
     """
@@ -32,7 +33,7 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
             try:
                 update = source.prepare(refs)
                 return update if isinstance(update, Published) else _commit(repository, update)
-            except HeadMoved:
+            except RefsMoved:
                 continue
             except (Diverged, Conflict) as error:
                 # What stood in place was compared with these refs: it may be what a faster publisher has put there since.
@@ -40,11 +41,12 @@ def commit_to_branch(repository: Repository, source: Source) -> Published:
                     continue
                 if isinstance(error, Conflict) or not _adopt(repository, refs, branch, error):
                     raise
+                continue
     raise PublishTimeout(f"branch {branch!r} moved {_MOST_TRIES} times while this was applied to it: nothing was published. Publish again")
 
 
 def _commit(repository: Repository, update: BranchUpdate) -> Published:
-    """Make an update, and check main out. Raises HeadMoved, and what the update's requirements raise."""
+    """Make an update, and check main out. Raises RefsMoved, and what the update's requirements raise."""
     if update.updates:
         repository.journal.append(update.plan)
     if update.commit is None or update.branch != repository.format.branch or try_check_out(repository, [update.commit]):
@@ -53,14 +55,17 @@ def _commit(repository: Repository, update: BranchUpdate) -> Published:
 
 
 def _adopt(repository: Repository, refs: RefsState, branch: str, error: Diverged) -> bool:
-    """Bring in what other clients committed to a dataset that they may write. Return False for one that is the lake's alone."""
+    """Bring in what other clients committed to a dataset that they may write.
+
+    Return whether to prepare again: not where the dataset is the lake's alone.
+    """
     state = head_of(repository, refs, branch)
     record = state.registered().get(error.path)
     if record is None or (view := state.folder_of(record)).format.is_managed(view):
         return False
     try:
         _commit(repository, Adoption(repository, error.path).prepare(refs))
-    except HeadMoved:
+    except RefsMoved:
         return True
     except (Diverged, Conflict):
         if not has_moved(repository, refs, branch):

@@ -43,7 +43,7 @@ class Comparison:
 
     datasets: Sequence[ChangedDataset]
     files: Sequence[ChangedKey]
-    """Plain files; those of datasets are theirs."""
+    """Plain files; those of datasets are incoming."""
 
 
 def changed_keys(old: StateStore, new: StateStore, prefix: str) -> Iterator[ChangedKey]:

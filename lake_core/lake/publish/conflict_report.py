@@ -1,4 +1,7 @@
-"""What of a target contradicts a change: gathered, and raised as one error."""
+"""How the message of a conflict is made: what of a target contradicts a change is gathered, and raised as one error.
+
+It is decided in `apply` for plain files, and by the formats of datasets, by way of `apply_dataset`.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class MergePreview:
     """The branch's head, which the merge would follow."""
     base: str
     """The commit that both come from."""
-    theirs: str
+    incoming: str
     """The commit that would be merged."""
     datasets: Mapping[str, DatasetUpdate]
     """The datasets that would change, with their new versions."""
@@ -47,7 +47,7 @@ class Merge:
     """Brings what a commit has and a branch lacks onto the branch, as a commit with two parents: a `Source`."""
 
     repository: Repository
-    theirs: Commit
+    incoming: Commit
     name: str
     """What the caller calls that commit."""
     branch: str
@@ -61,17 +61,17 @@ class Merge:
     def base(self, refs: RefsState) -> Commit:
         """Find the merge base. Raises NothingToApply, RefNotFound."""
         head = refs.commit(refs.branch(self.branch))
-        if is_ancestor(refs, self.theirs, head):
+        if is_ancestor(refs, self.incoming, head):
             raise NothingToApply(f"branch {self.branch!r} has all of {self.name!r} already")
-        return merge_base(refs, self.theirs, head)
+        return merge_base(refs, self.incoming, head)
 
     def proposal(self) -> Proposal:
         """Describe the commit."""
         return Proposal(
             self.branch,
             self.message or f"Merge {self.name} into {self.branch}",
-            {"merge": self.theirs.id} | ({} if self.strategy is None else {"strategy": self.strategy}),
-            parents=(self.theirs.id,),
+            {"merge": self.incoming.id} | ({} if self.strategy is None else {"strategy": self.strategy}),
+            parents=(self.incoming.id,),
             is_merge=True,
         )
 
@@ -79,7 +79,7 @@ class Merge:
         """Show what differs between the merge base and the commit."""
         return Change(
             self.repository.commit_state(base, f"the merge base of {self.name} and {self.branch}"),
-            self.repository.commit_state(self.theirs, self.name),
+            self.repository.commit_state(self.incoming, self.name),
             strategy=self.strategy,
             remedy=(
                 f"Nothing was merged: merge with strategy='theirs' to take what {self.name} has of these, with strategy='ours' to keep "
@@ -107,19 +107,19 @@ class Replay:
         return prepare_change(self.repository, refs, self.proposal, change)
 
 
-def merge(repository: Repository, theirs: Commit, name: str, into: str, message: str | None, strategy: Strategy | None) -> Published:
+def merge(repository: Repository, incoming: Commit, name: str, into: str, message: str | None, strategy: Strategy | None) -> Published:
     """Bring what a commit has and a branch lacks onto the branch. Raises NothingToApply, Conflict."""
     _check_strategy(strategy)
-    source = Merge(repository, theirs, name, into, message, strategy)
+    source = Merge(repository, incoming, name, into, message, strategy)
     source.base(repository.refs())  # where there is nothing to merge, nothing is written either
     return commit_to_branch(repository, source)
 
 
-def preview_merge(repository: Repository, theirs: Commit, name: str, into: str, strategy: Strategy | None) -> MergePreview:
+def preview_merge(repository: Repository, incoming: Commit, name: str, into: str, strategy: Strategy | None) -> MergePreview:
     """Tell what `merge` would do now, and write nothing. Raises as `merge`."""
     _check_strategy(strategy)
     refs = repository.refs()
-    source = Merge(repository, theirs, name, into, None, strategy)
+    source = Merge(repository, incoming, name, into, None, strategy)
     base = source.base(refs)
     change = source.change(base)
     target = head_of(repository, refs, into)
@@ -128,13 +128,13 @@ def preview_merge(repository: Repository, theirs: Commit, name: str, into: str, 
     if update.taken:
         changed = repository.graveler.diff(target.view.tree, update.onto)
         items = {each.key.decode(): None if each.after is None else item_of(each.after) for each in changed}
-    registered = {**target.registered(), **change.theirs.registered()}
+    registered = {**target.registered(), **change.incoming.registered()}
     keys: dict[str, Literal["put", "deleted"]] = {
         key: "deleted" if item is None else "put"
         for key, item in sorted(items.items())
         if not key.startswith(RESERVED) and dataset_above(key, registered) is None
     }
-    return MergePreview(refs.branch(into), base.id, theirs.id, update.datasets, keys, update.resolved, update.skipped)
+    return MergePreview(refs.branch(into), base.id, incoming.id, update.datasets, keys, update.resolved, update.skipped)
 
 
 def revert(repository: Repository, commit: Commit, branch: str, parent: int, message: str | None) -> Published:

@@ -60,7 +60,7 @@ class Change:
     """What differs between two states, and how it is to be brought onto a third."""
 
     base: StateStore
-    theirs: StateStore
+    incoming: StateStore
     reads: Sequence[str] = ()
     strategy: Strategy | None = None
     """Whose side is taken of what conflicts."""
@@ -78,7 +78,7 @@ def prepare_change(repository: Repository, refs: RefsState, proposal: Proposal, 
     _check_protected(refs, proposal)
     target = head_of(repository, refs, proposal.branch)
     update = apply_change(repository, refs, proposal, change, target)
-    return prepare_tree(repository, refs, proposal, target, update, change.theirs.registered())
+    return prepare_tree(repository, refs, proposal, target, update, change.incoming.registered())
 
 
 def prepare_tree(
@@ -120,7 +120,7 @@ def apply_change(
     try:
         return apply(
             change.base,
-            change.theirs,
+            change.incoming,
             target,
             now=repository.clock(),
             session=proposal.session,

@@ -13,7 +13,7 @@ from datetime import timedelta
 from lake_core import runtime
 from lake_core.journal import Action, Add, Append, State, Update
 from lake_core.lake.errors import Conflict, DamagedLake, RefExists
-from lake_core.lake.publish.branch_update import BranchUpdate, HeadMoved
+from lake_core.lake.publish.branch_update import BranchUpdate, RefsMoved
 from lake_core.lake.publish.commit_to_branch import commit_to_branch
 from lake_core.lake.publish.prepare import Change, Proposal, prepare_change
 from lake_core.lake.publish.published import Published
@@ -191,8 +191,8 @@ class _SharedSource:
             retention=retention,
         )
         base = repository.commit_state(refs.commit(record.base), f"the base of session {record.id}")
-        theirs = repository.state(record.tree, f"session {record.id}")
-        update = prepare_change(repository, refs, proposal, Change(base, theirs, record.reads, remedy=remedy(record.id)))
+        incoming = repository.state(record.tree, f"session {record.id}")
+        update = prepare_change(repository, refs, proposal, Change(base, incoming, record.reads, remedy=remedy(record.id)))
         return replace(
             update,
             requirements=(*update.requirements, SessionAt(record.id, self.epoch, record.tree)),
@@ -212,7 +212,7 @@ class SessionAt:
         record = refs.session(self.id)
         _check_publishable(record, self.epoch)
         if record.tree != self.tree:
-            raise HeadMoved
+            raise RefsMoved
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class DatasetView(DatasetStore):
         inner = prefix[len(self._prefix) :]
         groups: dict[str, list[ObjectMeta]] = {}
         folder = self._format.derived_prefix
-        if not (inner.startswith(folder) or folder.startswith(inner)):
+        if not folder or not (inner.startswith(folder) or folder.startswith(inner)):
             return []
         for meta in self._place.list(max(inner, folder, key=len)):
             if self._format.key_class(meta.key) is KeyClass.DERIVED:

@@ -28,7 +28,7 @@ HANDLERS: tuple[TypeHandler, ...] = (
     SparkFrames(),
     DeltaTables(),
 )
-"""Those that come with this package."""
+"""Those that come with this package. The first match wins: a handler of a subclass stands before that of its base."""
 
 
 def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:

@@ -39,7 +39,7 @@ class BrokenRows:
 class Rows(Protocol):
     """Rows of one schema: in memory, in a stream that is read once, or in a computation that has not run yet.
 
-    A method that changes rows returns others, and reads none: what it checks is checked as the rows are written.
+    Methods that change rows are lazy: they return other rows, and their checks run while those are written.
     """
 
     @property
@@ -51,9 +51,9 @@ class Rows(Protocol):
         """The columns and their types."""
 
     def cast(self, schema: pa.Schema, name: str) -> Self:
-        """Return the columns of a schema in its types, where each value stays what it is.
+        """Return the columns of a schema in its types. A value that would change raises DefinitionMismatch once it is read.
 
-        `name`: what errors call the rows. Raises DefinitionMismatch for a value that does not fit, when it comes.
+        `name`: what errors call the rows.
         """
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> Self:
@@ -75,10 +75,10 @@ class Rows(Protocol):
         """Begin a merge of the rows into a table. `alias`: what expressions call the table and the rows."""
 
     def head(self, count: int) -> pa.Table | None:
-        """Return the first rows; None where they are not at hand after they were written."""
+        """Return the first rows; None for rows that can be read only once."""
 
     def tracked_as(self, asset_key: AssetKey) -> Self:
-        """Return the rows, known as those of an asset in what is made of them."""
+        """Label the rows with an asset's key, by which the lineage of what is computed from them names it."""
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
         """Say which columns of upstream assets the columns are computed from; None where nothing is known."""

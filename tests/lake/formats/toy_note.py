@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from lake_core import runtime
-from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
 from lake_core.store import ObjectStore
 
 CURRENT = "CURRENT"
@@ -69,19 +69,19 @@ class NoteFormat(DatasetFormat):
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
         return store.get(pointer).decode() in Note(other).drafts()
 
-    def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
-        if theirs is None:
+    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        if incoming is None:
             raise DatasetConflict("a note cannot be dropped", kind="Dropped")
         if target is None:
-            return Applied({CURRENT: theirs.get(CURRENT)}, None, "WRITE")
-        if theirs.get(CURRENT) == target.get(CURRENT) or (base is not None and theirs.get(CURRENT) == base.get(CURRENT)):
-            return Applied({}, None, "NOTHING")
+            return Applied({CURRENT: incoming.get(CURRENT)}, None, "WRITE")
+        if incoming.get(CURRENT) == target.get(CURRENT) or (base is not None and incoming.get(CURRENT) == base.get(CURRENT)):
+            return Applied({}, None, NOTHING)
         if base is None or target.get(CURRENT) != base.get(CURRENT):
             raise DatasetConflict(f"it was rewritten on {context.onto} too", kind="Rewritten")
-        if self.is_behind(CURRENT, target, theirs):
-            return Applied({CURRENT: theirs.get(CURRENT)}, None, "WRITE")
+        if self.is_behind(CURRENT, target, incoming):
+            return Applied({CURRENT: incoming.get(CURRENT)}, None, "WRITE")
         # Taking an older text is writing it anew, so that the pointer only moves on.
-        draft = _draft(context.place, Note(theirs).text, target.get(CURRENT).decode())
+        draft = _draft(context.place, Note(incoming).text, target.get(CURRENT).decode())
         return Applied({CURRENT: draft.encode()}, None, "WRITE", references=[f"drafts/{draft}"])
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from lake_core import runtime
-from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import NOTHING, Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
 from lake_core.errors import NotFound
 from lake_core.store import ObjectStore
 
@@ -107,8 +107,8 @@ class RegisterFormat(DatasetFormat):
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
         return int(store.get(pointer)) < int(other.get(pointer))
 
-    def apply(self, base: ObjectStore | None, theirs: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
-        before, after, head = ({} if store is None else Register(store).lines() for store in (base, theirs, target))
+    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        before, after, head = ({} if store is None else Register(store).lines() for store in (base, incoming, target))
         added = {line: key for line, key in after.items() if line not in before}
         removed = [line for line in before if line not in after]
         for line in added:
@@ -119,7 +119,7 @@ class RegisterFormat(DatasetFormat):
                 raise DatasetConflict(f"{line!r} was removed on {context.onto} too", kind="SameLine")
         version = 0 if target is None else Register(target).version + 1
         if target is not None and not added and not removed:
-            return Applied({}, version - 1, "NOTHING")
+            return Applied({}, version - 1, NOTHING)
         puts = {entry_key(version): _encode(added, removed), HEAD: str(version).encode()}
         references = [key for key in added.values() if key is not None]
         return Applied(puts, version, "EDIT", {"lines_added": len(added), "lines_removed": len(removed)}, references)
