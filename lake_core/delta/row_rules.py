@@ -28,7 +28,6 @@ from lake_core.expression import (
     parse_expression,
     parse_predicate,
     store_assign,
-    truth,
 )
 
 INVARIANTS = "delta.invariants"
@@ -48,7 +47,7 @@ class Check:
 
     def violations(self, rows: pa.Table) -> pa.Table:
         """The rows that break it."""
-        return rows.filter(pc.invert(pc.fill_null(truth(self.predicate, rows), False)))
+        return rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), False)))
 
 
 @dataclass(frozen=True, slots=True)

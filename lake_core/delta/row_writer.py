@@ -18,7 +18,7 @@ from lake_core.delta.data_file import TARGET_BYTES, AddFile, DataFileWriter, cha
 from lake_core.delta.errors import RowsOutsidePredicate
 from lake_core.delta.row_rules import RowRules, row_rules
 from lake_core.delta.statistics import leaf_values
-from lake_core.expression import Predicate, columns, matching, truth
+from lake_core.expression import Predicate, columns, evaluate, matching
 from lake_core.store import ObjectStore
 
 _SHOWN = 3
@@ -40,7 +40,7 @@ class Scope:
     def check(self, rows: pa.Table) -> None:
         """Raise RowsOutsidePredicate unless the predicate is true for every row."""
         if matching(rows, self.predicate).num_rows < rows.num_rows:
-            outside = rows.filter(pc.invert(pc.fill_null(truth(self.predicate, rows), False)))
+            outside = rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), False)))
             raise RowsOutsidePredicate(self.error(f"{outside.num_rows} of {rows.num_rows}", samples(outside, self.predicate)))
 
     def error(self, count: str, shown: str = "") -> str:

@@ -26,18 +26,17 @@ from lake_core.delta.numpy_arrays import booleans, integers, numbers
 from lake_core.expression import (
     And,
     Column,
-    ColumnComparison,
     Comparison,
-    Condition,
-    Constant,
     EvaluationFailed,
     In,
     IsNull,
     Like,
+    Literal,
     Not,
     Or,
     Predicate,
     columns,
+    is_pushable,
     matching,
 )
 
@@ -175,34 +174,36 @@ class _Skipper:
                 return _all([self.may_match(child) for child in operands])
             case Or(operands=operands):
                 return _any([self.may_match(child) for child in operands])
-            case Constant(value=value):
-                return np.full(self._rows, value is True)
+            case Literal(value=value):
+                return np.full(self._rows, value.as_py() is True)
         named = [column.path[0] for column in columns(predicate)]
         if named and all(name in self._partitions.column_names for name in named):
             try:
                 return _evaluate(self._partitions, predicate, self._rows)
             except EvaluationFailed:  # the rest of the predicate may keep such rows from it: reading them tells
                 return np.full(self._rows, True)
-        if self._statistics is None or any(name in self._partitions.column_names for name in named):
+        if self._statistics is None or any(name in self._partitions.column_names for name in named) or not is_pushable(predicate):
             return np.full(self._rows, True)
-        match predicate:
-            case Comparison(operator=operator, column=column, value=value):
+        return self._by_statistics(predicate, self._statistics)
+
+    def _by_statistics(self, leaf: Predicate, statistics: _Statistics) -> Mask:
+        """What statistics tell of a leaf, or of a negated one. Every file may match what is neither."""
+        match leaf:
+            case Comparison(operator=operator, left=Column() as column, right=Literal(value=value)):
                 return self._compare(operator, column, value)
-            case In(column=column, values=values):
+            case In(operand=Column() as column, values=values):
                 return self._in(column, values)
-            case Like(column=column, pattern=pattern):
+            case Like(operand=Column() as column, pattern=str(pattern)):
                 return self._like(column, pattern)
-            case IsNull(column=column):
-                nulls = self._statistics.get("nullCount", column)
+            case IsNull(operand=Column() as column):
+                nulls = statistics.get("nullCount", column)
                 return self._unless(None if nulls is None else pc.greater(nulls, 0))
-            case Not(operand=IsNull(column=column)):
+            case Not(operand=IsNull(operand=Column() as column)):
                 return self._has_values(column)
-            case Not(operand=In(column=column, values=values)) if 0 < len(values) <= _MANY_VALUES:
+            case Not(operand=In(operand=Column() as column, values=values)) if 0 < len(values) <= _MANY_VALUES:
                 return _all([self._compare("!=", column, value) for value in values])
-            case Not() | ColumnComparison() | Condition():
-                return np.full(self._rows, True)
             case _:
-                raise AssertionError(predicate)
+                return np.full(self._rows, True)
 
     def _compare(self, operator: str, column: Column, value: pa.Scalar) -> Mask:
         assert self._statistics is not None

@@ -8,64 +8,63 @@ from __future__ import annotations
 
 from lake_core.expression.arrow import to_arrow
 from lake_core.expression.assign import check_assignable, store_assign
-from lake_core.expression.bind import parse_expression
 from lake_core.expression.errors import EvaluationFailed, InvalidExpression
-from lake_core.expression.evaluate import evaluate
-from lake_core.expression.parse import parse_predicate
+from lake_core.expression.evaluate import evaluate, matching
+from lake_core.expression.parse import parse_expression, parse_predicate
 from lake_core.expression.spark_sql import predicate_sql, quote_identifier, quote_text
 from lake_core.expression.tree import (
+    FALSE,
+    NULL,
+    TRUE,
     And,
     Call,
     Case,
     Cast,
     Coalesce,
     Column,
-    ColumnComparison,
     Comparison,
-    Condition,
-    Constant,
     Expression,
     In,
     IsNull,
-    Junction,
     Like,
+    Literal,
     Not,
-    OneOf,
+    Operator,
     Or,
     Predicate,
     columns,
+    is_leaf,
+    is_pushable,
     negated,
 )
-from lake_core.expression.tree import Literal as ExpressionLiteral
-from lake_core.expression.truth import has_condition, matching, truth
 
 __all__ = [
+    "FALSE",
+    "NULL",
+    "TRUE",
     "And",
     "Call",
     "Case",
     "Cast",
     "Coalesce",
     "Column",
-    "ColumnComparison",
     "Comparison",
-    "Condition",
-    "Constant",
     "EvaluationFailed",
     "Expression",
-    "ExpressionLiteral",
     "In",
     "InvalidExpression",
     "IsNull",
-    "Junction",
     "Like",
+    "Literal",
     "Not",
-    "OneOf",
+    "Operator",
     "Or",
     "Predicate",
     "check_assignable",
     "columns",
     "evaluate",
-    "has_condition",
+    "is_leaf",
+    "is_pushable",
     "matching",
     "negated",
     "parse_expression",
@@ -75,5 +74,4 @@ __all__ = [
     "quote_text",
     "store_assign",
     "to_arrow",
-    "truth",
 ]

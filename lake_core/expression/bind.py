@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 from sqlglot import exp
 
-from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
+from lake_core.expression.coercion import TIMESTAMP, TIMESTAMP_NTZ, cast_expression, meet, spark_name
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.functions import bind_call, bind_operator
+from lake_core.expression.functions import bind_call, bind_operator, compare
 from lake_core.expression.interval import interval, moved
-from lake_core.expression.literal import parse_date, parse_timestamp, to_number
 from lake_core.expression.name import Names, is_column, parts_of
-from lake_core.expression.sql import parse_sql, short, short_sql, suffixed_numbers, too_deep
-from lake_core.expression.tree import Case, Cast, Expression, Junction, Literal, OneOf
+from lake_core.expression.sql import short, short_sql, suffixed_numbers, too_deep
+from lake_core.expression.sql_literal import like_pattern, literal, number_literal, typed_literal
+from lake_core.expression.tree import NULL, And, Case, Cast, Expression, In, IsNull, Literal, Not, Operator, Or
 
 _MAX_DEPTH = 150
 """Of nodes: evaluation recurses too, in executors as well."""
 
-_BINARY: dict[type[exp.Expr], str] = {
+OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
     exp.NEQ: "!=",
     exp.LT: "<",
@@ -28,6 +27,11 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
     exp.NullSafeEQ: "<=>",
+}
+"""Comparisons."""
+
+_BINARY: dict[type[exp.Expr], str] = {
+    **OPERATORS,
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
@@ -36,7 +40,7 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
     exp.DPipe: "concat",
 }
-_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_COMPARISONS = (*OPERATORS, exp.NullSafeNEQ)
 _TESTS = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape, exp.Not)
 
 _ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "high", "ifs", "default", "true", "to", "negate"})
@@ -44,7 +48,7 @@ _ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "high", "ifs
 
 _HARMLESS = {"safe", "typed", "coalesce", "quoted", "is_string"}
 
-_TYPES: dict[object, pa.DataType] = {
+TYPES: dict[object, pa.DataType] = {
     exp.DataType.Type.BOOLEAN: pa.bool_(),
     exp.DataType.Type.TINYINT: pa.int8(),
     exp.DataType.Type.SMALLINT: pa.int16(),
@@ -68,22 +72,9 @@ _CLOCK_WORDS = ("current_timestamp", "current_date")
 """Functions that go without parentheses too, where there is no column of the name."""
 
 
-def parse_expression(text: str, schema: pa.Schema, *, relations: bool = False, now: int | None = None) -> Expression:
-    """Parse a scalar Spark SQL expression over the columns of `schema`, with the types that Spark's ANSI mode gives it.
-
-    With `relations` the schema's columns are relations, structs of their fields: `t.id` is the field `id` of `t`, and a bare
-    name is looked up in all of them. Timestamps are UTC. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds since the epoch;
-    without it, it is refused. Raises InvalidExpression: for what does not parse, for a function that is not on the list, for types
-    that do not go together.
-    """
-    tree = parse_sql(text)
-    try:
-        return Binder(text, Names(text, schema, relations=relations), now).bind(tree)
-    except RecursionError:
-        raise too_deep(text) from None
-
-
 class Binder:
+    """Binds one text's nodes. `now`: what CURRENT_TIMESTAMP stands for, in milliseconds since the epoch."""
+
     def __init__(self, text: str, names: Names, now: int | None) -> None:
         self._text, self._names, self._now, self._depth = text, names, now, 0
 
@@ -103,12 +94,12 @@ class Binder:
 
     def condition(self, node: exp.Expr) -> Expression:
         """As `bind`, for what must be a boolean."""
-        found = self.bind(node)
-        if pa.types.is_null(found.type):
-            return cast_expression(found, pa.bool_())
-        if not pa.types.is_boolean(found.type):
-            raise InvalidExpression(f"{short(self._text)}: {short_sql(node)} is {spark_name(found.type)}, not a condition")
-        return found
+        expression = self.bind(node)
+        if pa.types.is_null(expression.type):
+            return cast_expression(expression, pa.bool_())
+        if not pa.types.is_boolean(expression.type):
+            raise InvalidExpression(f"{short(self._text)}: {short_sql(node)} is {spark_name(expression.type)}, not a condition")
+        return expression
 
     def check(self, node: exp.Expr) -> None:
         """Refuse variants of a node that the binder does not know, and what the parser groups otherwise than Spark."""
@@ -126,53 +117,62 @@ class Binder:
     def _bind(self, node: exp.Expr) -> Expression:
         if is_column(node):
             return self._clock(node.name) if self.is_clock(node) else self._names.column(parts_of(node))
-        if isinstance(node, (exp.Add, exp.Sub)) and (found := self._moved(node)) is not None:
-            return found
+        if isinstance(node, (exp.Add, exp.Sub)) and (moment := self._moved(node)) is not None:
+            return moment
         operator = _BINARY.get(type(node))
         if operator is not None:
             return bind_operator(operator, self.bind(node.this), self.bind(node.expression))
-        found = self._other(node)
-        return bind_operator("not", found) if node.args.get("negate") else found
+        expression = self._boolean(node) or self._other(node)
+        return Not(expression) if node.args.get("negate") else expression
+
+    def _boolean(self, node: exp.Expr) -> Expression | None:
+        """What combines conditions or tests a value; None for any other node."""
+        match node:
+            case exp.And():
+                return And(tuple(self.condition(part) for part in node.flatten()))
+            case exp.Or():
+                return Or(tuple(self.condition(part) for part in node.flatten()))
+            case exp.Not(this=inner):
+                return Not(self.condition(inner))
+            case exp.Is(this=left, expression=exp.Null()):
+                return IsNull(self.bind(left))
+            case exp.Is(this=left, expression=exp.Boolean(this=flag)):
+                return compare("<=>", self.condition(left), Literal(pa.scalar(bool(flag))))
+            case exp.NullSafeNEQ(this=left, expression=right):
+                return Not(compare("<=>", self.bind(left), self.bind(right)))
+            case exp.In(this=left) if node.expressions:
+                return self._in(self.bind(left), [self.bind(item) for item in node.expressions])
+            case exp.Between(this=left):
+                operand = self.bind(left)
+                low = compare(">=", operand, self.bind(node.args["low"]))
+                return And((low, compare("<=", operand, self.bind(node.args["high"]))))
+            case exp.Like(this=left, expression=right):
+                return self._like(left, right, "\\")
+            case exp.Escape(this=exp.Like(this=left, expression=right) as like, expression=exp.Literal(this=escape)):
+                test = self._like(left, right, escape)
+                return Not(test) if like.args.get("negate") else test
+        return None
 
     def _other(self, node: exp.Expr) -> Expression:
         match node:
             case exp.Paren(this=inner):
                 return self.bind(inner)
-            case exp.And() | exp.Or():
-                operator = "and" if isinstance(node, exp.And) else "or"
-                return Junction(operator, tuple(self.condition(part) for part in node.flatten()))  # type: ignore[arg-type]
-            case exp.Not(this=inner):
-                return bind_operator("not", self.condition(inner))
-            case exp.Is(this=left, expression=exp.Null()):
-                return bind_operator("isnull", self.bind(left))
-            case exp.Is(this=left, expression=exp.Boolean(this=flag)):
-                return bind_operator("<=>", self.condition(left), Literal(pa.scalar(bool(flag))))
-            case exp.NullSafeNEQ(this=left, expression=right):
-                return bind_operator("not", bind_operator("<=>", self.bind(left), self.bind(right)))
-            case exp.In(this=left) if node.expressions:
-                return self._in(self.bind(left), [self.bind(item) for item in node.expressions])
-            case exp.Between(this=left):
-                operand = self.bind(left)
-                low = bind_operator(">=", operand, self.bind(node.args["low"]))
-                return Junction("and", (low, bind_operator("<=", operand, self.bind(node.args["high"]))))
-            case exp.Like(this=left, expression=right):
-                return self._like(left, right, "\\")
-            case exp.Escape(this=exp.Like(this=left, expression=right) as like, expression=exp.Literal(this=escape)):
-                found = self._like(left, right, escape)
-                return bind_operator("not", found) if like.args.get("negate") else found
             case exp.Case():
                 return self._case(node)
             case exp.Cast(this=inner, to=exp.DataType() as target):
                 return self._cast(node, inner, target)
             case exp.Neg(this=exp.Literal() as inner) if not inner.is_string:
-                return _number(f"-{inner.this}")
+                return number_literal(f"-{inner.this}")
             case exp.Neg(this=inner):
                 return bind_operator("negative", self.bind(inner))
             case exp.Anonymous(this=str(name)) if name.lower() in _CLOCK and not node.expressions:
                 return self._clock(name)
             case exp.Anonymous(this=str(name)):
                 return bind_call(name.lower(), [self.bind(argument) for argument in node.expressions])
-        return self._literal(node)
+        constant = literal(node)
+        if constant is None:
+            raise self._refused(node)
+        return constant
 
     def is_clock(self, node: exp.Expr) -> bool:
         """Whether a name is no column's, but stands for the time."""
@@ -193,48 +193,32 @@ class Binder:
             by, moment = interval(node.this), node.expression
         return None if by is None else moved(self.bind(moment), by, back=back)
 
-    def _literal(self, node: exp.Expr) -> Expression:
-        match node:
-            case exp.Literal(this=text):
-                return Literal(pa.scalar(text, pa.string())) if node.is_string else _number(text)
-            case exp.RawString(this=text):
-                return Literal(pa.scalar(text, pa.string()))
-            case exp.Concat(expressions=parts) if all(isinstance(part, exp.Literal) and part.is_string for part in parts):
-                return Literal(pa.scalar("".join(part.this for part in parts), pa.string()))  # 'a' 'b'
-            case exp.Boolean(this=flag):
-                return Literal(pa.scalar(bool(flag)))
-            case exp.Null():
-                return Literal(pa.scalar(None, pa.null()))
-            case exp.HexString(this=digits):
-                return Literal(pa.scalar(bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}"), pa.binary()))
-        raise self._refused(node)
-
     def _in(self, operand: Expression, items: Sequence[Expression]) -> Expression:
         operand, *met = meet("IN", [operand, *items])
         literals = [item for item in met if isinstance(item, Literal)]
         if pa.types.is_null(operand.type):
-            return Literal(pa.scalar(None, pa.bool_()))
+            return NULL
         if pa.types.is_nested(operand.type):
             raise InvalidExpression(f"IN: {spark_name(operand.type)} is not compared here")
         if len(literals) < len(met):
-            return Junction("or", tuple(bind_operator("=", operand, item) for item in met))
-        held = OneOf(operand, tuple(item.value for item in literals if item.value.is_valid))
-        if len(held.values) == len(literals):
-            return held
+            return Or(tuple(compare("=", operand, item) for item in met))
+        membership = In(operand, tuple(item.value for item in literals if item.value.is_valid))
+        if len(membership.values) == len(literals):
+            return membership
         # Never false with a null in the list.
-        return Junction("or", (held, Literal(pa.scalar(None, pa.bool_()))))
+        return Or((membership, NULL))
 
     def _like(self, left: exp.Expr, right: exp.Expr, escape: str) -> Expression:
         pattern = self.bind(right)
         if isinstance(pattern, Literal) and isinstance(text := pattern.value.as_py(), str):
-            pattern = Literal(pa.scalar(_like_pattern(text, escape), pa.string()))
+            pattern = Literal(pa.scalar(like_pattern(text, escape), pa.string()))
         return bind_call("like", [self.bind(left), pattern])
 
     def _case(self, node: exp.Case) -> Expression:
         subject = None if node.this is None else self.bind(node.this)
         conditions, values = [], []
         for branch in node.args["ifs"]:
-            condition = self.condition(branch.this) if subject is None else bind_operator("=", subject, self.bind(branch.this))
+            condition = self.condition(branch.this) if subject is None else compare("=", subject, self.bind(branch.this))
             conditions.append(condition)
             values.append(self.bind(branch.args["true"]))
         default = node.args.get("default")
@@ -245,18 +229,18 @@ class Binder:
     def _cast(self, node: exp.Expr, inner: exp.Expr, target: exp.DataType) -> Expression:
         null_if_invalid = bool(isinstance(node, exp.TryCast) and node.args.get("safe"))
         if not isinstance(node, exp.TryCast) and isinstance(inner, exp.Literal):
-            return _typed(inner.this, target) or self._to(inner, target, null_if_invalid)
+            return typed_literal(inner.this, target) or self._to(inner, target, null_if_invalid)
         return self._to(inner, target, null_if_invalid)
 
     def _to(self, inner: exp.Expr, target: exp.DataType, null_if_invalid: bool) -> Expression:
         operand, kind = self.bind(inner), self._type(target)
-        found = cast_expression(operand, kind, null_if_invalid=null_if_invalid)
-        if isinstance(inner, exp.Literal) and not inner.is_string and isinstance(found, Literal) and found.value.as_py() == float("inf"):
+        cast = cast_expression(operand, kind, null_if_invalid=null_if_invalid)
+        if isinstance(inner, exp.Literal) and not inner.is_string and isinstance(cast, Literal) and cast.value.as_py() == float("inf"):
             raise InvalidExpression(f"{short(inner.this)} is too great for {short_sql(target)}")
-        if isinstance(found, Literal) and pa.types.is_integer(kind) and not (_is_number(inner) and self._are_suffixes(inner)):
+        if isinstance(cast, Literal) and pa.types.is_integer(kind) and not (_is_number(inner) and self._are_suffixes(inner)):
             # No literal to Spark, which gives literals less digits in decimal arithmetic.
             return Cast(operand, kind, null_if_invalid)
-        return found
+        return cast
 
     def _are_suffixes(self, inner: exp.Expr) -> bool:
         """Whether casts of a number are its suffix (`7L`): the parser's tree tells only how many casts there are."""
@@ -272,8 +256,8 @@ class Binder:
             precision, scale = (*sizes, 0)[:2] if sizes else (10, 0)
             if 0 <= scale <= precision <= 38 and precision:
                 return pa.decimal128(precision, scale)
-        elif not target.expressions and target.this in _TYPES:
-            return _TYPES[target.this]
+        elif not target.expressions and target.this in TYPES:
+            return TYPES[target.this]
         raise InvalidExpression(f"no cast to {short_sql(target)} is evaluated here")
 
     def _refused(self, node: exp.Expr) -> InvalidExpression:
@@ -284,63 +268,3 @@ class Binder:
 
 def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
-
-
-def _typed(text: str, target: exp.DataType) -> Literal | None:
-    """DATE '…' and TIMESTAMP '…'."""
-    try:
-        if target.this == exp.DataType.Type.DATE:
-            return Literal(pa.scalar(parse_date(text), pa.date32()))
-        if target.this in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ):
-            moment = parse_timestamp(text)
-            zoned = target.this != exp.DataType.Type.TIMESTAMPNTZ
-            if not zoned and moment.tzinfo is not None:
-                raise ValueError(text)
-            return Literal(pa.scalar(moment, TIMESTAMP if zoned else TIMESTAMP_NTZ))
-    except (ValueError, OverflowError):
-        raise InvalidExpression(f"{text!r} is no {short_sql(target)}") from None
-    return None
-
-
-def _number(text: str) -> Literal:
-    """A number as Spark reads it: INT, else BIGINT, else DECIMAL; a DOUBLE with an exponent."""
-    try:
-        number = to_number(text)
-        if "e" in text.lower():
-            return _double_literal(float(text))
-        if "." not in text:
-            for kind in INTEGERS[2:]:
-                if -(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1:
-                    return Literal(pa.scalar(int(number), kind))
-        return _decimal_literal(number)
-    except (ValueError, ArithmeticError, pa.ArrowInvalid):
-        raise InvalidExpression(f"{short(text)} is no number that can be computed with") from None
-
-
-def _double_literal(value: float) -> Literal:
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(value)
-    return Literal(pa.scalar(value, pa.float64()))
-
-
-def _decimal_literal(number: Decimal) -> Literal:
-    digits, exponent = len(number.as_tuple().digits), number.as_tuple().exponent
-    assert isinstance(exponent, int)
-    scale = max(-exponent, 0)
-    return Literal(pa.scalar(number, pa.decimal128(max(digits, scale), scale)))
-
-
-def _like_pattern(text: str, escape: str) -> str:
-    """The pattern with a backslash for its escape character. Refuses what Spark refuses: an escape before another letter."""
-    if len(escape) != 1:
-        raise InvalidExpression("ESCAPE takes one character")
-    made, letters = [], iter(text)
-    for letter in letters:
-        if letter == escape:
-            following = next(letters, None)
-            if following not in ("%", "_", escape):
-                raise InvalidExpression(f"LIKE {text!r}: after {escape!r} comes %, _ or {escape!r}")
-            made.append(f"\\{following}" if following in "%_\\" else following)
-        else:
-            made.append("\\\\" if letter == "\\" else letter)
-    return "".join(made)

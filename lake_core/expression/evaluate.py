@@ -5,7 +5,8 @@ Runs inside Spark's executors too, where this package travels by value: nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,20 +14,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.expression.arrays import Mask, Values, array, booleans, true, valid
+from lake_core.expression.arrow import to_arrow
 from lake_core.expression.cast import cast_array
 from lake_core.expression.errors import EvaluationFailed
 from lake_core.expression.implementations import IMPLEMENTATIONS
+from lake_core.expression.numeric import compare, compare_value, is_in
 from lake_core.expression.tree import (
+    And,
     Call,
     Case,
     Cast,
     Coalesce,
     Column,
+    Comparison,
     Expression,
-    Junction,
+    In,
+    IsNull,
+    Like,
     Literal,
-    OneOf,
-    expression_columns,
+    Not,
+    Or,
+    columns,
+    is_pushable,
+    operands,
 )
 
 _BATCH = 1 << 17
@@ -38,7 +48,7 @@ def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
         return pa.chunked_array(
             [_column(chunk, expression.path[1:], expression.type) for chunk in rows.column(expression.path[0]).chunks], expression.type
         )
-    names = sorted({column.path[0] for column in expression_columns(expression)})
+    names = sorted({column.path[0] for column in columns(expression)})
     chunks = []
     if names:
         for batch in rows.select(names).to_batches(max_chunksize=_BATCH):
@@ -47,6 +57,13 @@ def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
         for start in range(0, rows.num_rows, _BATCH):
             chunks.append(evaluate_batch(expression, Rows(min(_BATCH, rows.num_rows - start), {})))
     return pa.chunked_array(chunks, expression.type)
+
+
+def matching(rows: pa.Table, predicate: Expression) -> pa.Table:
+    """The rows for which the predicate is true. Raises EvaluationFailed."""
+    if is_pushable(predicate) and next(columns(predicate), None) is not None:
+        return rows.filter(to_arrow(predicate))  # Arrow filters by no constant
+    return rows.filter(evaluate(predicate, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +91,44 @@ def evaluate_batch(expression: Expression, rows: Rows) -> pa.Array:
             return cast_array(evaluate_batch(operand, rows), kind, null_if_invalid=null_if_invalid)
         case Case(branches=branches, otherwise=otherwise, type=kind):
             return _case(branches, otherwise, kind, rows)
-        case Coalesce(operands=operands, type=kind):
-            return _coalesce(operands, kind, rows)
-        case Junction(operator=operator, operands=operands):
-            return junction(operator, [_Deferred(operand) for operand in operands], rows)
-        case OneOf(operand=operand, values=values):
-            return _one_of(evaluate_batch(operand, rows), values)
-        case Call(function=function, arguments=arguments, type=kind):
-            found = [evaluate_batch(argument, rows) for argument in arguments]
-            try:
-                result = IMPLEMENTATIONS[function](expression, found)
-            except pa.ArrowException as error:
-                raise EvaluationFailed(f"{function}: {error}") from None
-            return result if result.type == kind else result.cast(kind)
+        case Coalesce(operands=children, type=kind):
+            return _coalesce(children, kind, rows)
+        case Call():
+            return _call(expression, rows)
+        case And() | Or():
+            return _junction(expression, rows)
+        case _:
+            return _test(expression, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Deferred:
-    expression: Expression
+def _call(call: Call, rows: Rows) -> pa.Array:
+    arguments = [evaluate_batch(argument, rows) for argument in call.arguments]
+    try:
+        result = IMPLEMENTATIONS[call.function](call, arguments)
+    except pa.ArrowException as error:
+        raise EvaluationFailed(f"{call.function}: {error}") from None
+    return result if result.type == call.type else result.cast(call.type)
 
-    def __call__(self, rows: Rows) -> pa.Array:
-        return evaluate_batch(self.expression, rows)
+
+def _test(test: Comparison | In | Like | IsNull | Not, rows: Rows) -> pa.Array:
+    operand = evaluate_batch(test.left if isinstance(test, Comparison) else test.operand, rows)
+    try:
+        match test:
+            case Comparison(operator=operator, right=Literal(value=value)):
+                return compare_value(operator, operand, value)
+            case Comparison(operator=operator, right=right):
+                return compare(operator, operand, evaluate_batch(right, rows))
+            case In(values=values):
+                return is_in(operand, values)
+            case Like(pattern=pattern):
+                return pa.nulls(rows.length, pa.bool_()) if pattern is None else pc.match_like(operand, pattern)
+            case IsNull():
+                return operand.is_null()
+            case Not():
+                return pc.invert(operand)
+    except pa.ArrowException as error:
+        name = test.operator if isinstance(test, Comparison) else type(test).__name__.upper()
+        raise EvaluationFailed(f"{name}: {error}") from None
 
 
 def _column(whole: pa.Array, path: Sequence[str], kind: pa.DataType) -> pa.Array:
@@ -102,15 +136,6 @@ def _column(whole: pa.Array, path: Sequence[str], kind: pa.DataType) -> pa.Array
         whole = pc.struct_field(whole, [name])
     # Spark hands over instants in the session's zone, and text of any offset size.
     return whole if whole.type == kind else whole.cast(kind)
-
-
-def _one_of(found: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
-    plain = [value.as_py() for value in values]
-    kind = found.type
-    if pa.types.is_floating(kind):
-        found = pc.add(found, pa.scalar(0.0, kind))  # -0.0 becomes 0.0
-        plain = [value + 0.0 for value in plain]
-    return pc.if_else(found.is_valid(), pc.is_in(found, value_set=pa.array(plain, kind)), pa.scalar(None, pa.bool_()))
 
 
 def _case(branches: Sequence[tuple[Expression, Expression]], otherwise: Expression, kind: pa.DataType, rows: Rows) -> pa.Array:
@@ -154,23 +179,30 @@ def _assembled(found: Sequence[tuple[Values, pa.Array]], kind: pa.DataType, leng
     return pa.concat_arrays([part for _, part in found]).take(array(position, pa.int64()))
 
 
-def junction(operator: str, operands: Sequence[Callable[[Rows], pa.Array]], rows: Rows) -> pa.Array:
+def _junction(junction: And | Or, rows: Rows) -> pa.Array:
     """AND or OR: an operand sees the rows that those before it leave open; null leaves them open."""
-    settled, settles = np.zeros(rows.length, np.bool_), operator == "or"
-    unknown = np.zeros(rows.length, np.bool_)
-    for operand in operands:
+    settles = isinstance(junction, Or)
+    if not any(map(_may_fail, junction.operands)):
+        join = pc.or_kleene if settles else pc.and_kleene
+        return functools.reduce(join, (evaluate_batch(operand, rows) for operand in junction.operands))
+    settled, unknown = np.zeros(rows.length, np.bool_), np.zeros(rows.length, np.bool_)
+    for operand in junction.operands:
         left = np.flatnonzero(~settled)
         if not len(left):
             break
-        answer = operand(rows.take(left))
+        answer = evaluate_batch(operand, rows.take(left))
         known: Mask = valid(answer)
         yes = true(answer)
         settled[left] = yes if settles else known & ~yes
         unknown[left] |= ~known
-    answer = settled if settles else ~settled
-    return array_of_truth(answer, ~unknown | settled)
+    return _array_of_truth(settled if settles else ~settled, ~unknown | settled)
 
 
-def array_of_truth(answer: Mask, known: Mask) -> pa.BooleanArray:
-    found = booleans(answer)
-    return found if known.all() else pc.if_else(booleans(known), found, pa.scalar(None, pa.bool_()))
+def _may_fail(expression: Expression) -> bool:
+    """Whether the expression may have no value for a row, so that rows must not reach it in vain."""
+    return isinstance(expression, (Call, Cast, Case, Coalesce)) or any(map(_may_fail, operands(expression)))
+
+
+def _array_of_truth(answer: Mask, known: Mask) -> pa.BooleanArray:
+    truth = booleans(answer)
+    return truth if known.all() else pc.if_else(booleans(known), truth, pa.scalar(None, pa.bool_()))

@@ -27,7 +27,7 @@ from lake_core.expression.coercion import (
     wider,
 )
 from lake_core.expression.errors import InvalidExpression
-from lake_core.expression.tree import Call, Case, Coalesce, Column, Expression, Literal
+from lake_core.expression.tree import Call, Case, Coalesce, Column, Comparison, Expression, IsNull, Like, Literal, Not, Operator
 
 Bind: TypeAlias = Callable[[str, Sequence[Expression]], Expression]
 Accept: TypeAlias = Callable[[str, Expression], Expression]
@@ -133,11 +133,16 @@ def _function(result: pa.DataType, *accepts: Accept, optional: int = 0) -> Funct
 # --- rules of types that depend on the arguments
 
 
-def _bind_comparison(name: str, arguments: Sequence[Expression]) -> Expression:
-    met = meet(name, arguments)
-    if pa.types.is_nested(met[0].type):
-        raise InvalidExpression(f"{name}: {spark_name(met[0].type)} is not compared here; compare its parts")
-    return call(name, pa.bool_(), *met)
+def compare(operator: Operator, left: Expression, right: Expression) -> Comparison:
+    """A comparison of two expressions in the type that they meet in. Raises InvalidExpression."""
+    left, right = meet(operator, (left, right))
+    if pa.types.is_nested(left.type):
+        raise InvalidExpression(f"{operator}: {spark_name(left.type)} is not compared here; compare its parts")
+    return Comparison(operator, left, right)
+
+
+def _bind_comparison(operator: Operator) -> Bind:
+    return lambda name, arguments: compare(operator, *arguments)
 
 
 def _bind_arithmetic(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -229,17 +234,17 @@ def _bind_if(name: str, arguments: Sequence[Expression]) -> Expression:
 
 def _bind_nullif(name: str, arguments: Sequence[Expression]) -> Expression:
     null = Literal(pa.scalar(None, arguments[0].type))
-    return Case(((_bind_comparison("=", arguments), null),), arguments[0], arguments[0].type)
+    return Case(((compare("=", *arguments), null),), arguments[0], arguments[0].type)
 
 
 def _bind_nvl2(name: str, arguments: Sequence[Expression]) -> Expression:
     met = meet(name, arguments[1:])
-    return Case(((call("isnull", pa.bool_(), arguments[0]), met[1]),), met[0], met[0].type)
+    return Case(((IsNull(arguments[0]), met[1]),), met[0], met[0].type)
 
 
 def _bind_is_null(name: str, arguments: Sequence[Expression]) -> Expression:
-    test = call("isnull", pa.bool_(), arguments[0])
-    return test if name == "isnull" else call("not", pa.bool_(), test)
+    test = IsNull(arguments[0])
+    return test if name == "isnull" else Not(test)
 
 
 def _bind_length(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -309,8 +314,14 @@ def _bind_cast_to(kind: pa.DataType) -> Bind:
     return lambda name, arguments: cast_expression(arguments[0], kind)
 
 
-def _bind_truth(name: str, arguments: Sequence[Expression]) -> Expression:
-    return call(name, pa.bool_(), _boolean(name, arguments[0]))
+def _bind_not(name: str, arguments: Sequence[Expression]) -> Expression:
+    return Not(_boolean(name, arguments[0]))
+
+
+def _bind_like(name: str, arguments: Sequence[Expression]) -> Expression:
+    operand, pattern = _text(name, arguments[0]), _literal(_text)(name, arguments[1])
+    assert isinstance(pattern, Literal)
+    return Like(operand, pattern.value.as_py())
 
 
 def _bind_mod(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -357,15 +368,17 @@ def _bind_array_contains(name: str, arguments: Sequence[Expression]) -> Expressi
     return call(name, pa.bool_(), elements, implicit(wanted, kind))
 
 
+OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=", "<=>")
+
 FUNCTIONS: dict[str, Function] = {
-    **{name: Function(_bind_comparison, 2, 2) for name in ("=", "!=", "<", "<=", ">", ">=", "<=>")},
+    **{operator: Function(_bind_comparison(operator), 2, 2) for operator in OPERATORS},
     **{name: Function(_bind_arithmetic, 2, 2) for name in ("+", "-", "*")},
     "/": Function(_bind_arithmetic, 2, 2),
     "div": Function(_bind_arithmetic, 2, 2),
     "%": Function(_bind_arithmetic, 2, 2),
     "mod": Function(_bind_mod, 2, 2),
     "negative": Function(_bind_same, 1, 1),
-    "not": Function(_bind_truth, 1, 1),
+    "not": Function(_bind_not, 1, 1),
     "isnull": Function(_bind_is_null, 1, 1),
     "isnotnull": Function(_bind_is_null, 1, 1),
     "isnan": _function(pa.bool_(), _double),
@@ -392,7 +405,7 @@ FUNCTIONS: dict[str, Function] = {
     "right": _function(pa.string(), _text, _integer),
     "replace": _function(pa.string(), _text, _literal(_text), _literal(_text), optional=1),
     **{name: _function(pa.bool_(), _text, _literal(_text)) for name in ("contains", "startswith", "endswith")},
-    "like": _function(pa.bool_(), _text, _literal(_text)),
+    "like": Function(_bind_like, 2, 2),
     **{name: _function(pa.string(), _text, _literal(_integer), _one_letter, optional=1) for name in ("lpad", "rpad")},
     "reverse": _function(pa.string(), _text),
     **{

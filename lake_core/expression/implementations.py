@@ -16,13 +16,6 @@ from lake_core.expression.tree import Call
 Implementation: TypeAlias = Callable[[Call, Sequence[pa.Array]], pa.Array]
 
 IMPLEMENTATIONS: Mapping[str, Implementation] = {
-    "=": numeric.compare,
-    "!=": numeric.compare,
-    "<": numeric.compare,
-    "<=": numeric.compare,
-    ">": numeric.compare,
-    ">=": numeric.compare,
-    "<=>": numeric.compare,
     "+": numeric.arithmetic,
     "-": numeric.arithmetic,
     "*": numeric.arithmetic,
@@ -49,8 +42,6 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
     "div": numeric.whole_division,
     "%": numeric.remainder,
     "negative": numeric.negative,
-    "not": numeric.invert,
-    "isnull": numeric.is_null,
     "isnan": numeric.is_nan,
     "greatest": numeric.extreme,
     "least": numeric.extreme,
@@ -68,7 +59,6 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
     "left": texts.left,
     "right": texts.right,
     "replace": texts.replace,
-    "like": texts.like,
     "reverse": texts.reverse,
     "date_add": temporal.add_days,
     "date_sub": temporal.add_days,

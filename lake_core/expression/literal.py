@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from lake_core.expression.tree import Column, Comparison, Constant, Operator, Predicate, always, never
+from lake_core.expression.tree import FALSE, Column, Comparison, Literal, Operator, Predicate, always, never
 
 _MAX_EXPONENT = 400
 """Of a number, in powers of ten: what no column can hold, and what has not too many digits to write out."""
@@ -103,9 +103,9 @@ def compare_exactly(operator: Operator, column: Column, number: Decimal) -> Pred
             operator, number = ">", floor
     value = exact_scalar(number, column.type)
     if value is not None:
-        return Comparison(operator, column, value)
+        return Comparison(operator, column, Literal(value))
     if operator == "<=>":
-        return Constant(False)
+        return FALSE
     passes = operator == "!=" or operator in (("<", "<=") if number > greatest else (">", ">="))
     return always(column) if passes else never(column)
 

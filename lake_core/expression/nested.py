@@ -36,7 +36,7 @@ def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     lengths = np.where(valid(lists), np.diff(values(lists.offsets)), 0)
     owners = np.repeat(np.arange(len(lists)), lengths)
     elements = lists.flatten()
-    equal = compare(Call("=", (), pa.bool_()), (elements, wanted.take(array(owners, pa.int64()))))
+    equal = compare("=", elements, wanted.take(array(owners, pa.int64())))
     found, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
     found[owners[true(pc.fill_null(equal, False))]] = True
     unknown[owners[~valid(elements)]] = True

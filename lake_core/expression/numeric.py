@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -28,13 +29,42 @@ _NEGATED_DIGITS = 34
 _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 
 
-def compare(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
+def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
     """Text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
-    left, right = arguments
-    if call.function == "<=>":
+    if operator == "<=>":
         equal = pc.fill_null(_compare("=", left, right), False)
         return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
-    return _compare(call.function, left, right)
+    return _compare(operator, left, right)
+
+
+def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
+    """As `compare`, with one value on the right."""
+    floating = pa.types.is_floating(value.type)
+    if not value.is_valid or (floating and math.isnan(value.as_py())):
+        return compare(operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type))
+    if operator == "<=>":
+        return pc.fill_null(pc.equal(left, value), False)
+    compared = _COMPARE[operator](left, value)
+    return pc.or_(compared, pc.is_nan(left)) if floating and operator in (">", ">=") else compared
+
+
+def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
+    """The values of a list in this type, for a search that compares bytes."""
+    plain = [value.as_py() for value in values]
+    if not pa.types.is_floating(kind):
+        return pa.array(plain, kind)
+    if any(value == 0 for value in plain):
+        plain += [0.0, -0.0]
+    exact = pa.array(plain, pa.float64())
+    own = exact.cast(kind)
+    # What is no value of a narrower float equals none of them; NaN equals itself.
+    return own.filter(pc.or_(pc.equal(own.cast(pa.float64()), exact), pc.is_nan(exact)))
+
+
+def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
+    """Whether each is one of the values; null where it is null."""
+    member = pc.is_in(operand, value_set=value_set(operand.type, values))
+    return pc.if_else(operand.is_valid(), member, pa.scalar(None, pa.bool_())) if operand.null_count else member
 
 
 def _compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
@@ -146,14 +176,6 @@ def negative(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 def absolute(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     return pc.abs_checked(arguments[0])
-
-
-def invert(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    return pc.invert(arguments[0])
-
-
-def is_null(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    return arguments[0].is_null()
 
 
 def is_nan(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -7,19 +7,7 @@ import decimal
 
 import pyarrow as pa
 
-from lake_core.expression.tree import (
-    And,
-    Column,
-    ColumnComparison,
-    Comparison,
-    Constant,
-    In,
-    IsNull,
-    Like,
-    Not,
-    Or,
-    Predicate,
-)
+from lake_core.expression.tree import And, Column, Comparison, In, IsNull, Like, Literal, Not, Or, Predicate, is_leaf
 
 
 def quote_identifier(name: str) -> str:
@@ -61,20 +49,8 @@ def literal(value: pa.Scalar) -> str:
 
 
 def predicate_sql(predicate: Predicate) -> str | None:
-    """A predicate as text that `parse_predicate` reads back to the same meaning; None for one with a condition that it does not spell."""
+    """A predicate as text that `parse_predicate` reads back to the same meaning; None for one with a part that is no leaf."""
     match predicate:
-        case Comparison(operator, column, value):
-            return f"{_name(column)} {operator} {_text(value)}"
-        case ColumnComparison(operator, left, right):
-            return f"{_name(left)} {operator} {_name(right)}"
-        case In(column, values):
-            return f"{_name(column)} IN ({', '.join(map(_text, values))})" if values else None
-        case Like(column, pattern):
-            return f"{_name(column)} LIKE {quote_text(pattern)}"
-        case IsNull(column):
-            return f"{_name(column)} IS NULL"
-        case Constant(value):
-            return "NULL" if value is None else str(value).upper()
         case Not(operand):
             inner = predicate_sql(operand)
             return None if inner is None else f"NOT ({inner})"
@@ -82,6 +58,24 @@ def predicate_sql(predicate: Predicate) -> str | None:
             parts = [predicate_sql(part) for part in operands]
             word = " AND " if isinstance(predicate, And) else " OR "
             return None if None in parts or not parts else word.join(f"({part})" for part in parts)
+        case _:
+            return _leaf_sql(predicate) if is_leaf(predicate) else None
+
+
+def _leaf_sql(leaf: Predicate) -> str | None:
+    match leaf:
+        case Comparison(operator, Column() as column, Literal(value)):
+            return f"{_name(column)} {operator} {_text(value)}"
+        case Comparison(operator, Column() as left, Column() as right):
+            return f"{_name(left)} {operator} {_name(right)}"
+        case In(Column() as column, values):
+            return f"{_name(column)} IN ({', '.join(map(_text, values))})" if values else None
+        case Like(Column() as column, str(pattern)):
+            return f"{_name(column)} LIKE {quote_text(pattern)}"
+        case IsNull(Column() as column):
+            return f"{_name(column)} IS NULL"
+        case Literal(value):
+            return str(value.as_py()).upper() if value.is_valid else "NULL"
         case _:
             return None
 

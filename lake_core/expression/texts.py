@@ -111,11 +111,6 @@ def holds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     return pa.nulls(len(arguments[0]), pa.bool_()) if sought is None else find(arguments[0], sought)
 
 
-def like(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    pattern = constant(call, 1, None)
-    return pa.nulls(len(arguments[0]), pa.bool_()) if pattern is None else pc.match_like(arguments[0], pattern)
-
-
 def pad(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """To a length, cut if it is longer."""
     width, filler = constant(call, 1, None), constant(call, 2, " ")

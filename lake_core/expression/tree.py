@@ -1,18 +1,20 @@
-"""Expressions and predicates: small immutable trees over typed columns and literals, as Spark's analyser would leave them.
+"""Expressions: small immutable trees over typed columns and literals, as Spark's analyser would leave them.
 
-Implicit casts stand in the tree, so that evaluation knows no type rules. Predicates have SQL's three-valued logic.
+Implicit casts stand in the tree, so that evaluation knows no type rules. A predicate is an expression of type boolean, with SQL's
+three-valued logic. What a file can be skipped by, or an engine filter by, is a shape among predicates: see `is_leaf`.
 """
 
 from __future__ import annotations
 
+import math
+import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal as OneOfThese
 from typing import TypeAlias
 
 import pyarrow as pa
 
-Operator: TypeAlias = OneOfThese["=", "!=", "<", "<=", ">", ">=", "<=>"]
+Operator: TypeAlias = typing.Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 
 NEGATED: dict[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 FLIPPED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "<=>": "<=>"}
@@ -24,106 +26,6 @@ class Column:
 
     path: tuple[str, ...]
     type: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """column <operator> literal, the literal in the column's type, or for floating columns a finite double that is not -0.0."""
-
-    operator: Operator
-    column: Column
-    value: pa.Scalar
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnComparison:
-    """column <operator> column."""
-
-    operator: Operator
-    left: Column
-    right: Column
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """column IN (literals), none of them null, in types as in a comparison."""
-
-    column: Column
-    values: tuple[pa.Scalar, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """column LIKE pattern, with `%`, `_` and the escape character `\\`."""
-
-    column: Column
-    pattern: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsNull:
-    column: Column
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """TRUE, FALSE or NULL."""
-
-    value: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """Any other boolean: an expression, which is evaluated row by row and tells nothing of files."""
-
-    expression: Expression
-
-
-@dataclass(frozen=True, slots=True)
-class Not:
-    operand: Predicate
-
-
-@dataclass(frozen=True, slots=True)
-class And:
-    operands: tuple[Predicate, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    operands: tuple[Predicate, ...]
-
-
-Predicate: TypeAlias = Comparison | ColumnComparison | In | Like | IsNull | Constant | Condition | Not | And | Or
-
-
-def negated(predicate: Predicate) -> Predicate:
-    """NOT predicate with the negation pushed down to the leaves; equal to it also where the answer is null."""
-    match predicate:
-        case Not(operand=operand):
-            return operand
-        case And(operands=operands):
-            return Or(tuple(negated(child) for child in operands))
-        case Or(operands=operands):
-            return And(tuple(negated(child) for child in operands))
-        case Comparison(operator=operator, column=column, value=value) if operator != "<=>":
-            return Comparison(NEGATED[operator], column, value)
-        case ColumnComparison(operator=operator, left=left, right=right) if operator != "<=>":
-            return ColumnComparison(NEGATED[operator], left, right)
-        case Constant(value=value):
-            return Constant(None if value is None else not value)
-        case _:
-            return Not(predicate)
-
-
-def always(column: Column) -> Predicate:
-    """True where the column has a value, else null: a comparison that every value passes."""
-    return Or((Not(IsNull(column)), Constant(None)))
-
-
-def never(column: Column) -> Predicate:
-    """False where the column has a value, else null: a comparison that no value passes."""
-    return And((IsNull(column), Constant(None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +71,8 @@ class Coalesce:
     type: pa.DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Junction:
-    """AND or OR of booleans; an operand is evaluated for the rows that the operands before it do not decide."""
-
-    operator: OneOfThese["and", "or"]
-    operands: tuple[Expression, ...]
+class _Boolean:
+    __slots__ = ()
 
     @property
     def type(self) -> pa.DataType:
@@ -182,27 +80,74 @@ class Junction:
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
-    """operand IN (literals), none of them null, all of the operand's type."""
+class Comparison(_Boolean):
+    """left <operator> right, both of one type. Columns of one family may differ in width, and a floating column be beside a double."""
+
+    operator: Operator
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class In(_Boolean):
+    """operand IN (values), none of them null, of the operand's type; doubles where the operand is floating."""
 
     operand: Expression
     values: tuple[pa.Scalar, ...]
 
-    @property
-    def type(self) -> pa.DataType:
-        return pa.bool_()
+
+@dataclass(frozen=True, slots=True)
+class Like(_Boolean):
+    """operand LIKE pattern, with `%`, `_` and the escape character `\\`. Null for the pattern None."""
+
+    operand: Expression
+    pattern: str | None
 
 
-Expression: TypeAlias = Column | Literal | Call | Cast | Case | Coalesce | Junction | OneOf
+@dataclass(frozen=True, slots=True)
+class IsNull(_Boolean):
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Not(_Boolean):
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class And(_Boolean):
+    """An operand is evaluated for the rows that the operands before it do not make false."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or(_Boolean):
+    """An operand is evaluated for the rows that the operands before it do not make true."""
+
+    operands: tuple[Expression, ...]
+
+
+Expression: TypeAlias = Column | Literal | Call | Cast | Case | Coalesce | Comparison | In | Like | IsNull | Not | And | Or
+
+Predicate: TypeAlias = Expression
+"""An expression of type boolean."""
+
+TRUE = Literal(pa.scalar(True))
+FALSE = Literal(pa.scalar(False))
+NULL = Literal(pa.scalar(None, pa.bool_()))
 
 
 def operands(expression: Expression) -> Iterator[Expression]:
-    """The expressions directly below one."""
+    """Yield the expressions directly below one."""
     match expression:
-        case Call(arguments=children) | Coalesce(operands=children) | Junction(operands=children):
+        case Call(arguments=children) | Coalesce(operands=children) | And(operands=children) | Or(operands=children):
             yield from children
-        case Cast(operand=child) | OneOf(operand=child):
+        case Cast(operand=child) | In(operand=child) | Like(operand=child) | IsNull(operand=child) | Not(operand=child):
             yield child
+        case Comparison(left=left, right=right):
+            yield left
+            yield right
         case Case(branches=branches, otherwise=otherwise):
             for condition, value in branches:
                 yield condition
@@ -210,30 +155,77 @@ def operands(expression: Expression) -> Iterator[Expression]:
             yield otherwise
 
 
-def expression_columns(expression: Expression) -> Iterator[Column]:
-    """Every column that the expression names, repeats included."""
+def columns(expression: Expression) -> Iterator[Column]:
+    """Yield every column that the expression names, repeats included."""
     if isinstance(expression, Column):
         yield expression
     for child in operands(expression):
-        yield from expression_columns(child)
+        yield from columns(child)
 
 
-def columns(named: Predicate | Expression) -> Iterator[Column]:
-    """Every column that a predicate or an expression names, repeats included."""
-    match named:
-        case Comparison(column=column) | In(column=column) | Like(column=column) | IsNull(column=column):
-            yield column
-        case ColumnComparison(left=left, right=right):
-            yield left
-            yield right
+def negated(predicate: Predicate) -> Predicate:
+    """NOT predicate with the negation pushed down to the leaves; equal to it also where the answer is null."""
+    match predicate:
         case Not(operand=operand):
-            yield from columns(operand)
-        case And(operands=children) | Or(operands=children):
-            for child in children:
-                yield from columns(child)
-        case Condition(expression=expression):
-            yield from expression_columns(expression)
-        case Constant():
-            pass
+            return operand
+        case And(operands=children):
+            return Or(tuple(negated(child) for child in children))
+        case Or(operands=children):
+            return And(tuple(negated(child) for child in children))
+        case Comparison(operator=operator, left=left, right=right) if operator != "<=>":
+            return Comparison(NEGATED[operator], left, right)
+        case Literal(value=value):
+            return Literal(pa.scalar(not value.as_py())) if value.is_valid else predicate
         case _:
-            yield from expression_columns(named)
+            return Not(predicate)
+
+
+def always(column: Column) -> Predicate:
+    """True where the column has a value, else null: a comparison that every value passes."""
+    return Or((Not(IsNull(column)), NULL))
+
+
+def never(column: Column) -> Predicate:
+    """False where the column has a value, else null: a comparison that no value passes."""
+    return And((IsNull(column), NULL))
+
+
+def is_leaf(predicate: Predicate) -> bool:
+    """Whether a predicate is a leaf that statistics and other engines know: TRUE, FALSE, NULL, or a test of one column.
+
+    The tests are a comparison with a literal or another column, IN, LIKE and IS NULL. Literals are not null, NaN, infinite or -0.0:
+    engines differ on those.
+    """
+    match predicate:
+        case Comparison(left=Column(), right=Literal(value=value)):
+            return _is_ordinary(value)
+        case In(operand=Column(type=kind), values=values):
+            return not pa.types.is_floating(kind) or all(map(_is_ordinary, values))
+        case Like(operand=Column(), pattern=pattern):
+            return pattern is not None
+        case Comparison(left=Column(), right=Column()) | IsNull(operand=Column()):
+            return True
+        case Literal(value=value):
+            return bool(pa.types.is_boolean(value.type))
+        case _:
+            return False
+
+
+def is_pushable(predicate: Predicate) -> bool:
+    """Whether a predicate consists of leaves, so that another engine can filter by it; what is not is evaluated row by row."""
+    match predicate:
+        case Not(operand=operand):
+            return is_pushable(operand)
+        case And(operands=children) | Or(operands=children):
+            return all(map(is_pushable, children))
+        case _:
+            return is_leaf(predicate)
+
+
+def _is_ordinary(value: pa.Scalar) -> bool:
+    if not value.is_valid:
+        return False
+    if not pa.types.is_floating(value.type):
+        return True
+    number = value.as_py()
+    return math.isfinite(number) and (number != 0 or math.copysign(1, number) > 0)

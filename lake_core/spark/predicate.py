@@ -15,17 +15,15 @@ from pyspark.sql import functions as F
 from lake_core.expression import (
     And,
     Column,
-    ColumnComparison,
     Comparison,
-    Condition,
-    Constant,
     In,
     IsNull,
     Like,
+    Literal,
     Not,
     Or,
     Predicate,
-    has_condition,
+    is_pushable,
     matching,
 )
 from lake_core.expression.spark_sql import literal, quote_identifier
@@ -41,8 +39,8 @@ def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
     A row that an expression fails for fails the job.
     """
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
-    plain = tuple(part for part in parts if not has_condition(part))
-    rest = tuple(part for part in parts if has_condition(part))
+    plain = tuple(part for part in parts if is_pushable(part))
+    rest = tuple(part for part in parts if not is_pushable(part))
     if plain:
         frame = frame.where(to_column(And(plain)))
     return frame.mapInArrow(batch_function(_keep(And(rest))), frame.schema) if rest else frame
@@ -57,30 +55,9 @@ def _keep(predicate: Predicate) -> BatchFunction:
 
 
 def to_column(predicate: Predicate) -> SparkColumn:
-    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings. For one without a Condition."""
+    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings. For pushable predicates."""
     match predicate:
-        case Condition():
-            raise AssertionError("a condition is no column of Spark: use `filtered`")
-        case Comparison(operator="=" | "<=>" as operator, column=column, value=value) if _is_zero(value):
-            return F.coalesce(_equals_zero(column), F.lit(False)) if operator == "<=>" else _equals_zero(column)
-        case Comparison(operator=operator, column=column, value=value):
-            compared = _compare(operator, _field(column), _literal(value))
-            return _with_nan(compared, column) if operator in (">", ">=", "!=") else compared
-        case ColumnComparison(operator=operator, left=left, right=right):
-            return _compare(operator, _field(left), _field(right))
-        case In(column=column, values=values):
-            others = [value for value in values if not _is_zero(value)]
-            parts = [_field(column).isin(*map(_literal, others))] if others else []
-            if len(others) < len(values):
-                parts.append(_equals_zero(column))
-            return functools.reduce(op.or_, parts) if parts else F.when(_field(column).isNotNull(), F.lit(False))
-        case Like(column=column, pattern=pattern):
-            return _field(column).like(pattern)
-        case IsNull(column=column):
-            return _field(column).isNull()
-        case Constant(value=value):
-            return F.lit(value).cast("boolean")
-        case Not(operand=In(column=column) | Comparison(operator="<=>", column=column) as operand):
+        case Not(operand=In(operand=Column() as column) | Comparison(operator="<=>", left=Column() as column) as operand):
             return _with_nan(~to_column(operand), column)
         case Not(operand=operand):
             return ~to_column(operand)
@@ -88,6 +65,33 @@ def to_column(predicate: Predicate) -> SparkColumn:
             return _tree(op.and_, [to_column(operand) for operand in operands])
         case Or(operands=operands):
             return _tree(op.or_, [to_column(operand) for operand in operands])
+        case _:
+            return _leaf_column(predicate)
+
+
+def _leaf_column(leaf: Predicate) -> SparkColumn:
+    match leaf:
+        case Comparison(operator="=" | "<=>" as operator, left=Column() as column, right=Literal(value=value)) if _is_zero(value):
+            return F.coalesce(_equals_zero(column), F.lit(False)) if operator == "<=>" else _equals_zero(column)
+        case Comparison(operator=operator, left=Column() as column, right=Literal(value=value)):
+            compared = _compare(operator, _field(column), _literal(value))
+            return _with_nan(compared, column) if operator in (">", ">=", "!=") else compared
+        case Comparison(operator=operator, left=Column() as left, right=Column() as right):
+            return _compare(operator, _field(left), _field(right))
+        case In(operand=Column() as column, values=values):
+            others = [value for value in values if not _is_zero(value)]
+            parts = [_field(column).isin(*map(_literal, others))] if others else []
+            if len(others) < len(values):
+                parts.append(_equals_zero(column))
+            return functools.reduce(op.or_, parts) if parts else F.when(_field(column).isNotNull(), F.lit(False))
+        case Like(operand=Column() as column, pattern=str(pattern)):
+            return _field(column).like(pattern)
+        case IsNull(operand=Column() as column):
+            return _field(column).isNull()
+        case Literal(value=value):
+            return F.lit(value.as_py()).cast("boolean")
+        case _:
+            raise AssertionError(f"{type(leaf).__name__} is no column of Spark: use `filtered`")
 
 
 def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[SparkColumn]) -> SparkColumn:

@@ -14,21 +14,22 @@ from lake_core.errors import LakeError
 from lake_core.expression import (
     Call,
     Column,
-    ColumnComparison,
     Comparison,
-    Condition,
     EvaluationFailed,
     In,
     InvalidExpression,
+    Literal,
     Predicate,
     check_assignable,
     columns,
     evaluate,
+    is_leaf,
+    is_pushable,
     matching,
     parse_expression,
     parse_predicate,
+    predicate_sql,
     store_assign,
-    truth,
 )
 from lake_core.expression.functions import ALIASES, FUNCTIONS
 from lake_core.expression.implementations import IMPLEMENTATIONS
@@ -239,7 +240,7 @@ def test_branches_are_evaluated_for_the_rows_that_reach_them(text: str, found: l
     assert value(text, LAZY) == found
     if isinstance(found[0], bool):
         predicate = parse_predicate(text, LAZY.schema)
-        assert truth(predicate, LAZY).to_pylist() == found
+        assert evaluate(predicate, LAZY).to_pylist() == found
         assert matching(LAZY, predicate).num_rows == found.count(True)
 
 
@@ -254,9 +255,9 @@ def test_null_leaves_a_junction_open() -> None:
 @pytest.mark.parametrize("text", ["x AND z", "x OR z", "NOT x AND z", "x OR NOT z", "NOT (x AND z) OR x", "x AND NULL", "x OR NULL"])
 def test_predicates_and_expressions_say_the_same(text: str) -> None:
     found = value(text)
-    assert truth(parse_predicate(text, SCHEMA), ROWS).to_pylist() == found
+    assert evaluate(parse_predicate(text, SCHEMA), ROWS).to_pylist() == found
     mixed = parse_predicate(f"({text}) AND abs(id) >= 0", SCHEMA)
-    assert truth(mixed, ROWS).to_pylist() == found
+    assert evaluate(mixed, ROWS).to_pylist() == found
 
 
 RELATIONS = pa.schema(
@@ -269,13 +270,14 @@ RELATIONS = pa.schema(
 
 def test_join_keys_can_be_told() -> None:
     predicate = parse_predicate("t.id = s.id AND T.Day = S.DAY AND q = 'x' AND t.n.v + 1 = own", RELATIONS, relations=True)
-    keys = [part for part in predicate.operands if isinstance(part, ColumnComparison)]  # type: ignore[union-attr]
+    comparisons = [part for part in predicate.operands if isinstance(part, Comparison)]  # type: ignore[union-attr]
+    keys = [part for part in comparisons if isinstance(part.left, Column) and isinstance(part.right, Column)]
     assert keys == [
-        ColumnComparison("=", Column(("t", "id"), pa.int64()), Column(("s", "id"), pa.int32())),
-        ColumnComparison("=", Column(("t", "day"), pa.date32()), Column(("s", "day"), pa.date32())),
+        Comparison("=", Column(("t", "id"), pa.int64()), Column(("s", "id"), pa.int32())),
+        Comparison("=", Column(("t", "day"), pa.date32()), Column(("s", "day"), pa.date32())),
     ]
     assert [column.path for column in columns(predicate)][4:] == [("s", "q"), ("t", "n", "v"), ("t", "own")]
-    assert isinstance(predicate.operands[-1], Condition)  # type: ignore[union-attr]
+    assert not is_pushable(predicate.operands[-1])  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("text", ["id", "day", "s", "s.own", "t.q", "v", "u.id", "t.n.x", "nope"])
@@ -287,7 +289,7 @@ def test_names_that_mean_nothing_or_two_things(text: str) -> None:
 def test_fields_of_a_row_that_is_not_there_are_null() -> None:
     rows = pa.Table.from_pylist([{"t": {"id": 1, "own": 2}, "s": None}, {"t": None, "s": {"id": 1, "q": "x"}}], RELATIONS)
     assert evaluate(parse_expression("coalesce(t.id, s.id) + nvl(own, 0)", RELATIONS, relations=True), rows).to_pylist() == [3, 1]
-    assert truth(parse_predicate("t.id = s.id OR s.id IS NULL", RELATIONS, relations=True), rows).to_pylist() == [True, None]
+    assert evaluate(parse_predicate("t.id = s.id OR s.id IS NULL", RELATIONS, relations=True), rows).to_pylist() == [True, None]
 
 
 @pytest.mark.parametrize("text", ["1", "NULL", "1 = 1", "NOT NULL AND TRUE", "'a' || 'b'", "CASE WHEN TRUE THEN 1 END"])
@@ -295,7 +297,7 @@ def test_expressions_without_columns_have_a_value_for_every_row(text: str) -> No
     for rows in (ROWS, ROWS.slice(0, 0), ROWS.slice(0, 0).combine_chunks(), pa.concat_tables([ROWS, ROWS])):
         assert len(evaluate(parse_expression(text, SCHEMA), rows)) == rows.num_rows
     if "NULL" in text or "= 1" in text:
-        assert len(truth(parse_predicate(text, SCHEMA), ROWS)) == ROWS.num_rows
+        assert len(evaluate(parse_predicate(text, SCHEMA), ROWS)) == ROWS.num_rows
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
@@ -383,10 +385,10 @@ def test_evaluation_needs_no_sql_parser() -> None:
     """Executors do not have it."""
     code = (
         "import sys\n"
-        "import lake_core.expression.evaluate as e, lake_core.expression.truth as t\n"
+        "import lake_core.expression.evaluate as e\n"
         "for module in [m for n, m in sys.modules.items() if n.startswith('lake_core.expression.')]:\n"
-        "    if module.__name__.split('.')[-1] in ('evaluate', 'truth', 'implementations', 'numeric', 'texts', 'temporal', 'cast',\n"
-        "                                          'cast_text', 'decimals', 'arrays', 'arrow', 'predicate', 'expression', 'errors'):\n"
+        "    if module.__name__.split('.')[-1] in ('evaluate', 'tree', 'implementations', 'numeric', 'texts', 'temporal', 'cast',\n"
+        "                                          'cast_text', 'decimals', 'arrays', 'arrow', 'nested', 'errors'):\n"
         "        used = [n for n, v in vars(module).items() if 'sqlglot' in str(getattr(v, '__module__', ''))]\n"
         "        assert not used and 'sqlglot' not in vars(module), (module, used)\n"
     )
@@ -455,11 +457,42 @@ def test_a_column_comes_before_the_time() -> None:
 @pytest.mark.parametrize(
     ("text", "leaf"),
     [
-        ("d >= current_date() - INTERVAL 7 DAYS", Comparison(">=", DAY, pa.scalar(dt.date(2024, 2, 23)))),
-        ("CURRENT_DATE > d", Comparison("<", DAY, pa.scalar(dt.date(2024, 3, 1)))),
-        ("at < date_sub(current_date(), 1)", Comparison("<", AT, pa.scalar(dt.datetime(2024, 2, 29, tzinfo=dt.UTC), AT.type))),
+        ("d >= current_date() - INTERVAL 7 DAYS", Comparison(">=", DAY, Literal(pa.scalar(dt.date(2024, 2, 23))))),
+        ("CURRENT_DATE > d", Comparison("<", DAY, Literal(pa.scalar(dt.date(2024, 3, 1))))),
+        ("at < date_sub(current_date(), 1)", Comparison("<", AT, Literal(pa.scalar(dt.datetime(2024, 2, 29, tzinfo=dt.UTC), AT.type)))),
         ("d IN (current_date, DATE '2020-01-01')", In(DAY, (pa.scalar(dt.date(2024, 3, 1)), pa.scalar(dt.date(2020, 1, 1))))),
     ],
 )
 def test_files_are_skipped_by_what_is_computed_from_the_time(text: str, leaf: Predicate) -> None:
     assert parse_predicate(text, pa.schema([("d", DAY.type), ("at", AT.type)]), now=NOW) == leaf
+
+
+@pytest.mark.parametrize(
+    "text", ["i = 5", "i = j", "5 > i", "i IN (1, 2)", "s LIKE 'a%'", "s IS NULL", "x", "TRUE", "NULL", "i = INT('5')", "isnull(i)"]
+)
+def test_leaves_test_one_column(text: str) -> None:
+    assert is_leaf(parse_predicate(text, SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i + 1 = 5",
+        "abs(i) = 5",
+        "1 = 1",
+        "i = CAST(NULL AS INT)",
+        "g = CAST('NaN' AS DOUBLE)",
+        "g < CAST('Infinity' AS DOUBLE)",
+        "g = DOUBLE('-0.0')",
+        "g IN (CAST('NaN' AS DOUBLE), 1.5)",
+        "upper(s) LIKE 'A%'",
+        "like(s, NULL)",
+        "upper(s) IS NULL",
+        "x = (i > 5)",
+        "CASE WHEN x THEN z END",
+    ],
+)
+def test_what_is_no_leaf_is_not_pushed_down(text: str) -> None:
+    predicate = parse_predicate(text, SCHEMA)
+    assert not is_pushable(predicate)
+    assert predicate_sql(predicate) is None

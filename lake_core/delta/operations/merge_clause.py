@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lake_core.delta.errors import InvalidMerge, SchemaMismatch
 from lake_core.delta.operations.assignment import Assignment, check_assigned, parse_assignments
-from lake_core.expression import Column, Predicate, parse_predicate, truth
+from lake_core.expression import Column, Predicate, evaluate, parse_predicate
 
 Kind: TypeAlias = Literal["update", "delete", "insert"]
 Values: TypeAlias = "Mapping[str, str] | Literal['*']"
@@ -116,7 +116,7 @@ def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int
             chosen[open_] = number
             continue
         rows = scope if len(open_) == scope.num_rows else scope.take(pa.array(open_))
-        hits = np.asarray(truth(clause.condition, rows).fill_null(False))
+        hits = np.asarray(evaluate(clause.condition, rows).fill_null(False))
         chosen[open_[hits]] = number
     return chosen
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lake_core.delta.operations.merge_clause import relation
 from lake_core.delta.statistics import leaf_values
-from lake_core.expression import And, Column, ColumnComparison, Comparison, Constant, In, Or, Predicate, columns, truth
+from lake_core.expression import FALSE, And, Column, Comparison, In, Literal, Or, Predicate, columns, evaluate, is_leaf
 
 MANY_KEYS = 1000
 """Up to here the keys of a source are looked for one by one; more of them as a range."""
@@ -63,7 +63,7 @@ def take_apart(on: Predicate, target: str, source: str) -> Condition:
 
 def _key(part: Predicate, target: str) -> Key | None:
     match part:
-        case ColumnComparison(operator="=" | "<=>" as operator, left=left, right=right):
+        case Comparison(operator="=" | "<=>" as operator, left=Column() as left, right=Column() as right):
             own, other = (left, right) if left.path[0] == target else (right, left)
             kind = _common(own.type, other.type)
             return None if kind is None else Key(own.path[1:], other.path[1:], kind, operator == "<=>")
@@ -84,9 +84,9 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 def _without_relation(part: Predicate) -> Predicate | None:
     """A predicate over one relation as one over its columns; None for the kinds that are not worth it."""
     match part:
-        case Comparison(operator=operator, column=column, value=value):
+        case Comparison(operator=operator, left=Column() as column, right=Literal() as value) if is_leaf(part):
             return Comparison(operator, Column(column.path[1:], column.type), value)
-        case In(column=column, values=values):
+        case In(operand=Column() as column, values=values) if is_leaf(part):
             return In(Column(column.path[1:], column.type), values)
         case And(operands=operands) | Or(operands=operands):
             inner = [_without_relation(operand) for operand in operands]
@@ -135,14 +135,14 @@ def range_of_key(table: pa.Schema, key: Key, values: pa.Array, *, whole: bool = 
     except pa.ArrowInvalid:
         return None  # a source key that the target's type cannot hold matches nothing, but says nothing of the others
     if not len(values):
-        return Constant(False)
+        return FALSE
     column = Column(key.target, kind)
     if whole and len(values) <= MANY_KEYS:
         return In(column, tuple(values))
     if pa.types.is_boolean(kind) or pa.types.is_binary(kind):
         return None
     extremes = pc.min_max(values)
-    return And((Comparison(">=", column, extremes["min"]), Comparison("<=", column, extremes["max"])))
+    return And((Comparison(">=", column, Literal(extremes["min"])), Comparison("<=", column, Literal(extremes["max"]))))
 
 
 def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
@@ -169,7 +169,7 @@ def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
     """For pairs of rows with equal keys (as a column each): whether what is left of ON is true."""
     if not condition.rest:
         return pa.chunked_array([pa.repeat(True, scope.num_rows)])
-    return pc.fill_null(truth(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)
+    return pc.fill_null(evaluate(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)
 
 
 def numbered_keys(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> pa.Table:

@@ -23,7 +23,7 @@ from lake_core.delta.scan import DataFiles, Scan, open_data_files
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot
 from lake_core.delta.transaction import Operation
-from lake_core.expression import Predicate, columns, truth
+from lake_core.expression import Predicate, columns, evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.T
 
 
 def _hits(rows: pa.Table, predicate: Predicate) -> pa.ChunkedArray:
-    return pc.fill_null(truth(predicate, rows), False)
+    return pc.fill_null(evaluate(predicate, rows), False)
 
 
 def logs_changes(snapshot: Snapshot) -> bool:

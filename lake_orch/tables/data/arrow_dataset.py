@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 from lake_core.delta import DeltaTable
 from lake_core.delta.operations.rewrite import on_partitions_only
 from lake_core.delta.scan import DataFiles, open_data_files, plan_read
-from lake_core.expression import columns, has_condition, to_arrow
+from lake_core.expression import columns, is_pushable, to_arrow
 from lake_core.store.object_file import open_object
 from lake_orch.tables.data.handler import TableData, TableSlice
 
@@ -52,7 +52,7 @@ def _in_place(part: TableSlice) -> ds.Dataset | None:
     schema = part.schema
     if scan.predicate is not None and not exact:
         named = {column.path[0] for column in columns(scan.predicate)}
-        if has_condition(scan.predicate) or not named <= set(schema.names):
+        if not is_pushable(scan.predicate) or not named <= set(schema.names):
             return None
     if files.deleted:
         return None

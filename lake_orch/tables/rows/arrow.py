@@ -16,7 +16,7 @@ from lake_core.delta.operations.merge import Merge
 from lake_core.delta.operations.merge_keys import check_keys
 from lake_core.delta.operations.write import Write
 from lake_core.delta.set_transaction import Txn
-from lake_core.expression import InvalidExpression, parse_predicate, truth
+from lake_core.expression import InvalidExpression, evaluate, parse_predicate
 from lake_orch.errors import DefinitionMismatch, InvalidDefinition
 from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
@@ -107,7 +107,7 @@ class ArrowRows:
                 predicate = parse_predicate(condition.sql, self.schema)
             except InvalidExpression as error:
                 raise InvalidDefinition(f"{condition.name} cannot be evaluated: {error}") from None
-            breaks = pc.invert(pc.fill_null(truth(predicate, self.data), False))
+            breaks = pc.invert(pc.fill_null(evaluate(predicate, self.data), False))
             first = pc.indices_nonzero(breaks)[: condition.shown]
             broken.append(BrokenRows(int(pc.sum(breaks).as_py() or 0), self.data.take(first)))
         return len(self.data), broken

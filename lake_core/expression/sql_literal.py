@@ -1,0 +1,97 @@
+"""Literals of the SQL parser's tree with the types that Spark gives them where they stand alone."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lake_core.expression.coercion import INTEGERS, TIMESTAMP, TIMESTAMP_NTZ
+from lake_core.expression.errors import InvalidExpression
+from lake_core.expression.literal import parse_date, parse_timestamp, to_number
+from lake_core.expression.sql import short, short_sql
+from lake_core.expression.tree import Literal
+
+
+def literal(node: exp.Expr) -> Literal | None:
+    """The literal that a node of the parser is; None for another node. Raises InvalidExpression."""
+    match node:
+        case exp.Literal(this=text):
+            return Literal(pa.scalar(text, pa.string())) if node.is_string else number_literal(text)
+        case exp.RawString(this=text):
+            return Literal(pa.scalar(text, pa.string()))
+        case exp.Concat(expressions=parts) if all(isinstance(part, exp.Literal) and part.is_string for part in parts):
+            return Literal(pa.scalar("".join(part.this for part in parts), pa.string()))  # 'a' 'b'
+        case exp.Boolean(this=flag):
+            return Literal(pa.scalar(bool(flag)))
+        case exp.Null():
+            return Literal(pa.scalar(None, pa.null()))
+        case exp.HexString(this=digits):
+            return Literal(pa.scalar(hex_bytes(digits), pa.binary()))
+    return None
+
+
+def hex_bytes(digits: str) -> bytes:
+    """The bytes of X'…'; an odd digit is the first byte's lower half."""
+    return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
+
+
+def typed_literal(text: str, target: exp.DataType) -> Literal | None:
+    """DATE '…' and TIMESTAMP '…'."""
+    try:
+        if target.this == exp.DataType.Type.DATE:
+            return Literal(pa.scalar(parse_date(text), pa.date32()))
+        if target.this in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ, exp.DataType.Type.TIMESTAMPNTZ):
+            moment = parse_timestamp(text)
+            zoned = target.this != exp.DataType.Type.TIMESTAMPNTZ
+            if not zoned and moment.tzinfo is not None:
+                raise ValueError(text)
+            return Literal(pa.scalar(moment, TIMESTAMP if zoned else TIMESTAMP_NTZ))
+    except (ValueError, OverflowError):
+        raise InvalidExpression(f"{text!r} is no {short_sql(target)}") from None
+    return None
+
+
+def number_literal(text: str) -> Literal:
+    """A number as Spark reads it: INT, else BIGINT, else DECIMAL; a DOUBLE with an exponent."""
+    try:
+        number = to_number(text)
+        if "e" in text.lower():
+            return _double_literal(float(text))
+        if "." not in text:
+            for kind in INTEGERS[2:]:
+                if -(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1:
+                    return Literal(pa.scalar(int(number), kind))
+        return _decimal_literal(number)
+    except (ValueError, ArithmeticError, pa.ArrowInvalid):
+        raise InvalidExpression(f"{short(text)} is no number that can be computed with") from None
+
+
+def _double_literal(value: float) -> Literal:
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(value)
+    return Literal(pa.scalar(value, pa.float64()))
+
+
+def _decimal_literal(number: Decimal) -> Literal:
+    digits, exponent = len(number.as_tuple().digits), number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    scale = max(-exponent, 0)
+    return Literal(pa.scalar(number, pa.decimal128(max(digits, scale), scale)))
+
+
+def like_pattern(text: str, escape: str) -> str:
+    """The pattern with a backslash for its escape character. Refuses what Spark refuses: an escape before another letter."""
+    if len(escape) != 1:
+        raise InvalidExpression("ESCAPE takes one character")
+    pattern, letters = [], iter(text)
+    for letter in letters:
+        if letter == escape:
+            following = next(letters, None)
+            if following not in ("%", "_", escape):
+                raise InvalidExpression(f"LIKE {text!r}: after {escape!r} comes %, _ or {escape!r}")
+            pattern.append(f"\\{following}" if following in "%_\\" else following)
+        else:
+            pattern.append("\\\\" if letter == "\\" else letter)
+    return "".join(pattern)
