@@ -13,19 +13,25 @@ from tests.conftest import ROOT
 from tests.docs.blocks import blocks
 
 FOLDER = ROOT / "tests" / "lake" / "formats"
-SOURCES = [path.read_text("utf-8") for path in sorted(FOLDER.glob("*.py"))]
 EXCERPTS = [block.code.strip("\n") for block in blocks("formats.md")]
 
 
+def unindented(code: str) -> str:
+    return "\n".join(line.strip() for line in code.splitlines() if line.strip())
+
+
+SOURCES = [unindented(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.py"))]
+
+
 def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:
-    assert len([code for code in EXCERPTS if not any(code in source for source in SOURCES)]) == 1
+    assert len([code for code in EXCERPTS if not any(unindented(code) in source for source in SOURCES)]) == 1
 
 
 def test_the_example_writes_two_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(FOLDER)
     for cached in (formats._format_classes, formats.dataset_format):
         cached.cache_clear()
-    (example,) = [code for code in EXCERPTS if not any(code in source for source in SOURCES)]
+    (example,) = [code for code in EXCERPTS if not any(unindented(code) in source for source in SOURCES)]
     lake = Lake.create(MemoryStore())
     exec(example, {"lake": lake})
     assert [lake.at(ref).open("notes/today").text for ref in ("main", "main~1")] == ["second draft", "first draft"]
