@@ -16,7 +16,7 @@ from lake_core.cli.output import Output
 from lake_core.errors import CredentialsInUrl, LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, LakeNotFound
-from lake_core.lake.format import FORMAT_KEY
+from lake_core.lake.lake_format import FORMAT_KEY
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

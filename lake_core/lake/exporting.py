@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from lake_core.graveler import Commit, Entry, Record
 from lake_core.graveler.export import Exported, export_commits
 from lake_core.lake.errors import FolderInUse
-from lake_core.lake.format import FORMAT_KEY
+from lake_core.lake.lake_format import FORMAT_KEY
 from lake_core.lake.repository import Repository
 from lake_core.lake.state.content import digest_of, item_of, reference
 from lake_core.lake.state.state_store import StateStore

@@ -18,10 +18,10 @@ from lake_core.graveler.export import Exported
 from lake_core.journal import Action, Add, Journal, State, Update
 from lake_core.lake.errors import InvalidRef, LakeAlreadyExists
 from lake_core.lake.exporting import export
-from lake_core.lake.format import check_no_repository, create_format, read_format
 from lake_core.lake.gc.collect import Collection, collect
 from lake_core.lake.gc.mark import HISTORY
 from lake_core.lake.gc.verify import Problem, verify
+from lake_core.lake.lake_format import check_no_repository, create_format, read_format
 from lake_core.lake.publish.adopt import adopt
 from lake_core.lake.publish.checkout import Checkout, check_out_branch, is_checked_out, pending_checkout
 from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states

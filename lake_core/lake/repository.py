@@ -8,7 +8,7 @@ from datetime import datetime
 
 from lake_core.graveler import Commit, Graveler
 from lake_core.journal import Journal
-from lake_core.lake.format import LakeFormat
+from lake_core.lake.lake_format import LakeFormat
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.lake.refs.pending_deletions import DeletionLists, PendingDeletions
 from lake_core.lake.refs.refs_state import RefsState

@@ -103,7 +103,7 @@ class DeltaIOManager(ConfigurableIOManager):
     def type_handlers(cls) -> Sequence[TypeHandler]:
         """List who stores and loads which Python types; the first that knows one does.
 
-        Override it to add types: `return (GeoFrames(), *super().type_handlers())`.
+        Override it to add types: `return (IbisTables(), *super().type_handlers())`.
         """
         return HANDLERS
 

@@ -65,14 +65,16 @@ class TypeHandler(Protocol):
     Example:
         .. code-block:: python
 
-            class GeoFrames:
-                supported_types = ("geopandas.GeoDataFrame",)
+            class IbisTables:
+                supported_types = ("ibis.expr.types.Table",)
 
                 def to_rows(self, value):
-                    return pa.table(value.to_arrow())
+                    return value.to_pyarrow_batches()
 
                 def from_table(self, part, annotation):
-                    return geopandas.GeoDataFrame.from_arrow(part.to_arrow())
+                    return ibis.memtable(part.to_arrow())
+
+    Metadata of Arrow columns, such as extension types, is not kept in a table: a handler whose values need it keeps it in columns.
     """
 
     @property
