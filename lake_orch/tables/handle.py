@@ -81,9 +81,9 @@ class LakeTable:
     def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
-        Rows are of any type that comes with `DeltaIOManager`: Arrow, pandas, polars, PySpark. `schema_mode` says what becomes of columns
-        that only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge` (new ones are added, too). `txn`: a
-        marker of the source's own, such as a landed batch's, instead of the batch's.
+        Rows are of any type that comes with `DeltaIOManager`: Arrow, pandas, polars, PySpark. `schema_mode` says what becomes of
+        columns that only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge` (new ones are added,
+        too). `txn`: a marker of the source's own, such as a landed batch's, instead of the batch's.
         """
         return self._write(data, "append", None, schema_mode=schema_mode, txn=txn)
 
