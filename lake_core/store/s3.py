@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from fsspec.asyn import sync
 
 from lake_core import runtime
-from lake_core.backoff import Backoff
 from lake_core.errors import (
     AccessDenied,
     AlreadyExists,
@@ -34,6 +33,7 @@ from lake_core.errors import (
 )
 from lake_core.store.key import TEMPORARY_PREFIX, is_key
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectStore
+from lake_core.store.s3_retry import RetryPolicy
 
 try:
     import s3fs
@@ -76,18 +76,6 @@ _CONFIG = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How long a request is tried again that S3 did not answer, or answered with "not now". Seconds throughout."""
-
-    attempts: int = 5
-    """Requests at most while S3 is overloaded or out of reach."""
-    conflict_seconds: float = 30.0
-    """For how long a conditional put is tried again that met another one of the same key."""
-    backoff: Backoff = field(default_factory=lambda: Backoff(0.1, 5.0, shortest_share=0.2))
-    """How long to wait in between."""
 
 
 class _Safety(Enum):

@@ -30,7 +30,8 @@ from lake_core.errors import (
     UnsafeStore,
 )
 from lake_core.store import ObjectStore, open_store
-from lake_core.store.s3 import RetryPolicy, S3Store
+from lake_core.store.s3 import S3Store
+from lake_core.store.s3_retry import RetryPolicy
 from lake_core.testing import SharedObjectStoreSuite
 from tests.store.s3_server import KEY, SECRET, S3Server
 
