@@ -29,16 +29,17 @@ class _Aware:
 
     def __call__(self) -> datetime:
         now = self.clock()
-        return _checked(now) if isinstance(now, datetime) else datetime.fromtimestamp(now, UTC)
+        return with_zone(now) if isinstance(now, datetime) else datetime.fromtimestamp(now, UTC)
 
 
 def now_ms(clock: Clock) -> int:
     """Return the clock's time in whole milliseconds since the epoch. Raises ValueError for a datetime without a zone."""
     now = clock()
-    return int(_checked(now).timestamp() * 1000) if isinstance(now, datetime) else int(now * 1000)
+    return int(with_zone(now).timestamp() * 1000) if isinstance(now, datetime) else int(now * 1000)
 
 
-def _checked(now: datetime) -> datetime:
+def with_zone(now: datetime) -> datetime:
+    """Return what a clock told. Raises ValueError for a datetime without a zone."""
     if now.tzinfo is None:
         raise ValueError("the clock returned a datetime without a time zone")
     return now

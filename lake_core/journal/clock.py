@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lake_core import runtime
 from lake_core.backoff import Backoff
-from lake_core.clock import system_clock
+from lake_core.clock import AwareClock, system_clock, with_zone
 
 NEVER_YOUNGER = timedelta(days=8)
 """Entries younger than this are never purged, so that a writer or reader that was away for less can trust what it saw."""
@@ -35,14 +34,11 @@ class Moment:
 class JournalClock:
     """The two clocks of a journal: the caller's, and the one of this machine that never runs backwards."""
 
-    clock: Callable[[], datetime] = system_clock
+    clock: AwareClock = system_clock
 
     def now(self) -> datetime:
         """Return the caller's time in UTC. Raises ValueError for a clock without a zone."""
-        now = self.clock()
-        if now.tzinfo is None:
-            raise ValueError("the clock returned a datetime without a time zone")
-        return now.astimezone(UTC)
+        return with_zone(self.clock()).astimezone(UTC)
 
     def moment(self) -> Moment:
         """Return this moment."""
