@@ -23,6 +23,7 @@ from lake_core.lake.state.content import Item
 from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.dataset_view import DatasetView
 from lake_core.lake.state.state_store import StateStore
+from lake_core.store import ObjectBytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -166,10 +167,7 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
     """Move a pointer in place to where the state has it, unless it is there or beyond. Return whether it moved. Raises Diverged."""
     data = view.get(key)
     while True:
-        try:
-            in_place = view.place.get(key)
-        except NotFound:
-            in_place = None
+        in_place = _pointer_in_place(view, key)
         if in_place is not None and (bytes(in_place) == bytes(data) or not _is_behind(view, key)):
             return False
         try:
@@ -205,7 +203,15 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
 
 def _is_pending(view: DatasetView, key: str) -> bool:
     """Tell whether a pointer in place is not where the state has it, nor beyond. Raises Diverged."""
-    return not view.place.exists(key) or (bytes(view.place.get(key)) != bytes(view.get(key)) and _is_behind(view, key))
+    in_place = _pointer_in_place(view, key)
+    return in_place is None or (bytes(in_place) != bytes(view.get(key)) and _is_behind(view, key))
+
+
+def _pointer_in_place(view: DatasetView, key: str) -> ObjectBytes | None:
+    try:
+        return view.place.get(key)
+    except NotFound:
+        return None
 
 
 def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
@@ -227,7 +233,8 @@ def check_free(state: StateStore, record: DatasetRecord, version: int | None, it
     view = state.folder_of(record)
     if record.path in state.registered():
         for key in view.format.pointer_keys(view):
-            if view.place.exists(key) and bytes(view.place.get(key)) != bytes(view.get(key)):
+            in_place = _pointer_in_place(view, key)
+            if in_place is not None and bytes(in_place) != bytes(view.get(key)):
                 raise _diverged(view, key)  # its head is checked out: whatever moved it on was no publish
     if version is None:
         return
