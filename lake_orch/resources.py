@@ -227,8 +227,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         state = lake.at(ref)
         if path not in state.datasets():
             raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
-        table = state.delta(path, **options)
-        return table
+        return state.delta(path, **options)
 
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Tell whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""

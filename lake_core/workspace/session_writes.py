@@ -35,12 +35,10 @@ class _SessionWrites(Workspace):
             return None
         if record.format != "delta":
             raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not a Delta table: use another path")
-        table = self._session.delta(path)
-        return table
+        return self._session.delta(path)
 
     def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
-        table = self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
-        return table
+        return self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
 
     @property
     def store(self) -> ObjectStore:
@@ -82,13 +80,13 @@ class PublishedWrites(_SessionWrites):
     def _forget_failed(self) -> None:
         """Abandon what an earlier try left: one that contradicted what others published is kept as a failed session of the same id."""
         with suppress(SessionNotFound, SessionClosed):
-            if self._lake.get_session(self._private.id).record.state == FAILED:
-                self._lake.get_session(self._private.id).abandon()
+            failed = self._lake.get_session(self._private.id)
+            if failed.record.state == FAILED:
+                failed.abandon()
 
     def after(self, path: str) -> DeltaTable:
         ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
-        table = self._lake.delta(path, ref=ref)
-        return table
+        return self._lake.delta(path, ref=ref)
 
     def discard(self) -> None:
         self._private.abandon()
@@ -115,8 +113,7 @@ class StagedWrites(_SessionWrites):
         return self._staged
 
     def after(self, path: str) -> DeltaTable:
-        table = self._lake.delta(path, ref=self._staged.session or "")
-        return table
+        return self._lake.delta(path, ref=self._staged.session or "")
 
 
 def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:
