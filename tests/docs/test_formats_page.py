@@ -11,8 +11,8 @@ from lake_core import dataset as formats
 from lake_core.store import MemoryStore
 from tests.conftest import ROOT
 from tests.docs.blocks import blocks
+from tests.lake.lakes import TOY_FORMATS, forget_formats
 
-FOLDER = ROOT / "tests" / "lake" / "formats"
 EXCERPTS = [block.code.strip("\n") for block in blocks("formats.md")]
 
 
@@ -20,7 +20,7 @@ def unindented(code: str) -> str:
     return "\n".join(line.strip() for line in code.splitlines() if line.strip())
 
 
-SOURCES = [unindented(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.py"))]
+SOURCES = [unindented(path.read_text("utf-8")) for path in sorted(TOY_FORMATS.glob("*.py"))]
 
 
 def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:
@@ -28,9 +28,8 @@ def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:
 
 
 def test_the_example_writes_two_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    for cached in (formats._format_classes, formats.dataset_format):
-        cached.cache_clear()
+    monkeypatch.syspath_prepend(TOY_FORMATS)
+    forget_formats()
     (example,) = [code for code in EXCERPTS if not any(unindented(code) in source for source in SOURCES)]
     lake = Lake.create(MemoryStore())
     exec(example, {"lake": lake})

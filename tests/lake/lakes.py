@@ -5,14 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
 from lake_core import Lake
+from lake_core import dataset as formats
 from lake_core.delta import DeltaTable
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.store import FolderStore, ObjectStore
 
+TOY_FORMATS = Path(__file__).parent / "formats"
+"""Where two formats lie that register themselves, for tests that put this folder on the path."""
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -29,6 +33,12 @@ class Time:
 
     def pass_days(self, days: float) -> None:
         self.now += dt.timedelta(days=days)
+
+
+def forget_formats() -> None:
+    """Let the formats that are installed be looked up anew."""
+    for cached in (formats._format_classes, formats.dataset_format):
+        cached.cache_clear()
 
 
 def opened(store: ObjectStore, time: Time) -> Lake:

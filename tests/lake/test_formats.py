@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,20 +13,17 @@ from lake_core.lake.errors import Conflict, Diverged
 from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
-from tests.lake.lakes import Time, opened
+from tests.lake.lakes import TOY_FORMATS, Time, forget_formats, opened
 
-FOLDER = str(Path(__file__).parent / "formats")
-sys.path.insert(0, FOLDER)
-from toy_note import Note  # noqa: E402
-from toy_register import Register, RegisterFormat, entry_key, read_index  # noqa: E402
+sys.path.insert(0, str(TOY_FORMATS))
+from toy_note import Note
+from toy_register import Register, RegisterFormat, entry_key, read_index
 
 
 @pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
+def _installed() -> None:
     """Forget the formats that were installed before this folder was on the path."""
-    for cached in (formats._format_classes, formats.dataset_format):
-        cached.cache_clear()
-    yield
+    forget_formats()
 
 
 @pytest.fixture
