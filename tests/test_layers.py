@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
-    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store"),
+    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store", "lake_core.dataset", "lake_core.lake"),
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),

@@ -21,7 +21,8 @@ from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
-from tests.lake.lakes import SCHEMA, Time, create_tables, ids, opened, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, create_tables, ids, opened, plain, rows
 from tests.processes import run_together
 
 
@@ -33,7 +34,7 @@ def _files(store: MemoryStore, path: str) -> set[str]:
     return {meta.key for meta in store.list(f"{path}/") if "_delta_log" not in meta.key}
 
 
-def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     old = address_of(new_item(b"one", time()).entry.etag)
     assert old in _content(store)
     with lake.session() as s:
@@ -54,7 +55,7 @@ def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, ti
         lake.at("main~3")
 
 
-def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     lake.create_branch("dev")
     lake.create_tag("v1")
     with lake.session("dev") as s:
@@ -81,7 +82,7 @@ def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: Memo
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1, 50, 60]
 
 
-def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     session = lake.session()
     session.put("late", b"late bytes")
     session.delta("t/orders").append(rows([77]))
@@ -105,7 +106,7 @@ def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: Mem
     assert lake.verify() == []
 
 
-def test_a_session_older_than_a_week_is_refused(lake: Lake, time: Time) -> None:
+def test_a_session_older_than_a_week_is_refused(lake: Lake, time: ManualClock) -> None:
     session = lake.session()
     session.put("late", b"1")
     time.pass_days(7.1)
@@ -113,7 +114,7 @@ def test_a_session_older_than_a_week_is_refused(lake: Lake, time: Time) -> None:
         session.publish()
 
 
-def test_foreign_files_are_never_touched(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_foreign_files_are_never_touched(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     store.put("landing/zone.csv", b"1")
     store.put("t/elsewhere/part-0.parquet", b"1")
     time.pass_days(90)
@@ -121,7 +122,7 @@ def test_foreign_files_are_never_touched(lake: Lake, store: MemoryStore, time: T
     assert store.exists("landing/zone.csv") and store.exists("t/elsewhere/part-0.parquet")
 
 
-def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.delta("t/orders").append(rows([5]))
     time.pass_days(60)
@@ -136,7 +137,7 @@ def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: Mem
     assert before <= {meta.key for meta in store.list()}
 
 
-def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.delta("t/orders").overwrite(rows([1]))
     time.pass_days(10)
@@ -149,7 +150,7 @@ def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemorySt
     assert bytes(lake.at("main~1").get("notes.txt")) == b"one"
 
 
-def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.delta("t/orders").set_properties({"delta.deletedFileRetentionDuration": "interval 60 days"})
     reader = plain(store, "t/orders")
@@ -169,7 +170,7 @@ def _finish(lake: Lake, id: str) -> list[str]:
     return collect._finish(lake.repository, id, dt.timedelta(days=30), lambda phase, count: None)
 
 
-def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     digest = new_item(b"garbage", time()).entry.etag
     garbage = address_of(digest)
     store.put(garbage, b"garbage")
@@ -187,7 +188,7 @@ def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store:
 
 
 def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store: MemoryStore) -> None:
-    twin = Lake.open(store, clock=Time())
+    twin = Lake.open(store, clock=ManualClock())
     session = lake.session()
     session.put("a", b"1")
     tree = twin.session()
@@ -200,11 +201,11 @@ def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store
     session.publish()
     assert applied.tree != lake.at().view.tree
     _finish(lake, id)
-    fresh = Lake.open(store, clock=Time())
+    fresh = Lake.open(store, clock=ManualClock())
     assert bytes(fresh.at().get("a")) == b"1" and fresh.verify() == []
 
 
-def test_what_was_published_after_marking_is_spared(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_was_published_after_marking_is_spared(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     digest = new_item(b"spared", time()).entry.etag
     store.put(address_of(digest), b"spared")
     with lake.session() as s:
@@ -225,8 +226,8 @@ def test_a_data_file_that_is_being_collected_cannot_be_brought_back(lake: Lake, 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
-    def made() -> tuple[MemoryStore, Time]:
-        time = Time()
+    def made() -> tuple[MemoryStore, ManualClock]:
+        time = ManualClock()
         store = MemoryStore(clock=time)
         lake = Lake.create(store, clock=time)
         create_tables(lake, "t/a", "t/b")
@@ -344,7 +345,7 @@ def test_collecting_a_thousand_objects_while_eight_publish(tmp_path: Path) -> No
     assert again >= 1
 
 
-def test_commits_named_by_nothing_cannot_be_named_again(lake: Lake, time: Time) -> None:
+def test_commits_named_by_nothing_cannot_be_named_again(lake: Lake, time: ManualClock) -> None:
     old = lake.log()[1].id
     with lake.session() as s:
         s.put("x", b"1")

@@ -11,7 +11,8 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.lake.errors import Conflict
 from lake_core.store import MemoryStore
-from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
 
 PATH = "t/matrix"
 
@@ -202,7 +203,7 @@ def test_dropped_here_changed_there(lake: Lake) -> None:
     assert caught.value.kinds == {"t/a": "Dropped", "t/b": "Dropped"}
 
 
-def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").add_columns(pa.schema([("extra", pa.int64())]))

@@ -14,7 +14,8 @@ from lake_core.errors import LakeError
 from lake_core.journal import Add, Update
 from lake_core.lake.errors import DamagedLake
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, create_tables
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import create_tables
 
 JUNK: list[Any] = [None, True, 7, -1, 1.5, "", "junk", [], ["x"], {}, {"a": 1}, "2026-01-01T00:00:00", 10**400]
 
@@ -49,7 +50,7 @@ def _look(lake: Lake) -> None:
             look()
 
 
-def test_mutated_records_of_the_refs(time: Time) -> None:
+def test_mutated_records_of_the_refs(time: ManualClock) -> None:
     chance = random.Random(5)
     for number in range(300):
         store = MemoryStore(clock=time)

@@ -12,7 +12,8 @@ from lake_core.graveler import Graveler, Record, read_properties, read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.lake.errors import FolderInUse
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import rows
 from tests.skip_rule import CASES, NO_CASES
 
 _MANIFEST = "_lakefs/refs_manifest.json"
@@ -49,7 +50,7 @@ def test_no_lake_is_made_in_an_export(lake: Lake) -> None:
         Lake.create(target)
 
 
-def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     theirs = dict(map(_range_of_lakefs, ("range", "metarange", "ok1"))) | {_MANIFEST: b"{}", "_lakefs/retention/rules.json": b"{}"}
     for key, body in theirs.items():
         store.put(key, body)

@@ -18,7 +18,8 @@ from lake_core.lake.errors import (
     UnsupportedLake,
 )
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, ids, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import ids, rows
 
 
 def _put(lake: Lake, branch: str, key: str) -> str:
@@ -28,7 +29,7 @@ def _put(lake: Lake, branch: str, key: str) -> str:
     return s.result.commit
 
 
-def test_create_and_open(store: MemoryStore, time: Time) -> None:
+def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
     with pytest.raises(LakeNotFound, match=r"Lake\.create"):
         Lake.open(store)
     assert not Lake.exists(store)
@@ -46,7 +47,7 @@ def test_create_and_open(store: MemoryStore, time: Time) -> None:
         Lake.open(store)
 
 
-def test_expressions(empty: Lake, time: Time) -> None:
+def test_expressions(empty: Lake, time: ManualClock) -> None:
     lake = empty
     one = _put(lake, "main", "one")
     time.pass_days(1)
@@ -82,7 +83,7 @@ def test_expressions(empty: Lake, time: Time) -> None:
             lake.at(wrong)
 
 
-def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: Time) -> None:
+def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: ManualClock) -> None:
     before = time.now.isoformat()
     time.pass_days(1)
     _put(empty, "main", "one")

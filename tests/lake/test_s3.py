@@ -19,7 +19,8 @@ from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import FaultMode
-from tests.lake.lakes import Time, create_tables, ids, plain, rows, values
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import create_tables, ids, plain, rows, values
 from tests.lake.test_crash import before, sweep, work, work_shared
 from tests.processes import run_together
 from tests.store.s3_server import S3Server
@@ -119,7 +120,7 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
 def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     # The store's own clock cannot be moved: what was written just now is old to a lake whose clock is two months ahead.
     monkeypatch.setattr(collect, "_UNDER_WAY", dt.timedelta(0))
-    time = Time(dt.datetime.now(dt.UTC))
+    time = ManualClock(dt.datetime.now(dt.UTC))
     lake = Lake.create(s3_url, storage_options=s3_options, clock=time)
     create_tables(lake, "t/a")
     with lake.session() as s:
@@ -189,13 +190,13 @@ def test_eight_processes_publish_ten_times_each(s3_url: str, s3_options: Options
     _race(s3_url, s3_options, workers=8, count=10)
 
 
-def _made(url: str, options: Options) -> Callable[[Time], ObjectStore]:
+def _made(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
     """Makes the lake with which sweeps begin: a copy each time, over one connection."""
-    time = Time()
+    time = ManualClock()
     first, connected, numbers = before(time), open_store(url, storage_options=options), itertools.count()
     objects = {meta.key: first.get(meta.key) for meta in first.list()}
 
-    def make(clock: Time) -> ObjectStore:
+    def make(clock: ManualClock) -> ObjectStore:
         clock.now = time.now
         folder = FolderStore(connected, f"{next(numbers)}")
         with ThreadPoolExecutor(8) as pool:

@@ -15,7 +15,8 @@ from lake_core.delta.errors import ManagedTable, MixedRearrangement
 from lake_core.errors import AlreadyExists, InvalidKey, NotFound, PreconditionFailed
 from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, ReadOnly, SessionClosed, StaleAttempt, StaleEpoch
 from lake_core.store import MemoryStore
-from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows, values
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows, values
 from tests.processes import SPAWN
 
 
@@ -292,7 +293,7 @@ def test_a_conflict_keeps_the_session_and_the_rest_can_go_on(lake: Lake, store: 
         lake.get_session(session.id).publish()
 
 
-def test_sessions_expire_by_an_entry(lake: Lake, time: Time) -> None:
+def test_sessions_expire_by_an_entry(lake: Lake, time: ManualClock) -> None:
     opened = lake.open_session(expires_in=dt.timedelta(hours=1))
     part = opened.join()
     part.put("x", b"1")
@@ -441,7 +442,7 @@ def test_a_publisher_of_an_older_epoch_is_refused(lake: Lake) -> None:
     assert lake.at("main").exists("half")
 
 
-def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: Time) -> None:
+def test_a_failed_session_is_kept_for_as_long_as_is_asked(lake: Lake, time: ManualClock) -> None:
     handle = lake.open_session("main")
     with handle.join() as part:
         part.put("a", b"1")
