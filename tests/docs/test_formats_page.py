@@ -1,4 +1,4 @@
-"""The page of formats: its excerpts are those of the two formats that the tests run, and of their suite, and its example does what it says."""
+"""The page of formats: its excerpts are taken from what the tests run, and its example does what it says."""
 
 from __future__ import annotations
 
