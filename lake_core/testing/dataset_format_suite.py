@@ -267,7 +267,7 @@ class DatasetFormatSuite:
         self._write(lake, 2, "dev")
         before = [self._read(lake), self._read(lake, "dev")]
         self.pass_days(store, clock, 40)
-        lake.gc()
+        lake.maintenance.gc()
         assert [self._read(lake), self._read(lake, "dev")] == before
 
     def test_collection_keeps_recent_history(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
@@ -275,7 +275,7 @@ class DatasetFormatSuite:
         with lake.session() as session:
             self.contradict(session.open(PATH), 1)
         self.pass_days(store, clock, 20)
-        lake.gc()
+        lake.maintenance.gc()
         assert self._read(lake, "main~1") == before
 
     def test_collection_deletes_what_an_abandoned_session_wrote(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
@@ -285,7 +285,7 @@ class DatasetFormatSuite:
         session.abandon()
         assert self._unique(store) != before, "`write` wrote no unique object: nothing is tried"
         self.pass_days(store, clock, 40)
-        lake.gc()
+        lake.maintenance.gc()
         assert self._unique(store) == before
 
     def test_a_lake_verifies_after_writes_merges_and_collection(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
@@ -294,23 +294,23 @@ class DatasetFormatSuite:
         lake.merge("dev")
         lake.revert("main")
         self.pass_days(store, clock, 40)
-        lake.gc()
-        assert lake.verify() == []
+        lake.maintenance.gc()
+        assert lake.maintenance.verify() == []
 
     def test_verification_names_a_lost_object(self, lake: Lake, store: ObjectStore) -> None:
         lost = f"{PATH}/{min(self._format().reachable(lake.at().dataset(PATH), None))}"
         store.delete([lost])
-        assert ("missing", lost) in [(problem.kind, problem.key) for problem in lake.verify()]
+        assert ("missing", lost) in [(problem.kind, problem.key) for problem in lake.maintenance.verify()]
 
     # The log and the pointers in place
 
     def test_a_log_and_pointers_that_are_behind_in_place_are_noticed(self, lake: Lake, store: ObjectStore) -> None:
         self._write_behind(lake, store)
-        assert [problem.kind for problem in lake.verify()] == ["not in place"]
+        assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
 
     def test_a_checkout_brings_the_log_and_pointers_in_place_up_to_date(self, lake: Lake, store: ObjectStore) -> None:
         published = self._write_behind(lake, store)
-        lake.checkout()
+        lake.maintenance.checkout()
         assert self._fixed(store) == published
 
     # Other writers
@@ -319,7 +319,7 @@ class DatasetFormatSuite:
         if not self.adopts:
             return
         self.write(self._in_place(store), 1)
-        lake.adopt(PATH)
+        lake.maintenance.adopt(PATH)
         assert self._read(lake) == self._read_in_place(store) == self._written_in_turn(lake, 0, 1)
 
     def test_what_another_writer_wrote_is_published_upon_or_conflicts(self, lake: Lake, store: ObjectStore) -> None:
@@ -336,12 +336,12 @@ class DatasetFormatSuite:
 
     def test_a_released_dataset_stays_in_place(self, lake: Lake, store: ObjectStore) -> None:
         before = self._read(lake)
-        lake.release(PATH)
+        lake.maintenance.release(PATH)
         assert self._read_in_place(store) == before
 
     def test_a_dataset_in_the_folder_is_brought_in(self, lake: Lake) -> None:
         before = self._read(lake)
-        lake.release(PATH)
+        lake.maintenance.release(PATH)
         with lake.session() as session:
             session.import_dataset(PATH, self.format)
         assert self._read(lake) == before
@@ -367,7 +367,7 @@ class DatasetFormatSuite:
             assert survived in (before, first), f"operation {operation}"
             self._write(lake, 2)
             assert self._read_in_place(store) == (second if survived == before else both), f"operation {operation}"
-            assert lake.verify() == [], f"operation {operation}"
+            assert lake.maintenance.verify() == [], f"operation {operation}"
         raise AssertionError(f"a publish takes more than {self.most_operations} operations")
 
     # What the tests are made of

@@ -103,9 +103,9 @@ def sweep(
             work(lake)
         else:
             _retry(lake)
-        lake.checkout()
+        lake.maintenance.checkout()
         assert states(store.inner, time) == [True] * 4
-        assert lake.verify() == []
+        assert lake.maintenance.verify() == []
     return whole.operations, seen
 
 

@@ -35,7 +35,7 @@ def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: M
         s.import_delta("ext/t")
     empty.delete_branch("dev")
     time.pass_days(60)
-    empty.gc()
+    empty.maintenance.gc()
     assert ids(plain(store, "ext/t")) == [0]
 
 
@@ -46,7 +46,7 @@ def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake
     orphan = f"ext/t/{new_name(0)}"
     store.put(orphan, b"x")
     time.pass_days(60)
-    assert empty.gc().keys == (orphan,)
+    assert empty.maintenance.gc().keys == (orphan,)
     assert ids(plain(store, "ext/t")) == [0]
 
 
@@ -126,7 +126,7 @@ def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(empty: Lake,
     store.delete([f"t/o/_delta_log/{version:020}.json" for version in range(4)])
     with pytest.raises(Conflict, match="release"), empty.session() as s:
         s.delta("t/o").append(rows([999]))
-    empty.release("t/o")
+    empty.maintenance.release("t/o")
     with empty.session() as s:
         s.import_delta("t/o").append(rows([999]))
     assert ids(plain(store, "t/o")) == ids(empty.delta("t/o")) == [*range(10), *range(100, 104), 999]
@@ -200,11 +200,11 @@ def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
     assert ids(plain(lake.repository.root, "t/2")) == [2]
     with pytest.raises(Conflict), lake.session() as s:
         s.delta("legacy/events").append(rows([50]))
-    lake.release("legacy/events")
-    lake.checkout()
+    lake.maintenance.release("legacy/events")
+    lake.maintenance.checkout()
     with lake.session() as s:
         s.import_delta("legacy/events")
-    assert ids(lake.delta("legacy/events")) == [0, 1] and lake.verify() == []
+    assert ids(lake.delta("legacy/events")) == [0, 1] and lake.maintenance.verify() == []
 
 
 def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> None:
@@ -241,7 +241,7 @@ def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: M
     for key in [*foreign, orphan]:
         store.put(key, b"1")
     time.pass_days(60)
-    lake.gc()
+    lake.maintenance.gc()
     assert all(store.exists(key) for key in foreign)
     assert not store.exists(orphan)
 
@@ -254,7 +254,7 @@ def test_files_in_the_way_of_a_table_say_how_they_are_brought_in(lake: Lake, sto
 
 def test_adopting_what_is_no_dataset_says_how_it_is_brought_in(lake: Lake) -> None:
     with pytest.raises(DatasetNotFound, match=r"`lake import tables/e`, or session\.import_delta\('tables/e'\)"):
-        lake.adopt("tables/e")
+        lake.maintenance.adopt("tables/e")
 
 
 def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStore) -> None:
@@ -266,7 +266,7 @@ def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStor
     assert caught.value.kinds == {"ext": "Imported"}
     with pytest.raises(Conflict), lake.session() as s:
         s.drop("ext")
-    lake.release("ext")
+    lake.maintenance.release("ext")
     assert ids(plain(store, "ext")) == [1] and "ext" not in lake.at().datasets()
 
 

@@ -86,7 +86,7 @@ def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
     if not kind:
         table.refresh()
     assert _rows(empty.delta(PATH)) == _rows(plain(store, PATH)) == _rows(table)
-    assert empty.verify() == []
+    assert empty.maintenance.verify() == []
 
 
 def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store: MemoryStore) -> None:
@@ -102,7 +102,7 @@ def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store:
         lake.merge("main", into="dev")
         assert ids(lake.delta("t/orders", ref="dev")) == expected
     assert plain(store, "t/orders").version == 6, "each publish and each merge is one version"
-    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2 and lake.verify() == []
+    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2 and lake.maintenance.verify() == []
 
 
 def test_update_against_delete_conflicts(lake: Lake) -> None:

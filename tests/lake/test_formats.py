@@ -132,10 +132,10 @@ def test_what_no_retained_state_reaches_is_collected(lake: Lake, store: MemorySt
     abandoned.open("note").write("never published")
     abandoned.abandon()
     time.pass_days(20)
-    lake.gc()
+    lake.maintenance.gc()
     assert (_attachments(store), len(list(store.list("note/drafts/")))) == (1, 1), "history is kept for 30 days"
     time.pass_days(20)
-    lake.gc()
+    lake.maintenance.gc()
     assert (_attachments(store), note_in_place(store).text) == (0, "first")
 
 
@@ -146,7 +146,7 @@ def test_what_a_branch_reaches_is_kept(lake: Lake, store: MemoryStore, time: Man
     with lake.session("dev") as s:
         s.open("note").write("of dev")
     time.pass_days(40)
-    lake.gc()
+    lake.maintenance.gc()
     assert (_attachments(store), lake.at("dev").open("note").text) == (1, "of dev")
 
 
@@ -155,8 +155,8 @@ def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore
     with lake.session() as s:
         s.open("note").write("second")
     store.put("note/CURRENT", before)
-    assert [problem.kind for problem in lake.verify()] == ["not in place"]
-    lake.checkout()
+    assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
+    lake.maintenance.checkout()
     assert note_in_place(store).text == "second"
 
 
@@ -165,7 +165,7 @@ def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore
 
 def test_what_another_writer_appended_is_adopted(lake: Lake, store: MemoryStore) -> None:
     in_place(store).add("Edsger")
-    lake.adopt("names")
+    lake.maintenance.adopt("names")
     assert sorted(lake.at().open("names").lines()) == ["Ada", "Edsger", "Grace"]
 
 
@@ -175,13 +175,13 @@ def test_what_another_writer_put_where_the_lake_has_published_is_kept_beside_it(
     store.delete([f"names/{entry_key(1)}"])
     store.put("names/HEAD", b"0")
     in_place(store).add("Edsger")
-    lake.adopt("names")
+    lake.maintenance.adopt("names")
     assert sorted(in_place(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
 
 
 def test_where_another_writer_moved_a_pointer_is_adopted(lake: Lake, store: MemoryStore) -> None:
     note_in_place(store).write("by another")
-    lake.adopt("note")
+    lake.maintenance.adopt("note")
     assert lake.at().open("note").text == "by another"
 
 
@@ -236,13 +236,13 @@ def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemorySt
         with again.session() as s:
             s.open("names").add("Barbara")
         assert (len(in_place(fresh).lines()), note_in_place(fresh).text) == (seen[0] + 1, seen[1])
-        assert again.verify() == []
+        assert again.maintenance.verify() == []
     raise AssertionError("the publish has more operations than were tried")
 
 
 def test_an_entry_that_is_lost_in_place_is_put_there_again(lake: Lake, store: MemoryStore) -> None:
     store.delete([f"names/{entry_key(0)}"])
-    lake.checkout()
+    lake.maintenance.checkout()
     assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
 
 

@@ -43,8 +43,8 @@ def _look(lake: Lake) -> None:
         lambda: lake.get_session("shared").publish(),
         lambda: lake.merge("dev"),
         lambda: list(lake.diff("main~1", "main")),
-        lambda: lake.gc(dry_run=True),
-        lake.checkout,
+        lambda: lake.maintenance.gc(dry_run=True),
+        lake.maintenance.checkout,
     ):
         with suppress(LakeError):
             look()
@@ -84,6 +84,6 @@ def test_junk_beside_the_lakes_own_files(lake: Lake, store: MemoryStore) -> None
     store.put("_lake/leases/junk", b"1")
     with lake.session() as s:
         s.put("x", b"1")
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
     lake.repository.journal.append(lambda state: [Add("unknown/key", {"a": 1})])
     assert lake.status().branches.keys() == {"main"}

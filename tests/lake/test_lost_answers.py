@@ -90,7 +90,7 @@ def test_main_in_place_that_fails_does_not_fail_the_publish(lake: Lake, store: M
     assert not session.publish().is_checked_out
     assert ids(lake.delta("t/orders")) == [*range(10), 50] and ids(plain(store, "t/orders")) == list(range(10))
     monkeypatch.undo()
-    assert lake.checkout().objects == 1
+    assert lake.maintenance.checkout().objects == 1
     assert ids(plain(store, "t/orders")) == [*range(10), 50]
 
 

@@ -211,7 +211,7 @@ def _run(steps: list[tuple[str, str, Any]]) -> None:
     history = History()
     for step in steps:
         history.step(*step)
-    assert history.lake.verify() == []
+    assert history.lake.maintenance.verify() == []
 
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]

@@ -146,7 +146,7 @@ def test_a_commit_is_what_its_id_says(lake: Lake) -> None:
 
 
 def test_protected_branches_take_merges_only(lake: Lake) -> None:
-    lake.protect("ma*")
+    lake.settings.protect("ma*")
     lake.create_branch("dev")
     with pytest.raises(ProtectedBranch, match=r"ma\*"):
         _put(lake, "main", "x")
@@ -155,10 +155,10 @@ def test_protected_branches_take_merges_only(lake: Lake) -> None:
     _put(lake, "dev", "x")
     lake.merge("dev")
     assert lake.at().exists("x")
-    lake.unprotect("ma*")
+    lake.settings.unprotect("ma*")
     _put(lake, "main", "y")
     with pytest.raises(RefNotFound):
-        lake.unprotect("ma*")
+        lake.settings.unprotect("ma*")
 
 
 def test_merge_revert_and_cherry_pick(lake: Lake) -> None:

@@ -349,7 +349,7 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
     with lake.session() as s:
         s.put("foo", b"changed")
     reader.publish()  # wrote nothing, so nothing of it can be wrong
-    lake.configure(isolation="serializable")
+    lake.settings.update(isolation="serializable")
     # Two that only write do not rely on anything.
     first, second = lake.session(), lake.session()
     for number, session in enumerate((first, second)):
@@ -414,7 +414,7 @@ def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: 
     orphan.join(30)
     assert Path(f"{root}.refused").exists()
     assert ids(lake.delta("t/orders")) == ids(plain(lake.repository.root, "t/orders")) == [*range(10), 50]
-    assert not lake.at().exists("orphan") and lake.verify() == []
+    assert not lake.at().exists("orphan") and lake.maintenance.verify() == []
 
 
 def test_a_handle_writes_and_publishes_at_its_own_epoch(lake: Lake) -> None:
