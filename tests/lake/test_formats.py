@@ -10,6 +10,7 @@ from lake_core import Lake
 from lake_core import dataset as formats
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import Conflict, Diverged
+from lake_core.lake.session.importing import convert_dataset
 from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
@@ -199,6 +200,18 @@ def test_a_pointer_that_leads_elsewhere_is_refused_by_name(lake: Lake, store: Me
     store.put("note/CURRENT", draft.encode())
     with pytest.raises((Conflict, Diverged), match="note"), lake.session() as s:
         s.open("note").write("second")
+
+
+def test_files_that_a_format_cannot_convert_are_refused_with_what_to_do_instead(empty: Lake) -> None:
+    with empty.session() as s, pytest.raises(formats.NotConvertible, match=r"session\.create\(path, 'note'\)"):
+        convert_dataset(s, "texts", "note")
+
+
+def test_a_refused_conversion_leaves_no_dataset(empty: Lake) -> None:
+    with empty.session() as s:
+        with pytest.raises(formats.NotConvertible):
+            convert_dataset(s, "texts", "note")
+        assert s.datasets() == {}
 
 
 def test_a_dataset_that_stands_in_the_folder_is_brought_in(empty: Lake, store: MemoryStore) -> None:
