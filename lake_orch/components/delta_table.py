@@ -20,7 +20,7 @@ from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
 from lake_orch.errors import InvalidDefinition
-from lake_orch.tables.data import to_rows
+from lake_orch.tables.data import HANDLERS, TypeHandler, handlers_of_step, to_rows
 from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 from lake_orch.tables.type_name import arrow_type_of
 
@@ -235,7 +235,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             parameters = partition_parameters(context, query.parameters)
             spark = context.resources.spark if self.engine == "spark" else None
             with run_query(query, self.engine, tables, parameters, self.asset.key, spark) as rows:
-                yield from self._checked(rows)
+                yield from self._checked(rows, handlers_of_step(context))
 
         return select
 
@@ -255,7 +255,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
     def _with_checks(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            yield from self._checked(function(*args, **kwargs))
+            yield from self._checked(function(*args, **kwargs), _current_handlers())
 
         return checked
 
@@ -269,15 +269,24 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             else [check.model_copy(update={"sample_rows": min(check.sample_rows, most)}) for check in self.checks]
         )
 
-    def _checked(self, value: Any) -> Iterator[Any]:
+    def _checked(self, value: Any, handlers: Sequence[TypeHandler]) -> Iterator[Any]:
         """Yield the results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
-        rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}")
+        rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}", handlers)
         with rows.held():  # what was checked is what is written
             yield from evaluate(self._bounded_checks, rows, self.asset.key)
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
+
+
+def _current_handlers() -> Sequence[TypeHandler]:
+    """Return the handlers of the step that runs; outside of a run those that come with this package."""
+    try:
+        context = dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:
+        return HANDLERS
+    return handlers_of_step(context)
 
 
 def _input_name(number: int, table: str) -> str:
