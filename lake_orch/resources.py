@@ -24,7 +24,7 @@ from lake_orch.location import checked_path, table_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned
-from lake_orch.runs.session import (
+from lake_orch.runs.run_session import (
     BACKFILL_TAG,
     Gate,
     PublishScope,

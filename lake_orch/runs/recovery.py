@@ -18,7 +18,7 @@ from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
 from lake_orch.runs.gate import failed_checks, runs_of
 from lake_orch.runs.publishing import publish_session
-from lake_orch.runs.session import Gate, from_tags, held_gate
+from lake_orch.runs.run_session import Gate, from_tags, held_gate
 from lake_orch.runs.steps import all_succeeded
 from lake_orch.runs.unpublished import MEND_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
 from lake_orch.tags import SESSION_TAG
