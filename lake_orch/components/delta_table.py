@@ -141,7 +141,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions. Raises InvalidDefinition for SQL or settings that cannot be followed, and a function that is not there."""
-        definition = self._of_function(context) if self.function is not None else self._of_query(context)
+        definition = self._of_function(self.function, context) if self.function is not None else self._of_query(context)
         return dg.Definitions(assets=[definition])
 
     # Both
@@ -241,13 +241,12 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     # From a function
 
-    def _of_function(self, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
-        assert self.function is not None
-        function = load_function(self.function, context)
+    def _of_function(self, name: str, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
+        function = load_function(name, context)
         if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
-            raise InvalidDefinition(f"checks of {self._subject} look at the rows that {self.function} returns: let it return them")
+            raise InvalidDefinition(f"checks of {self._subject} look at the rows that {name} returns: let it return them")
         options = self._options(("deltalake", "python"))
-        options["ins"] = {name: one.asset_in(dg.AssetKey(name)) for name, one in self.inputs.items()}
+        options["ins"] = {parameter: one.asset_in(dg.AssetKey(parameter)) for parameter, one in self.inputs.items()}
         asset: Any = dg.asset(**options)
         definition: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
         return definition

@@ -111,7 +111,8 @@ def recover(
         raise NothingToRecover(obstacle)
     last = runs_of(instance, session)[-1]
     run_session = from_tags(last)
-    assert run_session is not None
+    if run_session is None:
+        raise NothingToRecover(f"the tags of run {last.run_id} name no session any more: publish it with `lake publish {session}`")
     return publish_session(instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
 
 
