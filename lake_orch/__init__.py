@@ -3,6 +3,8 @@
 Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published whole or not at all.
 """
 
+from lake_orch.automation import LakeUnpublished, lake_eager
+from lake_orch.checks import checks_first
 from lake_orch.errors import (
     BatchFailed,
     CheckPending,
@@ -20,14 +22,12 @@ from lake_orch.errors import (
 )
 from lake_orch.io_managers.delta import DeltaIOManager
 from lake_orch.io_managers.files import FileIOManager
+from lake_orch.jobs.backfill import lake_backfill_sensor
+from lake_orch.jobs.executor import lake_executor, with_sessions
+from lake_orch.jobs.job import lake_job
+from lake_orch.jobs.ops import lake_publish_asset, lake_recover
+from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.sessions.automation import LakeUnpublished, lake_eager
-from lake_orch.sessions.backfill import lake_backfill_sensor
-from lake_orch.sessions.checks_first import checks_first
-from lake_orch.sessions.executor import lake_executor, with_sessions
-from lake_orch.sessions.job import lake_job
-from lake_orch.sessions.ops import lake_publish_asset, lake_recover
-from lake_orch.sessions.sensors import SessionAlert, lake_session_reaper, lake_session_sensors
 from lake_orch.tables.data import TableSlice, TypeHandler
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.partition_slice import slice_where

@@ -24,7 +24,7 @@ from lake_orch.location import checked_path, table_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned
-from lake_orch.runs.session import (
+from lake_orch.runs.run_session import (
     BACKFILL_TAG,
     Gate,
     PublishScope,
@@ -39,6 +39,7 @@ from lake_orch.runs.session import (
 )
 from lake_orch.runs.steps import all_succeeded
 from lake_orch.spark.resource import SparkResource
+from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.settings import Ownership, ownership_of
@@ -288,6 +289,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 self.url(path),
                 marker,
                 context.log,
+                handlers=handlers_of_step(context),
                 partition_by=tuple(partition_by),
                 one_partition=len(keys) == 1,
                 owner=None if own is None else own[0],
@@ -312,7 +314,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _step_session(self, attempt: Attempt, context: StepContext, numbers: CallNumbers, number: int) -> Iterator[StepSession]:
         try:
             workspace = self.workspace(attempt)
-            session = StepSession(workspace, workspace.task_id, context.log, one_partition=len(attempt.partition_keys) == 1)
+            session = StepSession(
+                workspace,
+                workspace.task_id,
+                context.log,
+                handlers=handlers_of_step(context),
+                one_partition=len(attempt.partition_keys) == 1,
+            )
             with workspace:
                 yield session
         except BaseException:

@@ -24,8 +24,9 @@ _ORCH_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", 
 _BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_pipes", "lake_orch.spark", "lake_orch.runs", "lake_orch.tables")
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
-    *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.sessions"),
-    *("lake_orch.change_sensors", "lake_orch.landing_zone", "lake_orch.maintenance", "lake_orch.pipes"),
+    *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.jobs"),
+    *("lake_orch.automation", "lake_orch.checks", "lake_orch.change_sensors"),
+    *("lake_orch.landing_zone", "lake_orch.maintenance", "lake_orch.pipes"),
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -65,14 +66,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
-    "lake_orch.sessions": _ABOVE_RESOURCES,
+    "lake_orch.jobs": _ABOVE_RESOURCES,
+    "lake_orch.automation": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs"),
+    "lake_orch.checks": (),
     "lake_orch.change_sensors": _ABOVE_RESOURCES,
     "lake_orch.landing_zone": _ABOVE_RESOURCES,
-    "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.sessions"),
+    "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.pipes": _ABOVE_RESOURCES,
-    "lake_orch.testing": (*_ABOVE_RESOURCES, "lake_orch.sessions"),
+    "lake_orch.testing": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.components": (*_ABOVE_RESOURCES, *_DEFINITIONS),
-    "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.sessions", "lake_core.cli"),  # it looks and answers as `lake` does
+    "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.jobs", "lake_core.cli"),  # it looks and answers as `lake` does
     "lake_orch.__main__": ("lake_orch.cli",),
     "example_pipelines": (*_ALL_OF_CORE, "lake_core", "lake_orch", *_DEFINITIONS, "lake_orch.tables", "lake_orch.testing"),
 }

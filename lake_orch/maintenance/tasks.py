@@ -98,8 +98,7 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
             if last == _TRIES - 1:
                 raise
             continue
-        assert session.result is not None
-        return result, session.result.commit
+        return result, session.publish().commit
     raise AssertionError("unreachable")
 
 

@@ -17,7 +17,7 @@ from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
 from lake_orch.runs.gate import FailedCheck, failed_checks
 from lake_orch.runs.observations import report_published
-from lake_orch.runs.session import Gate, RunSession
+from lake_orch.runs.run_session import Gate, RunSession
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import BRANCH, COMMIT
 

@@ -194,7 +194,7 @@ def test_maintain_tables(lake: Lake) -> None:
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
-    from lake_orch.sessions.backfill import merge_backfills
+    from lake_orch.jobs.backfill import merge_backfills
 
     page = "how-to/backfill.md"
     days = ["2024-01-01", "2024-01-03"]

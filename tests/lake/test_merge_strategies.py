@@ -297,6 +297,15 @@ def test_a_conflict_names_the_commit_that_changed_a_file(lake: Lake) -> None:
         lake.merge("dev")
 
 
+def test_a_conflict_counts_the_places_that_it_does_not_name(lake: Lake) -> None:
+    def both(data: bytes) -> Callable[[Session], object]:
+        return lambda s: [s.put(f"{number:02}.txt", data) for number in range(22)]
+
+    diverge(lake, both(b"here"), both(b"there"))
+    with pytest.raises(Conflict, match=r"in 22 places\. 00\.txt: it was created .*; 19\.txt: .*; and 2 more places\. Nothing was merged"):
+        lake.merge("dev")
+
+
 def test_a_conflict_names_the_partitions(empty: Lake) -> None:
     with empty.session() as s:
         s.create_delta(PATH, SCHEMA, partition_by=["p"]).append(rows(range(10)))

@@ -37,8 +37,8 @@ class Write:
     writer: RowWriter
     """Under the metadata that the write gives the table."""
     parameters: dict[str, str]
-    replaces: Literal["nothing", "all", "matching", "partitions"]
-    """`matching`: the rows that the writer's `replace_where` is true for; `partitions`: all rows of the partitions that get new ones."""
+    replaces: Literal["nothing", "all", "partitions"] | ReplaceWhere
+    """`partitions`: all rows of the partitions that get new ones. A ReplaceWhere: the rows for which it is true."""
 
     def operation(self, adds: Sequence[AddFile], changes: Sequence[AddFile], run: Runner = run_here) -> Operation:
         """The commit, once the rows are in data files. Rewrites the files of which a part is replaced."""
@@ -55,19 +55,22 @@ class Write:
                     return plain
                 predicate = _partitions_of(adds, self.snapshot.metadata)
                 return self._replacing(plain, self._files(predicate), predicate)
-        assert self.writer.replace_where is not None
-        predicate = self.writer.replace_where.predicate
+            case ReplaceWhere():
+                return self._replacing_rows(plain, self.replaces, changes, run)
+
+    def _replacing_rows(self, plain: Operation, condition: ReplaceWhere, changes: Sequence[AddFile], run: Runner) -> Operation:
+        predicate = condition.predicate
         if on_partitions_only(predicate, self.snapshot.metadata):
             return self._replacing(plain, self._files(predicate), predicate)
-        scan = self._scan()
+        scan = self._scan(predicate)
         keeper = replace(self.writer, replace_where=None, log_inserts=False)
         removes, done = rewrite(scan, keeper, None, run)
-        metrics |= {"numDeletedRows": done.changed, "numCopiedRows": done.copied}
+        metrics = {**plain.metrics, "numDeletedRows": done.changed, "numCopiedRows": done.copied}
         # Change data files stand for the whole commit: without one for a deleted row, adds and removes tell the same.
         logged = [*done.changes, *changes] if done.changes else []
         return replace(
             self._replacing(replace(plain, metrics=metrics), removes, predicate),
-            adds=[*adds, *done.adds],
+            adds=[*plain.adds, *done.adds],
             changes=logged,
             read_files=scan.files,
         )
@@ -77,15 +80,14 @@ class Write:
         match self.replaces:
             case "nothing":
                 return self._files().slice(0, 0)
-            case "matching":
-                return self._scan().files
+            case ReplaceWhere(predicate=predicate):
+                return self._scan(predicate).files
             case _:
                 return self._files()
 
-    def _scan(self) -> Scan:
-        assert self.writer.replace_where is not None
+    def _scan(self, predicate: Predicate) -> Scan:
         # The rows that are there lack the columns that this write adds: they are null in them.
-        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, self.writer.replace_where.predicate)
+        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, predicate)
 
     def _files(self, predicate: Predicate | None = None) -> pa.Table:
         return files_of_partitions(self.snapshot, ["size"], predicate)
@@ -142,8 +144,7 @@ def plan_overwrite(
     if replace_where is not None and logs_changes(snapshot) and not on_partitions_only(replace_where.predicate, metadata):
         writer = replace(writer, log_inserts=True)
     writer.check_fits(data)
-    replaces: Literal["all", "matching", "partitions"] = "partitions" if dynamic else "all" if replace_where is None else "matching"
-    return Write(snapshot, writer, parameters, replaces)
+    return Write(snapshot, writer, parameters, "partitions" if dynamic else replace_where or "all")
 
 
 def _writer(snapshot: Snapshot, metadata: Metadata, now: int, replace_where: ReplaceWhere | None = None) -> RowWriter:

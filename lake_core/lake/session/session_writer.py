@@ -173,9 +173,6 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
             commit=record.base,
         )
     except Conflict as error:
-        message = (
-            f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it in session {record.id!r}: start a "
-            f"new run. {error.explanation}"
-        )
-        raise error.replace(message=message, contradictions=(), remedy="") from None
+        summary = f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it: {error.summary}"
+        raise error.replace(summary=summary, remedy="Start a new run") from None
     return write_tree(repository, update.onto, update.items, pending)
