@@ -1,0 +1,28 @@
+"""The history of a snapshot: itself, its parent, and so on up to the snapshot that the repository began with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
+from lake_core.icechunk.errors import DamagedObject
+from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.snapshot import Snapshot
+
+
+def ancestry(assets: AssetManager, snapshot_id: bytes) -> Iterator[Snapshot]:
+    """Yield the snapshots of a history, newest first, each as it stands now.
+
+    Raises:
+        MissingObject: A snapshot is gone.
+        DamagedObject: A snapshot cannot be read, or is its own ancestor.
+    """
+    seen: set[bytes] = set()
+    current: bytes | None = snapshot_id
+    while current is not None:
+        if current in seen:
+            raise DamagedObject(SNAPSHOTS + encode_id(current), "it is its own ancestor")
+        seen.add(current)
+        snapshot = assets.read_snapshot(current)
+        yield snapshot
+        current = snapshot.parent_id
