@@ -193,10 +193,10 @@ class _Manifests:
         assert isinstance(array, ArrayNode)
         dimensions = len(array.shape)
         chunks = self.changes.chunks.get(array.node_id, {})
-        written = references_from(
-            dimensions, {index: chunk for index, chunk in chunks.items() if chunk is not None and is_inside(index, array.grid)}
-        )
-        erased = np.array([index for index, chunk in chunks.items() if chunk is None], np.uint32).reshape(-1, dimensions).T
+        present = {index: chunk for index, chunk in chunks.items() if chunk is not None and is_inside(index, array.grid)}
+        written = references_from(dimensions, present)
+        gone = [index for index, chunk in chunks.items() if chunk is None]
+        erased = np.array(gone, np.uint32).reshape(len(gone), dimensions).T
         update = update_manifests(
             array,
             written,

@@ -274,6 +274,10 @@ class RepositoryConfig:
 # config.yaml
 
 
+_PLAIN = ""
+"""The style of a scalar without quotes."""
+
+
 class _Loader(yaml.SafeLoader):
     """Reads plain values, and keeps tags of the file's own."""
 
@@ -283,6 +287,12 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def choose_scalar_style(self) -> str:
+        # A number with a tag would be put in quotes, which other readers take for text.
+        if self.event.style == _PLAIN:
+            return _PLAIN
+        return str(super().choose_scalar_style())  # type: ignore[no-untyped-call]
 
 
 def _construct_tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tagged:
@@ -298,6 +308,8 @@ def _construct_tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tag
 def _represent_tagged(dumper: yaml.SafeDumper, tagged: Tagged) -> yaml.Node:
     node = dumper.represent_data(tagged.value)
     node.tag = "!" + tagged.tag
+    if isinstance(node, yaml.ScalarNode) and not isinstance(tagged.value, str):
+        node.style = _PLAIN
     return node
 
 

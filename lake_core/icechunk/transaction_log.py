@@ -71,6 +71,8 @@ def _coordinates(chunks: Tables) -> npt.NDArray[np.uint32]:
         words: npt.NDArray[np.uint32] = np.ndarray((len(chunks.buffer) - 3,), "<u4", chunks.buffer, strides=(1,))
         for axis in range(dimensions):
             coordinates[:, axis] = words[fitting + 4 * axis]
+        # Other writers sort them within each manifest.
+        coordinates = coordinates[np.lexsort(coordinates.T[::-1])]
     return coordinates
 
 
