@@ -278,11 +278,11 @@ _PLAIN = ""
 """The style of a scalar without quotes."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads plain values, and keeps tags of the file's own."""
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Writes plain values and tags."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -292,7 +292,7 @@ class _Dumper(yaml.SafeDumper):
         # A number with a tag would be put in quotes, which other readers take for text.
         if self.event.style == _PLAIN:
             return _PLAIN
-        return str(super().choose_scalar_style())  # type: ignore[no-untyped-call]
+        return str(super().choose_scalar_style())
 
 
 def _construct_tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tagged:
@@ -301,8 +301,8 @@ def _construct_tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tag
     if isinstance(node, yaml.SequenceNode):
         return Tagged(tag, loader.construct_sequence(node, deep=True))
     assert isinstance(node, yaml.ScalarNode)
-    plain = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)  # type: ignore[no-untyped-call]
-    return Tagged(tag, loader.construct_object(plain) if node.style is None else node.value)  # type: ignore[no-untyped-call]
+    plain = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
+    return Tagged(tag, loader.construct_object(plain) if node.style is None else node.value)
 
 
 def _represent_tagged(dumper: yaml.SafeDumper, tagged: Tagged) -> yaml.Node:
@@ -350,7 +350,8 @@ def encode_config(config: RepositoryConfig) -> bytes:
         "manifest": None if manifest is None else _manifest_to(manifest),
         **config.unknown,
     }
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6).encode()
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+    return text.encode()
 
 
 def _slots(value: CompressionConfig | CachingConfig | ManifestPreloadConfig) -> dict[str, Any]:

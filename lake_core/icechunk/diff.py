@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import AssetManager
@@ -51,9 +52,7 @@ def diff(assets: AssetManager, from_id: bytes, to_id: bytes) -> Diff:
             break
         between.append(snapshot.snapshot_id)
     else:
-        raise NotInAncestry(
-            f"the snapshot {encode_id(from_id)} is not in the history of {encode_id(to_id)}: only changes forward in one history can be shown"
-        )
+        raise NotInAncestry(f"the snapshot {encode_id(from_id)} is not in the history of {encode_id(to_id)}: name the older one first")
     log = merged(assets.transaction_log(snapshot_id) for snapshot_id in reversed(between))
     return describe(log, assets.snapshot(from_id).nodes, assets.snapshot(to_id).nodes)
 
@@ -63,7 +62,7 @@ def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
     several = list(logs)
     if len(several) == 1:
         return several[0]
-    chunks: dict[bytes, list[np.ndarray]] = {}  # type: ignore[type-arg]
+    chunks: dict[bytes, list[npt.NDArray[np.uint32]]] = {}
     for log in several:
         for node_id, coordinates in log.updated_chunks.items():
             chunks.setdefault(node_id, []).append(coordinates)
@@ -78,7 +77,7 @@ def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
     )
 
 
-def _union(parts: list[np.ndarray]) -> np.ndarray:  # type: ignore[type-arg]
+def _union(parts: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
     filled = [part for part in parts if len(part)]
     if len({part.shape[1] for part in filled}) > 1:  # the array was made anew with other dimensions under the same id
         filled = filled[-1:]

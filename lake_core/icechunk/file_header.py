@@ -1,4 +1,7 @@
-"""What snapshots, manifests and transaction logs have in common: a header of 39 bytes, then a zstd frame. Specification section: File Formats."""
+"""What snapshots, manifests and transaction logs have in common: a header of 39 bytes, then a zstd frame.
+
+Specification section: File Formats.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _LARGEST_BODY = 2**31 - 1
 """Bytes that a flatbuffer can address."""
 _LARGEST_SMALL_BODY = 2**26
 _LARGEST_RATIO = 4096
-"""How many bytes at most one compressed byte may stand for in a body larger than that: bounds what a small, hostile file makes us allocate."""
+"""How many bytes at most one compressed byte may stand for in a larger body.
+
+It bounds what a small, hostile file makes us allocate.
+"""
 
 
 class FileType(IntEnum):
@@ -56,13 +62,13 @@ def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
     version, kind, compression = data[36:39]
     if version != SPEC_VERSION:
         raise UnsupportedSpecVersion(
-            f"{path} follows version {version} of the Icechunk specification, and only version {SPEC_VERSION} is supported: open it with a newer icechunk"
+            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: open it with a newer icechunk"
         )
     if kind != file_type:
         raise DamagedObject(
             path, f"its header says file type {kind}, and a {file_type.name.lower().replace('_', ' ')} has {file_type.value}"
         )
-    # Other readers decompress whatever the header says, so a file may lack compression only if it is marked so and does not look compressed.
+    # Other readers decompress whatever the header says: a file lacks compression only if it is marked so and does not look compressed.
     if compression == _NO_COMPRESSION and data[HEADER_LENGTH : HEADER_LENGTH + 4] != _ZSTD_MAGIC:
         return data[HEADER_LENGTH:]
     return _decompress(data, path)

@@ -65,7 +65,7 @@ class ArrayManifest:
         return None
 
     def references(self, dimensions: int) -> ChunkReferences:
-        """Return all references as columns. Those whose indexes have another number of dimensions are left out: nothing can ask for them."""
+        """Return all references as columns. Those of another number of dimensions are left out: nothing asks for them."""
         if dimensions not in self._columns:
             with damage_of(self._path):
                 places = self._start + 4 * np.arange(self._count, dtype=np.int64)

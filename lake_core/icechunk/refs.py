@@ -50,13 +50,14 @@ def check_new_name(kind: RefKind, name: str) -> None:
     """Raise InvalidRefName unless a new branch or tag may have the name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise InvalidRefName(
-            f"a {kind.value} cannot be called {str(name)[:80]!r}: use letters, digits, '.', '_', '-' and single blanks between them, at most {_LONGEST_NAME}"
+            f"a {kind.value} cannot be called {str(name)[:80]!r}: use up to {_LONGEST_NAME} letters, digits, '.', '_', '-'"
         )
 
 
 def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
     """Return the names of all branches or tags. Deleted tags, and objects that are no refs, are left out."""
-    names, deleted = set(), set()
+    names: set[str] = set()
+    deleted: set[str] = set()
     for meta in store.list(f"refs/{kind.value}."):
         match = _REF.fullmatch(meta.key)
         if match is not None:

@@ -467,7 +467,7 @@ def _store(location: str | os.PathLike[str] | ObjectStore, storage_options: Mapp
 def _check_spec_version(store: ObjectStore) -> None:
     if store.exists(_SPEC_V2_KEY):
         raise UnsupportedSpecVersion(
-            f"the repository at {store.url()} is of version 2 of the Icechunk specification, and only version 1 is supported: open it with icechunk 2"
+            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: open it with icechunk 2"
         )
 
 

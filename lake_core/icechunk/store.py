@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
@@ -15,12 +15,10 @@ from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk
+from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
 from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectStore
-
-if TYPE_CHECKING:
-    from lake_core.icechunk.session import Session
 
 _METADATA = "zarr.json"
 _CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)")
@@ -39,14 +37,13 @@ class IcechunkStore(Store):
     supports_listing = True
     supports_consolidated_metadata = False
 
-    def __init__(self, session: Session, *, read_only: bool | None = None) -> None:
+    def __init__(self, session: SessionState, *, read_only: bool | None = None) -> None:
         super().__init__(read_only=session.read_only if read_only is None else read_only or session.read_only)
         self._session = session
-        self._is_open = True
         self._in_place = _is_near(session.assets.store)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SessionState:
         """The session that the store shows."""
         return self._session
 
@@ -77,6 +74,9 @@ class IcechunkStore(Store):
         if self._in_place:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
+
+    async def _open(self) -> None:
+        self._is_open = True  # there is nothing to open: the session is
 
     # Reading
 
@@ -161,7 +161,7 @@ class IcechunkStore(Store):
             self._session.set_metadata(path, value.to_bytes())
             return
         path, index = _checked_chunk_place(key)
-        self._session.write_chunk(path, index, memoryview(value.as_numpy_array().view(np.uint8)).cast("B"))
+        self._session.write_chunk(path, index, memoryview(np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Store a value unless the key has one."""
@@ -231,7 +231,7 @@ class IcechunkStore(Store):
         chunk = virtual_chunk(location, offset, length, checksum)
         if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {chunk.location}: add one to the configuration (set_virtual_chunk_container)"
+                f"no virtual chunk container of the repository holds {chunk.location}: add one (config.set_virtual_chunk_container)"
             )
         self._session.set_reference(path, index, chunk)
 

@@ -19,7 +19,7 @@ from lake_core.icechunk.manifest import VirtualChunk
 from lake_core.store import LocalStore, ObjectStore
 
 Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
-"""How the objects of a container are reached: fsspec's storage options, a store that holds what follows the URL prefix, or None for neither."""
+"""How the objects of a container are reached: fsspec's options, a store of what follows the URL prefix, or None."""
 
 _LOCATION = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "azure", "tigris", "file", "http", "https", "memory")
@@ -114,12 +114,12 @@ class VirtualChunks:
         container = self.container(location)
         if container is None:
             raise InvalidVirtualReference(
-                f"no virtual chunk container of the repository holds {location}: add one to the configuration (RepositoryConfig.set_virtual_chunk_container)"
+                f"no virtual chunk container of the repository holds {location}: add one (config.set_virtual_chunk_container)"
             )
         prefix = container.url_prefix
         if prefix not in self.authorized:
             raise VirtualChunkNotAuthorized(
-                f"access to the virtual chunk container {prefix} is not authorized: open the repository with authorize_virtual_chunk_access={{{prefix!r}: …}}"
+                f"the virtual chunk container {prefix} is not authorized: open the repository with authorize_virtual_chunk_access={{…}}"
             )
         end = chunk.length if end is None else min(end, chunk.length)
         if chunk.length == 0:
@@ -127,7 +127,7 @@ class VirtualChunks:
         if chunk.offset + chunk.length > _LARGEST:
             raise VirtualChunkError(f"the reference to {location} reaches past any object's end")
         access = self.authorized[prefix]
-        store: ObjectStore | None = access if isinstance(access, ObjectStore) else None
+        store, options = (access, {}) if isinstance(access, ObjectStore) else (None, access or {})
         try:
             if isinstance(store, LocalStore):
                 data = _read_file(os.path.join(store.root, location[len(prefix) :]), chunk, start, end)
@@ -136,7 +136,7 @@ class VirtualChunks:
             elif location.startswith("file://"):
                 data = _read_file(location[len("file://") :], chunk, start, end)
             else:
-                data = _read_url(location, container, access or {}, chunk, start, end)
+                data = _read_url(location, container, options, chunk, start, end)
         except (OSError, NotFound) as error:
             raise VirtualChunkError(
                 f"the virtual chunk in {location} cannot be read ({type(error).__name__}): its object is gone or out of reach"

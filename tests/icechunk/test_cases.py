@@ -74,7 +74,7 @@ def test_references(name: str) -> None:
 
 def references(session: Session, path: str) -> dict[str, Any]:
     array = session.array(path)
-    manifests, kinds, outside = [], {kind: 0 for kind in ReferenceKind}, 0
+    manifests, kinds, outside = [], dict.fromkeys(ReferenceKind, 0), 0
     for ref in array.manifests:
         stored = session.assets.manifest(ref.manifest_id).array(array.node_id)
         assert stored is not None
