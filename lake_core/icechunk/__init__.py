@@ -7,6 +7,7 @@ How it hangs together: `repository` opens a `session` on a snapshot; `store` sho
 
 from __future__ import annotations
 
+from lake_core.icechunk.append_solver import AppendSolver
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.config import (
     CachingConfig,
@@ -35,6 +36,7 @@ from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
 __all__ = [
+    "AppendSolver",
     "BasicConflictSolver",
     "CachingConfig",
     "CommitResult",
