@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 _GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff", "lake_core.clock")
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
-_FORMATS = ("lake_core.delta",)
+_FORMATS = ("lake_core.delta", "lake_core.icechunk")
 _LAKE_WINGS = (
     *("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc"),
     *("exporting", "settings", "maintenance", "lake", "filesystem"),
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     },
     # formats know neither lakes nor one another
     "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
+    "lake_core.icechunk": _FOUNDATION,
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),

@@ -31,6 +31,11 @@ class FolderStore(ObjectStore):
         self._inner = inner
         self._prefix = f"{check_key(folder)}/"
 
+    @property
+    def inner(self) -> ObjectStore:
+        """The store that the folder is one of."""
+        return self._inner
+
     def url(self, key: str = "") -> str:
         return self._inner.url(f"{self._prefix}{key}".rstrip("/"))
 

@@ -1,0 +1,72 @@
+"""Icechunk repositories, specification version 1, on any object store: `Repository`. Needs the extra `arrays`.
+
+How it hangs together: `repository` opens a `session` on a snapshot; `store` shows the session to Zarr; `change_set` holds what was written;
+`commit` turns it into manifests, a snapshot and a transaction log, and `refs` moves the branch. The files are read and written by
+`manifest_file`, `snapshot_file` and `transaction_log`, on top of `file_header` and `flatbuffer`.
+"""
+
+from __future__ import annotations
+
+from lake_core.icechunk.append_solver import AppendSolver
+from lake_core.icechunk.commit import CommitResult
+from lake_core.icechunk.config import (
+    CachingConfig,
+    CompressionConfig,
+    ManifestConfig,
+    ManifestPreloadConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    ObjectStoreConfig,
+    RepositoryConfig,
+    VirtualChunkContainer,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+from lake_core.icechunk.conflict import Conflict, ConflictType
+from lake_core.icechunk.conflict_detector import ConflictDetector
+from lake_core.icechunk.conflict_solver import BasicConflictSolver, ConflictSolver, VersionSelection
+from lake_core.icechunk.diff import Diff
+from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit, RebaseFailedError
+from lake_core.icechunk.repository import Repository
+from lake_core.icechunk.session import ForkSession, Session
+from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
+from lake_core.icechunk.store import IcechunkStore
+from lake_core.icechunk.virtual import VirtualChunkSpec
+
+__all__ = [
+    "AppendSolver",
+    "BasicConflictSolver",
+    "CachingConfig",
+    "CommitResult",
+    "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
+    "Diff",
+    "ForkSession",
+    "IcechunkError",
+    "IcechunkStore",
+    "ManifestConfig",
+    "ManifestFileInfo",
+    "ManifestPreloadConfig",
+    "ManifestSplitCondition",
+    "ManifestSplitDimCondition",
+    "ManifestSplittingConfig",
+    "NoChangesToCommit",
+    "ObjectStoreConfig",
+    "RebaseFailedError",
+    "Repository",
+    "RepositoryConfig",
+    "Session",
+    "SnapshotInfo",
+    "VersionSelection",
+    "VirtualChunkContainer",
+    "VirtualChunkSpec",
+    "http_store",
+    "local_filesystem_store",
+    "s3_store",
+]

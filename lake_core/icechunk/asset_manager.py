@@ -1,0 +1,130 @@
+"""Reading and writing the immutable files of a repository, with a bounded cache of those that were read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from lake_core.errors import NotFound
+from lake_core.icechunk.errors import DamagedObject, MissingObject
+from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
+from lake_core.icechunk.identifier import encode_id, new_object_id
+from lake_core.icechunk.manifest import ChunkReferences, NativeChunk
+from lake_core.icechunk.manifest_file import Manifest, decode_manifest, encode_manifest
+from lake_core.icechunk.snapshot import ManifestFileInfo, Snapshot
+from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
+from lake_core.icechunk.transaction_log import TransactionLog, decode_transaction_log, encode_transaction_log
+from lake_core.store import ObjectBytes, ObjectStore
+
+SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS = "snapshots/", "manifests/", "transactions/", "chunks/"
+
+_LARGEST_CACHE = 256 * 2**20
+"""Bytes of decoded manifests that are kept."""
+_CACHED_SNAPSHOTS = 16
+
+
+class AssetManager:
+    """The snapshots, manifests, transaction logs and chunks of one repository. Safe to use from many threads, picklable."""
+
+    def __init__(self, store: ObjectStore, *, compression_level: int = DEFAULT_COMPRESSION_LEVEL) -> None:
+        self.store = store
+        self.compression_level = compression_level
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshots: OrderedDict[bytes, Snapshot] = OrderedDict()
+        self._manifests: OrderedDict[bytes, Manifest] = OrderedDict()
+        self._cached_bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"store": self.store, "compression_level": self.compression_level}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.store, self.compression_level = state["store"], state["compression_level"]
+        self._start()
+
+    def snapshot(self, snapshot_id: bytes) -> Snapshot:
+        """Return a snapshot. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        with self._lock:
+            cached = self._snapshots.get(snapshot_id)
+            if cached is not None:
+                self._snapshots.move_to_end(snapshot_id)
+                return cached
+        snapshot = self.read_snapshot(snapshot_id)
+        with self._lock:
+            self._snapshots[snapshot_id] = snapshot
+            while len(self._snapshots) > _CACHED_SNAPSHOTS:
+                self._snapshots.popitem(last=False)
+        return snapshot
+
+    def read_snapshot(self, snapshot_id: bytes) -> Snapshot:
+        """Return a snapshot as it stands now: expiring a history gives old snapshots another parent in place."""
+        path = SNAPSHOTS + encode_id(snapshot_id)
+        snapshot = decode_snapshot(self._get(path), path)
+        if snapshot.snapshot_id != snapshot_id:
+            raise DamagedObject(path, "it holds a snapshot of another id")
+        return snapshot
+
+    def manifest(self, manifest_id: bytes) -> Manifest:
+        """Return a manifest. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        with self._lock:
+            cached = self._manifests.get(manifest_id)
+            if cached is not None:
+                self._manifests.move_to_end(manifest_id)
+                return cached
+        path = MANIFESTS + encode_id(manifest_id)
+        manifest = decode_manifest(self._get(path), path)
+        with self._lock:
+            if manifest_id not in self._manifests:
+                self._cached_bytes += manifest.size
+            self._manifests[manifest_id] = manifest
+            while self._cached_bytes > _LARGEST_CACHE and len(self._manifests) > 1:
+                self._cached_bytes -= self._manifests.popitem(last=False)[1].size
+        return manifest
+
+    def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
+        """Return the transaction log of a snapshot. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        path = TRANSACTIONS + encode_id(snapshot_id)
+        return decode_transaction_log(self._get(path), path)
+
+    def chunk(self, chunk: NativeChunk, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes [start, end) of a native chunk. Raises MissingObject; DamagedObject where its object is too short."""
+        path = CHUNKS + encode_id(chunk.chunk_id)
+        end = chunk.length if end is None else min(end, chunk.length)
+        data = self._get(path, chunk.offset + start, chunk.offset + max(start, end))
+        if len(data) < end - start:
+            raise DamagedObject(path, f"it has {data.size} bytes, and a chunk in it reaches to byte {chunk.offset + chunk.length}")
+        return data
+
+    def write_chunk(self, data: bytes | memoryview) -> NativeChunk:
+        """Write a chunk to an object of its own."""
+        chunk_id = new_object_id()
+        self._put(CHUNKS, chunk_id, data)
+        return NativeChunk(chunk_id, 0, len(data))
+
+    def write_snapshot(self, snapshot: Snapshot) -> None:
+        """Write a snapshot under its id."""
+        self._put(SNAPSHOTS, snapshot.snapshot_id, encode_snapshot(snapshot, self.compression_level))
+
+    def write_manifest(self, arrays: Mapping[bytes, ChunkReferences]) -> ManifestFileInfo:
+        """Write a new manifest that holds references of these arrays, given by their node ids."""
+        manifest_id = new_object_id()
+        data = encode_manifest(manifest_id, arrays, self.compression_level)
+        self._put(MANIFESTS, manifest_id, data)
+        return ManifestFileInfo(manifest_id, len(data), sum(len(references) for references in arrays.values()))
+
+    def write_transaction_log(self, snapshot_id: bytes, log: TransactionLog) -> None:
+        """Write the transaction log of a snapshot."""
+        self._put(TRANSACTIONS, snapshot_id, encode_transaction_log(log, snapshot_id, self.compression_level))
+
+    def _put(self, folder: str, object_id: bytes, data: bytes | memoryview) -> None:
+        self.store.put(folder + encode_id(object_id), data, unique=True)
+
+    def _get(self, path: str, start: int | None = None, end: int | None = None) -> ObjectBytes:
+        try:
+            return self.store.get(path, start, end)
+        except NotFound:
+            raise MissingObject(path, "the repository refers to it, and it is not there") from None

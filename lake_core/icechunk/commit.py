@@ -1,0 +1,247 @@
+"""Commits: manifests, then the snapshot, then its transaction log. Moving the branch, last of all, is what publishes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from lake_core.clock import AwareClock
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.change_set import ChangeSet, is_inside
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.errors import IcechunkError
+from lake_core.icechunk.hierarchy import check_hierarchy
+from lake_core.icechunk.identifier import encode_id, new_object_id
+from lake_core.icechunk.manifest import ChunkReferences, references_from
+from lake_core.icechunk.manifest_update import update_manifests
+from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, live_markers, marker_metadata
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
+from lake_core.icechunk.splitting import split_sizes
+from lake_core.icechunk.transaction_log import TransactionLog
+
+_SMALL = 1_000
+"""References of an array up to which they share a manifest with other arrays'."""
+_MOST_SHARED = 10_000
+"""References in a manifest that several arrays share."""
+_MOST_SHARED_BYTES = 2**22
+
+
+class CommitResult(str):
+    """The id of the snapshot that a commit made, or that had recorded the same txn before."""
+
+    skipped: bool
+    """Whether nothing was committed, as the branch had recorded the txn already."""
+
+    def __new__(cls, snapshot_id: str, *, skipped: bool = False) -> CommitResult:
+        self = super().__new__(cls, snapshot_id)
+        self.skipped = skipped
+        return self
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, bool]]:
+        return (str(self),), {"skipped": self.skipped}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What is to be recorded with the changes of a session."""
+
+    assets: AssetManager
+    config: RepositoryConfig
+    clock: AwareClock
+    message: str
+    metadata: Mapping[str, Any]
+    txn: Txn | None = None
+    txn_retention: int | None = None
+    """For how many microseconds markers count; None for ever."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.message, str):
+            raise TypeError(f"the message of a commit is text, not {type(self.message).__name__}")
+        if METADATA_KEY in self.metadata:
+            raise IcechunkError(f"the metadata key {METADATA_KEY!r} is kept for the markers of commits: use another, or txn=…")
+        try:
+            for value in self.metadata.values():
+                msgpack.packb(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise IcechunkError(f"the metadata of a commit holds what JSON cannot: {error}") from None
+
+    def _now(self) -> int:
+        return microseconds(self.clock())
+
+    def recorded(self, tip: bytes) -> CommitResult | None:
+        """Return the commit that recorded the txn before, by the markers of the snapshot at the tip of a branch, or None."""
+        if self.txn is None:
+            return None
+        app_id, version = self.txn
+        marker = live_markers(self.assets.snapshot(tip), self._now(), self.txn_retention).get(app_id)
+        return CommitResult(marker.snapshot, skipped=True) if marker is not None and marker.version >= version else None
+
+    def write(self, changes: ChangeSet, parent: Snapshot) -> bytes:
+        """Write everything but the branch. Returns the id of the new snapshot, which nothing refers to yet.
+
+        Raises InvalidHierarchy before anything is written.
+        """
+        check_hierarchy(changes, parent)
+        snapshot_id = new_object_id()
+        # Readers take a snapshot that is no later than its parent for damage.
+        flushed_at = max(self._now(), parent.flushed_at + 1)
+        nodes = _Manifests(self.assets, self.config, changes, parent)
+        written = nodes.write()
+        used = {ref.manifest_id for node in written.values() if isinstance(node, ArrayNode) for ref in node.manifests}
+        files = {**parent.manifest_files, **nodes.files}
+        snapshot = Snapshot(
+            snapshot_id,
+            parent.snapshot_id,
+            flushed_at,
+            self.message,
+            {**self.metadata, **marker_metadata(self._markers(parent, snapshot_id, flushed_at))},
+            {manifest_id: files.get(manifest_id) or self._file_info(manifest_id) for manifest_id in used},
+            written,
+        )
+        self.assets.write_snapshot(snapshot)
+        self.assets.write_transaction_log(snapshot_id, change_log(changes, parent))
+        return snapshot_id
+
+    def _markers(self, parent: Snapshot, snapshot_id: bytes, flushed_at: int) -> dict[str, Marker]:
+        markers = live_markers(parent, flushed_at, self.txn_retention)
+        if self.txn is not None:
+            app_id, version = self.txn
+            markers[app_id] = Marker(version, flushed_at, encode_id(snapshot_id))
+        return markers
+
+    def _file_info(self, manifest_id: bytes) -> ManifestFileInfo:
+        """Return what the parent should have said of a manifest and does not: others stop at a snapshot without it."""
+        path = f"manifests/{encode_id(manifest_id)}"
+        manifest = self.assets.manifest(manifest_id)
+        count = sum(len(array) for node_id in manifest.node_ids if (array := manifest.array(node_id)) is not None)
+        return ManifestFileInfo(manifest_id, self.assets.store.head(path).size, count)
+
+
+def change_log(changes: ChangeSet, parent: Snapshot) -> TransactionLog:
+    """Return changes as the transaction log of a commit on `parent`."""
+    before = {node.node_id: node for path in changes.nodes if (node := parent.nodes.get(path)) is not None}
+    new = [node for node in changes.nodes.values() if node.node_id not in before]
+    updated = [node for node in changes.nodes.values() if node.node_id in before]
+    return TransactionLog(
+        new_groups=_ids(new, GroupNode),
+        new_arrays=_ids(new, ArrayNode),
+        deleted_groups=_ids(changes.deleted.values(), GroupNode),
+        deleted_arrays=_ids(changes.deleted.values(), ArrayNode),
+        updated_groups=_ids(updated, GroupNode),
+        updated_arrays=_ids(updated, ArrayNode),
+        updated_chunks=dict(_changed_chunks(changes, parent)),
+    )
+
+
+def _ids(nodes: Any, kind: type[Node]) -> frozenset[bytes]:
+    return frozenset(node.node_id for node in nodes if isinstance(node, kind))
+
+
+def _changed_chunks(changes: ChangeSet, parent: Snapshot) -> Iterator[tuple[bytes, Any]]:
+    arrays = _changed_arrays(changes, parent)
+    for node_id, chunks in changes.references():
+        array = arrays[node_id]
+        indexes = sorted(index for index in chunks if is_inside(index, array.grid))
+        yield node_id, np.array(indexes, np.uint32).reshape(len(indexes), len(array.shape))
+
+
+def _changed_arrays(changes: ChangeSet, parent: Snapshot) -> dict[bytes, ArrayNode]:
+    """Return the arrays whose chunks or metadata have changed, as they are now, by id."""
+    arrays = {node.node_id: node for node in changes.nodes.values() if isinstance(node, ArrayNode)}
+    missing = changes.chunks.keys() - arrays.keys()
+    if missing:
+        arrays.update({node.node_id: node for node in parent.nodes.values() if isinstance(node, ArrayNode) and node.node_id in missing})
+    return arrays
+
+
+@dataclass(slots=True)
+class _Manifests:
+    """The manifests of a commit."""
+
+    assets: AssetManager
+    config: RepositoryConfig
+    changes: ChangeSet
+    parent: Snapshot
+    files: dict[bytes, ManifestFileInfo] = field(default_factory=dict)
+    """Those that were written."""
+    _pending: list[tuple[bytes, ChunkReferences]] = field(default_factory=list)
+    _refs: dict[bytes, list[ManifestRef]] = field(default_factory=dict)
+
+    def write(self) -> dict[str, Node]:
+        """Write the manifests that are new. Returns all nodes, sorted."""
+        arrays = _changed_arrays(self.changes, self.parent)
+        for node_id in sorted(self.changes.chunks.keys() | self.changes.bounds.keys()):
+            self._update(arrays[node_id])
+        self._flush()
+        nodes = {path: node for path, node in self.parent.nodes.items() if node.node_id not in self.changes.deleted}
+        nodes.update({node.path: self._rebased(node) for node in self.changes.nodes.values()})
+        for node_id, refs in self._refs.items():
+            array = nodes[arrays[node_id].path]
+            assert isinstance(array, ArrayNode)
+            nodes[array.path] = replace(array, manifests=tuple(refs))
+        return {path: nodes[path] for path in sorted(nodes, key=sort_key)}
+
+    def _rebased(self, node: Node) -> Node:
+        """Return a changed node with the manifests that it has in the parent: the session may have been rebased."""
+        if not isinstance(node, ArrayNode):
+            return node
+        before = self.parent.nodes.get(node.path)
+        same = isinstance(before, ArrayNode) and before.node_id == node.node_id
+        return replace(node, manifests=before.manifests if same and isinstance(before, ArrayNode) else ())
+
+    def _update(self, node: ArrayNode) -> None:
+        array = self._rebased(node)
+        assert isinstance(array, ArrayNode)
+        dimensions = len(array.shape)
+        chunks = self.changes.chunks.get(array.node_id, {})
+        present = {index: chunk for index, chunk in chunks.items() if chunk is not None and is_inside(index, array.grid)}
+        written = references_from(dimensions, present)
+        gone = [index for index, chunk in chunks.items() if chunk is None]
+        erased = np.array(gone, np.uint32).reshape(len(gone), dimensions).T
+        update = update_manifests(
+            array,
+            written,
+            erased,
+            self.changes.bounds.get(array.node_id, array.grid),
+            split_sizes(self.config.splitting, array),
+            lambda ref: self._read(array, ref),
+            self._count,
+        )
+        self._refs[array.node_id] = list(update.kept)
+        self._pending += ((array.node_id, references) for references in update.new if len(references))
+
+    def _read(self, array: ArrayNode, ref: ManifestRef) -> ChunkReferences:
+        manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
+        return references_from(len(array.shape), {}) if manifest is None else manifest.references(len(array.shape))
+
+    def _count(self, ref: ManifestRef) -> int:
+        info = self.parent.manifest_files.get(ref.manifest_id)
+        return 0 if info is None else info.num_chunk_refs
+
+    def _flush(self) -> None:
+        """Write what is pending: large ones to a manifest each, small ones of different arrays together."""
+        shared: dict[bytes, ChunkReferences] = {}
+        count = size = 0
+        for node_id, references in self._pending:
+            own_bytes = int(references.data_length.sum())
+            if len(references) > _SMALL or own_bytes > _MOST_SHARED_BYTES:
+                self._write({node_id: references})
+                continue
+            if node_id in shared or count + len(references) > _MOST_SHARED or size + own_bytes > _MOST_SHARED_BYTES:
+                self._write(shared)
+                shared, count, size = {}, 0, 0
+            shared[node_id] = references
+            count, size = count + len(references), size + own_bytes
+        self._write(shared)
+
+    def _write(self, arrays: Mapping[bytes, ChunkReferences]) -> None:
+        if not arrays:
+            return
+        info = self.assets.write_manifest(arrays)
+        self.files[info.id_bytes] = info
+        for node_id, references in arrays.items():
+            self._refs[node_id].append(ManifestRef(info.id_bytes, references.extents))

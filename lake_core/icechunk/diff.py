@@ -1,0 +1,95 @@
+"""What changed between two snapshots, by the transaction logs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.icechunk.ancestry import snapshots_between
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.snapshot import Node
+from lake_core.icechunk.transaction_log import TransactionLog
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What changed, by paths."""
+
+    new_groups: set[str] = field(default_factory=set)
+    new_arrays: set[str] = field(default_factory=set)
+    deleted_groups: set[str] = field(default_factory=set)
+    deleted_arrays: set[str] = field(default_factory=set)
+    updated_groups: set[str] = field(default_factory=set)
+    updated_arrays: set[str] = field(default_factory=set)
+    updated_chunks: dict[str, list[list[int]]] = field(default_factory=dict)
+    """The coordinates of the chunks that were written or erased, by the path of their array."""
+
+    def is_empty(self) -> bool:
+        """Return whether nothing changed."""
+        return not any(
+            (
+                *(self.new_groups, self.new_arrays, self.deleted_groups, self.deleted_arrays),
+                *(self.updated_groups, self.updated_arrays, self.updated_chunks),
+            )
+        )
+
+
+def diff(assets: AssetManager, from_id: bytes, to_id: bytes) -> Diff:
+    """Return what changed from one snapshot to a later one.
+
+    Raises:
+        NotInAncestry: The one is not in the history of the other.
+        MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
+    """
+    log = merged(assets.transaction_log(snapshot_id) for snapshot_id in snapshots_between(assets, from_id, to_id))
+    return describe(log, assets.snapshot(from_id).nodes, assets.snapshot(to_id).nodes)
+
+
+def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
+    """Return several logs, oldest first, as one."""
+    several = list(logs)
+    if len(several) == 1:
+        return several[0]
+    chunks: dict[bytes, list[npt.NDArray[np.uint32]]] = {}
+    for log in several:
+        for node_id, coordinates in log.updated_chunks.items():
+            chunks.setdefault(node_id, []).append(coordinates)
+    return TransactionLog(
+        new_groups=frozenset().union(*(log.new_groups for log in several)),
+        new_arrays=frozenset().union(*(log.new_arrays for log in several)),
+        deleted_groups=frozenset().union(*(log.deleted_groups for log in several)),
+        deleted_arrays=frozenset().union(*(log.deleted_arrays for log in several)),
+        updated_groups=frozenset().union(*(log.updated_groups for log in several)),
+        updated_arrays=frozenset().union(*(log.updated_arrays for log in several)),
+        updated_chunks={node_id: _union(parts) for node_id, parts in chunks.items()},
+    )
+
+
+def _union(parts: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
+    filled = [part for part in parts if len(part)]
+    if len({part.shape[1] for part in filled}) > 1:  # the array was made anew with other dimensions under the same id
+        filled = filled[-1:]
+    return np.unique(np.concatenate(filled), axis=0) if filled else parts[0]
+
+
+def describe(log: TransactionLog, before: Mapping[str, Node], after: Mapping[str, Node]) -> Diff:
+    """Return a log by paths. Nodes that exist neither before nor after are left out."""
+    paths_before = {node.node_id: path for path, node in before.items()}
+    paths_after = {node.node_id: path for path, node in after.items()}
+    paths = paths_before | paths_after
+
+    def named(ids: Iterable[bytes], known: Mapping[bytes, str]) -> set[str]:
+        return {known[node_id] for node_id in ids if node_id in known}
+
+    return Diff(
+        new_groups=named(log.new_groups, paths_after),
+        new_arrays=named(log.new_arrays, paths_after),
+        deleted_groups=named(log.deleted_groups, paths_before),
+        deleted_arrays=named(log.deleted_arrays, paths_before),
+        updated_groups=named(log.updated_groups, paths),
+        updated_arrays=named(log.updated_arrays, paths),
+        updated_chunks={paths[node_id]: chunks.tolist() for node_id, chunks in log.updated_chunks.items() if node_id in paths},
+    )

@@ -1,0 +1,170 @@
+"""The errors of Icechunk repositories. One meaning each; every one is a LakeError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lake_core.errors import LakeError
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.conflict import Conflict
+
+
+class IcechunkError(LakeError):
+    """Every error of an Icechunk repository is one of these."""
+
+
+class RepositoryNotFound(IcechunkError):
+    """No repository stands at the location."""
+
+
+class RepositoryAlreadyExists(IcechunkError):
+    """A repository, or something else, stands where one was to be created."""
+
+
+class UnsupportedSpecVersion(IcechunkError):
+    """The repository or one of its files follows another version of the specification than 1."""
+
+
+class DamagedObject(IcechunkError):
+    """An object of the repository cannot be read as what it should be. `path` names it within the repository, `why` says what is wrong."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}. Restore it from a copy, or reset the branch to a snapshot that is whole")
+        self.path = path
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[DamagedObject], tuple[str, str]]:
+        return type(self), (self.path, self.why)
+
+
+class MissingObject(DamagedObject):
+    """The repository refers to an object that is not there."""
+
+
+class RefNotFound(IcechunkError):
+    """The repository has no branch or tag of this name."""
+
+
+class RefAlreadyExists(IcechunkError):
+    """A branch or tag of this name exists, or a tag of this name was deleted: names of tags are never used twice."""
+
+
+class InvalidRefName(IcechunkError):
+    """The name cannot be that of a branch or tag, or the branch must not be deleted."""
+
+
+class SnapshotNotFound(IcechunkError):
+    """The repository has no snapshot of this id, or none as old as was asked for."""
+
+
+class InvalidIdentifier(IcechunkError):
+    """The text is not an object id in Crockford's Base32."""
+
+
+class NotInAncestry(IcechunkError):
+    """The older of two snapshots is not in the history of the newer one."""
+
+
+class InvalidConfig(IcechunkError):
+    """A value of the repository's configuration, or `config.yaml` itself, is not valid."""
+
+
+class ConfigConflict(IcechunkError):
+    """Another process saved the configuration since it was read."""
+
+
+class ReadOnlySession(IcechunkError, ValueError):
+    """The session only reads: it was opened so, or it was committed."""
+
+
+class NoChangesToCommit(IcechunkError):
+    """The session holds no changes."""
+
+
+class ConflictError(IcechunkError):
+    """The branch moved since the session was opened.
+
+    Attributes:
+        expected_parent: Id of the snapshot that the session is based on.
+        actual_parent: Id of the snapshot at the tip of the branch.
+    """
+
+    def __init__(self, message: str, *, expected_parent: str, actual_parent: str) -> None:
+        super().__init__(message)
+        self.expected_parent = expected_parent
+        self.actual_parent = actual_parent
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _conflict_error, (str(self), self.expected_parent, self.actual_parent)
+
+
+class UnconfirmedCommit(IcechunkError):
+    """The store did not say whether a commit of the session was published, so that the session takes no other changes yet."""
+
+
+class InvalidHierarchy(IcechunkError):
+    """A commit would make a snapshot with a node that has no parent group, or with two nodes at one path."""
+
+
+class RebaseFailedError(IcechunkError):
+    """A commit that came first conflicts with the session's changes, and the solver does not resolve it. The session can still be used.
+
+    Attributes:
+        snapshot: Id of the snapshot that the changes conflict with.
+        conflicts: All conflicts with it.
+    """
+
+    def __init__(self, snapshot: str, conflicts: Sequence[Conflict], why: str = "") -> None:
+        listed = "; ".join(str(conflict) for conflict in conflicts[:5]) + (" …" if len(conflicts) > 5 else "")
+        super().__init__(
+            f"the changes conflict with the commit {snapshot}: {why or listed}. Rebase with a solver that resolves this, "
+            "or write again in a new session"
+        )
+        self.snapshot = snapshot
+        self.conflicts = list(conflicts)
+        self._why = why
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.snapshot, self.conflicts, self._why)
+
+
+class InvalidTransaction(IcechunkError):
+    """A txn is not a pair of an application id and a version."""
+
+
+class InvalidStoreKey(IcechunkError, ValueError):
+    """The key is none of a Zarr v3 hierarchy: a repository stores `zarr.json` documents and chunks, and nothing else."""
+
+
+class InvalidArrayMetadata(IcechunkError, ValueError):
+    """A `zarr.json` document cannot be stored in a repository."""
+
+
+class NodeNotFound(IcechunkError):
+    """The session has no array or group at the path."""
+
+
+class InvalidChunkIndex(IcechunkError, ValueError):
+    """A chunk's coordinates lie outside of its array."""
+
+
+class InvalidVirtualReference(IcechunkError, ValueError):
+    """A virtual reference has no valid location, range or checksum, or no virtual chunk container holds its location."""
+
+
+class VirtualChunkNotAuthorized(IcechunkError):
+    """The caller did not authorize access to the container of a virtual chunk."""
+
+
+class VirtualChunkError(IcechunkError):
+    """A virtual chunk cannot be fetched: its object is missing, too short, or changed since the reference was made."""
+
+
+class UnmergeableFork(IcechunkError):
+    """Two forks of one session changed the same node or chunk, or a fork is not one of the session's snapshot."""
+
+
+def _conflict_error(message: str, expected: str, actual: str) -> ConflictError:
+    return ConflictError(message, expected_parent=expected, actual_parent=actual)

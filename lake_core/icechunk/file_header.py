@@ -1,0 +1,92 @@
+"""What snapshots, manifests and transaction logs have in common: a header of 39 bytes, then a zstd frame.
+
+Specification section: File Formats.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import zstandard
+
+from lake_core.icechunk.errors import DamagedObject, UnsupportedSpecVersion
+
+MAGIC = "ICE🧊CHUNK".encode()
+HEADER_LENGTH = 39
+SPEC_VERSION = 1
+DEFAULT_COMPRESSION_LEVEL = 3
+
+_WRITER = b"lake_core".ljust(24)
+_NO_COMPRESSION, _ZSTD = 0, 1
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_LARGEST_BODY = 2**31 - 1
+"""Bytes that a flatbuffer can address."""
+_LARGEST_SMALL_BODY = 2**26
+_LARGEST_RATIO = 4096
+"""How many bytes at most one compressed byte may stand for in a larger body.
+
+It bounds what a small, hostile file makes us allocate.
+"""
+
+
+class FileType(IntEnum):
+    """The kind of a file, as its header names it."""
+
+    SNAPSHOT = 1
+    MANIFEST = 2
+    TRANSACTION_LOG = 4
+
+
+def encode_file(file_type: FileType, body: bytes | bytearray | memoryview, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+    """Return a file of this type that holds the flatbuffer `body`. `level` is that of zstd."""
+    header = MAGIC + _WRITER + bytes((SPEC_VERSION, file_type, _ZSTD))
+    return header + zstandard.ZstdCompressor(level).compress(body)
+
+
+def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
+    """Return the flatbuffer inside a file.
+
+    Args:
+        data: The whole file.
+        file_type: What the file must be.
+        path: Where the file stands in the repository, for errors.
+
+    Raises:
+        DamagedObject: The file is no file of this type, or does not decompress.
+        UnsupportedSpecVersion: The file follows another version of the specification.
+    """
+    if data[: len(MAGIC)] != MAGIC:
+        raise DamagedObject(path, "it does not begin with Icechunk's magic bytes")
+    if len(data) < HEADER_LENGTH:
+        raise DamagedObject(path, "it ends within its header")
+    version, kind, compression = data[36:39]
+    if version != SPEC_VERSION:
+        raise UnsupportedSpecVersion(
+            f"{path} follows version {version} of the Icechunk specification, not {SPEC_VERSION}: open it with a newer icechunk"
+        )
+    if kind != file_type:
+        raise DamagedObject(
+            path, f"its header says file type {kind}, and a {file_type.name.lower().replace('_', ' ')} has {file_type.value}"
+        )
+    # Other readers decompress whatever the header says: a file lacks compression only if it is marked so and does not look compressed.
+    if compression == _NO_COMPRESSION and data[HEADER_LENGTH : HEADER_LENGTH + 4] != _ZSTD_MAGIC:
+        return data[HEADER_LENGTH:]
+    return _decompress(data, path)
+
+
+def _decompress(data: bytes, path: str) -> bytes:
+    body = memoryview(data)[HEADER_LENGTH:]
+    limit = min(_LARGEST_BODY, max(_LARGEST_SMALL_BODY, len(body) * _LARGEST_RATIO))
+    try:
+        declared = zstandard.frame_content_size(body)
+        if declared > limit:
+            raise DamagedObject(path, f"it claims to hold {declared} bytes, and files of its size hold {limit} at most")
+        if declared >= 0:
+            return zstandard.ZstdDecompressor().decompress(body, max_output_size=limit)
+        with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+            text = reader.read(limit + 1)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise DamagedObject(path, f"it does not decompress ({error})") from None
+    if len(text) > limit:
+        raise DamagedObject(path, f"it decompresses to more than {limit} bytes")
+    return text

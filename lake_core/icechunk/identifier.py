@@ -1,0 +1,50 @@
+"""Object ids: random bytes, in file names as Crockford's Base32. Specification section: File Layout."""
+
+from __future__ import annotations
+
+from lake_core import runtime
+from lake_core.icechunk.errors import InvalidIdentifier
+
+OBJECT_ID_LENGTH = 12
+"""Bytes of the id of a snapshot, manifest or chunk."""
+NODE_ID_LENGTH = 8
+"""Bytes of the id of an array or group."""
+INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")
+"""Id of the snapshot that every repository begins with."""
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+_VALUES.update({character.lower(): value for character, value in _VALUES.items()})
+_BITS = 5
+
+
+def new_object_id() -> bytes:
+    """Return the id of a new snapshot, manifest or chunk."""
+    return runtime.random_bytes(OBJECT_ID_LENGTH)
+
+
+def new_node_id() -> bytes:
+    """Return the id of a new array or group."""
+    return runtime.random_bytes(NODE_ID_LENGTH)
+
+
+def encode_id(identifier: bytes) -> str:
+    """Return an id as text: upper case, most significant bit first, padded with zero bits on the right."""
+    characters = -(-len(identifier) * 8 // _BITS)
+    number = int.from_bytes(identifier, "big") << (characters * _BITS - len(identifier) * 8)
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range((characters - 1) * _BITS, -1, -_BITS))
+
+
+def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:
+    """Return the bytes of an id. Upper and lower case are the same.
+
+    Raises:
+        InvalidIdentifier: The text has another length, or holds other characters.
+    """
+    characters = -(-length * 8 // _BITS)
+    if not isinstance(text, str) or len(text) != characters or any(character not in _VALUES for character in text):
+        raise InvalidIdentifier(f"{str(text)[:80]!r} is no object id: one has {characters} letters and digits of Crockford's Base32")
+    number = 0
+    for character in text:
+        number = number << _BITS | _VALUES[character]
+    return (number >> (characters * _BITS - length * 8)).to_bytes(length, "big")

@@ -1,0 +1,297 @@
+"""Manifest files, read and written without a Python object for each reference. Specification section: Chunk Manifest Files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
+from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
+from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, TableLayout, table_layout
+from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
+from lake_core.icechunk.manifest import (
+    ChunkIndex,
+    ChunkReference,
+    ChunkReferences,
+    InlineChunk,
+    NativeChunk,
+    ReferenceKind,
+    VirtualChunk,
+)
+
+_ID, _ARRAYS = 0, 1  # slots of Manifest
+_NODE_ID, _REFS = 0, 1  # slots of ArrayManifest
+_INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _LAST_MODIFIED = range(8)  # slots of ChunkRef
+
+_MANIFEST = table_layout(20, (4, 16))
+_ARRAY = table_layout(16, (4, 12))
+
+
+class ArrayManifest:
+    """The references of one array in a manifest: found one by one in the file, or decoded at once."""
+
+    __slots__ = ("_buffer", "_columns", "_count", "_path", "_start")
+
+    def __init__(self, table: Table, path: str) -> None:
+        self._buffer = table.buffer
+        self._path = path
+        self._start, self._count = table.vector(_REFS, 4)
+        self._columns: dict[int, ChunkReferences] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, index: ChunkIndex) -> ChunkReference | None:
+        """Return the reference of one chunk, or None if there is none. Takes time in proportion to the logarithm of the references."""
+        columns = self._columns.get(len(index))
+        if columns is not None:
+            return columns.find(index)
+        with damage_of(self._path):
+            low, high = 0, self._count
+            while low < high:
+                middle = (low + high) // 2
+                table = self._table(middle)
+                current = self._index(table)
+                if current == index:
+                    return _reference(table)
+                if current < index:
+                    low = middle + 1
+                else:
+                    high = middle
+        return None
+
+    def references(self, dimensions: int) -> ChunkReferences:
+        """Return all references as columns. Those of another number of dimensions are left out: nothing asks for them."""
+        if dimensions not in self._columns:
+            with damage_of(self._path):
+                places = self._start + 4 * np.arange(self._count, dtype=np.int64)
+                targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
+                self._columns[dimensions] = _decode_references(Tables(self._buffer, places + targets), dimensions)
+        return self._columns[dimensions]
+
+    def all_references(self) -> ChunkReferences:
+        """Return all references as columns, with the number of dimensions that the first of them has."""
+        with damage_of(self._path):
+            dimensions = len(self._index(self._table(0))) if self._count else 0
+        return self.references(dimensions)
+
+    def _table(self, number: int) -> Table:
+        place = self._start + 4 * number
+        return Table(self._buffer, place + int.from_bytes(self._buffer[place : place + 4], "little"))
+
+    def _index(self, table: Table) -> ChunkIndex:
+        start, count = table.vector(_INDEX, 4)
+        return struct.unpack_from(f"<{count}I", self._buffer, start)
+
+
+class Manifest:
+    """A decoded manifest file."""
+
+    __slots__ = ("_arrays", "_path", "size")
+
+    def __init__(self, body: bytes, path: str) -> None:
+        self.size = len(body)
+        self._path = path
+        with damage_of(path):
+            arrays = Table.root(body).tables(_ARRAYS)
+            ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
+            self._arrays: dict[bytes, Table | ArrayManifest] = {row.tobytes(): arrays[number] for number, row in enumerate(ids)}
+
+    @property
+    def node_ids(self) -> Iterable[bytes]:
+        """The ids of the arrays that have references here."""
+        return self._arrays.keys()
+
+    def array(self, node_id: bytes) -> ArrayManifest | None:
+        """Return the references of an array, or None if the manifest has none of it."""
+        array = self._arrays.get(node_id)
+        if isinstance(array, Table):
+            with damage_of(self._path):
+                array = self._arrays[node_id] = ArrayManifest(array, self._path)
+        return array
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    """Return what a manifest file holds. Raises DamagedObject, UnsupportedSpecVersion."""
+    return Manifest(decode_file(data, FileType.MANIFEST, path), path)
+
+
+def _reference(table: Table) -> ChunkReference:
+    chunk_id = table.optional_structure(_CHUNK_ID, OBJECT_ID_LENGTH)
+    if chunk_id is not None:
+        return NativeChunk(chunk_id, table.uint64(_OFFSET), table.uint64(_LENGTH))
+    location = table.optional_string(_LOCATION)
+    if location is not None:
+        etag = table.optional_string(_ETAG)
+        return VirtualChunk(location, table.uint64(_OFFSET), table.uint64(_LENGTH), etag, table.uint32(_LAST_MODIFIED))
+    if table.field(_INLINE):
+        return InlineChunk(table.blob(_INLINE))
+    raise FlatbufferError("a chunk reference has neither a chunk id, a location nor bytes")
+
+
+def _decode_references(tables: Tables, dimensions: int) -> ChunkReferences:
+    index_starts, ranks = tables.vectors(_INDEX, 4, required=True)
+    if not (ranks == dimensions).all():
+        fitting = ranks == dimensions
+        tables = Tables(tables.buffer, tables.positions[fitting])
+        index_starts = index_starts[fitting]
+    count = len(tables)
+    if count * dimensions * 4 > len(tables.buffer):
+        raise FlatbufferError("the indexes of its chunk references would not fit into it")
+    words: npt.NDArray[Any] = (
+        np.ndarray((len(tables.buffer) - 3,), "<u4", tables.buffer, strides=(1,)) if count and dimensions else np.empty(0, "<u4")
+    )
+    index = np.empty((dimensions, count), np.uint32)
+    for dimension in range(dimensions):
+        index[dimension] = words[index_starts + 4 * dimension]
+    native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
+    location_start, location_length = tables.vectors(_LOCATION, 1)
+    inline_start, inline_length = tables.vectors(_INLINE, 1)
+    etag_start, etag_length = tables.vectors(_ETAG, 1)
+    virtual = ~native & (location_start != 0)
+    inline = ~native & ~virtual
+    if (inline_start[inline] == 0).any():
+        raise FlatbufferError("a chunk reference has neither a chunk id, a location nor bytes")
+    kind = np.select([native, virtual], [ReferenceKind.NATIVE, ReferenceKind.VIRTUAL], ReferenceKind.INLINE).astype(np.uint8)
+    return ChunkReferences(
+        index=index,
+        kind=kind,
+        offset=np.where(inline, 0, tables.numbers(_OFFSET, "<u8")),
+        length=np.where(inline, 0, tables.numbers(_LENGTH, "<u8")),
+        chunk_id=chunk_id,
+        data_start=np.select([native, virtual], [0, location_start], inline_start),
+        data_length=np.select([native, virtual], [0, location_length], inline_length),
+        etag_start=etag_start,
+        etag_length=np.where(virtual & (etag_start != 0), etag_length, -1),
+        last_modified=tables.numbers(_LAST_MODIFIED, "<u4"),
+        heap=tables.buffer,
+    )
+
+
+def encode_manifest(manifest_id: bytes, arrays: Mapping[bytes, ChunkReferences], level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+    """Return a manifest file that holds references of these arrays, given by their node ids."""
+    writer = FlatbufferWriter()
+    root = writer.root(_MANIFEST)
+    writer.put(root + 4, manifest_id)
+    node_ids = sorted(arrays)
+    entries = writer.offsets(root + 16, len(node_ids))
+    for number, node_id in enumerate(node_ids):
+        writer.align()
+        array = writer.table(_ARRAY)
+        writer.link(entries + 4 * number, array)
+        writer.put(array + 4, node_id)
+        _write_references(writer, array + 12, arrays[node_id])
+    return encode_file(FileType.MANIFEST, writer.finish(), level)
+
+
+# Tables of references of one kind are written as one block of fixed-size records, each followed by its index.
+_NATIVE_LAYOUT = table_layout(36, (4, 0, 8, 16, 24))
+_INLINE_LAYOUT = table_layout(12, (4, 8))
+_VIRTUAL_LAYOUTS = tuple(
+    table_layout(36, (4, 0, 8, 16, 0, 24, 28 if has_etag else 0, 32 if has_time else 0))
+    for has_etag in (False, True)
+    for has_time in (False, True)
+)
+
+
+def _write_references(writer: FlatbufferWriter, field: int, references: ChunkReferences) -> None:
+    entries = writer.offsets(field, len(references))
+    positions = np.zeros(len(references), np.int64)
+    links: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+    for kind, block_writer in (
+        (ReferenceKind.NATIVE, _write_native),
+        (ReferenceKind.INLINE, _write_inline),
+        (ReferenceKind.VIRTUAL, _write_virtual),
+    ):
+        mask = references.kind == kind
+        if mask.any():
+            positions[mask] = block_writer(writer, references if mask.all() else references.take(mask), links)
+    places = entries + 4 * np.arange(len(references), dtype=np.int64)
+    view = np.frombuffer(writer.buffer, np.uint8)
+    _store_words(view, places, positions - places)
+    del view  # a buffer with views of it cannot grow
+    if links:
+        _write_data(writer, references.heap, links)
+
+
+Links = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+"""Offset fields to be linked with bytes of a heap: positions of the fields, where the bytes start, how many they are."""
+
+
+def _records(references: ChunkReferences, fixed: Sequence[tuple[str, str, int]], size: int) -> npt.NDArray[Any]:
+    """Return empty records of a table of `size` bytes with the given fields, followed by the index of the chunk."""
+    dimensions = references.dimensions
+    names = [name for name, _, _ in fixed] + ["vtable", "index_link", "dimensions", "index"]
+    formats = [kind for _, kind, _ in fixed] + ["<i4", "<u4", "<u4", f"({dimensions},)<u4"]
+    offsets = [offset for _, _, offset in fixed] + [0, 4, size, size + 4]
+    dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": (size + 4 + 4 * dimensions + 7) // 8 * 8})
+    records = np.zeros(len(references), dtype)
+    records["index_link"] = size - 4
+    records["dimensions"] = dimensions
+    records["index"] = references.index.T
+    return records
+
+
+def _write_block(writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Write records of tables, each with its vtable. Returns their positions."""
+    positions = writer.align() + records.itemsize * np.arange(len(records), dtype=np.int64)
+    records["vtable"] = positions - vtables
+    writer.block(records)
+    return positions
+
+
+def _write_native(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
+    records = _records(references, [("offset", "<u8", 8), ("length", "<u8", 16), ("chunk_id", "(12,)u1", 24)], _NATIVE_LAYOUT.size)
+    records["offset"], records["length"], records["chunk_id"] = references.offset, references.length, references.chunk_id
+    return _write_block(writer, records, writer.vtable(_NATIVE_LAYOUT))
+
+
+def _write_inline(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
+    positions = _write_block(writer, _records(references, [], _INLINE_LAYOUT.size), writer.vtable(_INLINE_LAYOUT))
+    links.append((positions + 8, references.data_start, references.data_length))
+    return positions
+
+
+def _write_virtual(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
+    fixed = [("offset", "<u8", 8), ("length", "<u8", 16), ("last_modified", "<u4", 32)]
+    records = _records(references, fixed, 36)
+    records["offset"], records["length"] = references.offset, references.length
+    records["last_modified"] = references.last_modified
+    has_etag = references.etag_length >= 0
+    layouts: tuple[TableLayout, ...] = _VIRTUAL_LAYOUTS
+    vtables = np.array([writer.vtable(layout) for layout in layouts], np.int64)
+    positions = _write_block(writer, records, vtables[2 * has_etag + (references.last_modified != 0)])
+    links.append((positions + 24, references.data_start, references.data_length))
+    if has_etag.any():
+        links.append((positions[has_etag] + 28, references.etag_start[has_etag], references.etag_length[has_etag]))
+    return positions
+
+
+def _write_data(writer: FlatbufferWriter, heap: bytes, links: Links) -> None:
+    """Write the parts of a heap that offset fields are to refer to, each once, and link the fields."""
+    fields, starts, lengths = (np.concatenate(column) for column in zip(*links, strict=True))
+    parts, part_of = np.unique(np.stack([starts, lengths]), axis=1, return_inverse=True)
+    part_of = part_of.reshape(-1)
+    starts, lengths = parts
+    # Each part is a vector: its length, its bytes, and at least one zero, which ends a text.
+    sizes = (lengths + 4 + 1 + 3) // 4 * 4
+    ends = np.cumsum(sizes)
+    places = ends - sizes
+    block = np.zeros(int(ends[-1]), np.uint8)
+    _store_words(block, places, lengths)
+    total = int(lengths.sum())
+    within = np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    block[np.repeat(places + 4, lengths) + within] = np.frombuffer(heap, np.uint8)[np.repeat(starts, lengths) + within]
+    first = writer.block(block)
+    view = np.frombuffer(writer.buffer, np.uint8)
+    _store_words(view, fields, first + places[part_of] - fields)
+    del view
+
+
+def _store_words(block: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> None:
+    """Store numbers of 4 bytes at aligned positions."""
+    block[: len(block) // 4 * 4].view("<u4")[positions // 4] = values

@@ -1,0 +1,168 @@
+"""Which manifests an array has after a commit.
+
+A reader looks a chunk up in the first manifest whose extents hold it, and nowhere else. So the extents of an array's manifests never
+overlap. References outside of all extents go to a new manifest, and nothing is read; where a chunk inside of them changes, that manifest
+is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated
+from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
+from lake_core.icechunk.splitting import split
+
+MOST_MANIFESTS = 64
+"""How many manifests of an array may share one split before small ones are merged."""
+_AFTER_MERGE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestUpdate:
+    """The manifests of an array: those that stay as they are, and the references of each that is to be written."""
+
+    kept: tuple[ManifestRef, ...]
+    new: tuple[ChunkReferences, ...]
+
+
+def update_manifests(
+    array: ArrayNode,
+    written: ChunkReferences,
+    erased: npt.NDArray[np.uint32],
+    bounds: tuple[int, ...],
+    sizes: tuple[int, ...],
+    read: Callable[[ManifestRef], ChunkReferences],
+    count: Callable[[ManifestRef], int],
+) -> ManifestUpdate:
+    """Return the manifests of an array whose chunks have changed.
+
+    Args:
+        array: The array, with its new shape and the manifests that it had.
+        written: References that were set, within the shape.
+        erased: Shape (dimensions, chunks): the chunks that were erased.
+        bounds: The grid of chunks outside of which the references that the array had are dropped.
+        sizes: How many chunks along each dimension go into one manifest.
+        read: Returns the references of the array in a manifest.
+        count: Returns about how many references a manifest holds.
+    """
+    return _Update(array, written, erased, bounds, sizes, read, count).result()
+
+
+class _Update:
+    def __init__(
+        self,
+        array: ArrayNode,
+        written: ChunkReferences,
+        erased: npt.NDArray[np.uint32],
+        bounds: tuple[int, ...],
+        sizes: tuple[int, ...],
+        read: Callable[[ManifestRef], ChunkReferences],
+        count: Callable[[ManifestRef], int],
+    ) -> None:
+        self._bounds = bounds
+        self._sizes = sizes
+        self._read = read
+        self._count = count
+        self._written = written
+        self._erased = erased
+        self._kept = [ref for ref in array.manifests if _overlaps(ref.extents, tuple((0, end) for end in self._bounds))]
+        self._pieces: list[ChunkReferences] = []
+
+    def result(self) -> ManifestUpdate:
+        outside = np.ones(len(self._written), bool)
+        for ref in tuple(self._kept):
+            here = self._written.inside(ref.extents) & outside
+            outside &= ~here
+            overshoots = any(end > length for (_, end), length in zip(ref.extents, self._bounds, strict=True))
+            if overshoots or here.any() or _inside(self._erased, ref.extents).any():
+                self._rewrite(ref, self._written.take(here))
+        # What was written outside of all extents may surround some of them.
+        self._pieces += split(self._written.take(outside), self._sizes)
+        self._separate()
+        self._merge_small()
+        return ManifestUpdate(tuple(self._kept), tuple(self._pieces))
+
+    def _rewrite(self, ref: ManifestRef, written: ChunkReferences) -> None:
+        """Take a manifest's references, but for those that were erased or lie beyond the shape, with what was written among them."""
+        self._kept.remove(ref)
+        before = self._read(ref)
+        keep = before.inside([(0, end) for end in self._bounds]) & before.inside(ref.extents)
+        if self._erased.shape[1]:
+            keep &= ~is_in(before.index, self._erased)
+        after = concatenated([before.take(keep), written])
+        self._pieces += split(after, self._sizes)
+
+    def _separate(self) -> None:
+        """Merge whatever overlaps until nothing does."""
+        pieces, self._pieces = self._pieces, []
+        while pieces:
+            piece = pieces.pop()
+            extents = piece.extents
+            overlapping = [ref for ref in self._kept if _overlaps(ref.extents, extents)]
+            if overlapping:
+                for ref in overlapping:
+                    self._rewrite(ref, self._written.take(np.zeros(len(self._written), bool)))
+                pieces += [piece, *self._pieces]
+                self._pieces = []
+                continue
+            others = [other for other in self._pieces if _overlaps(other.extents, extents)]
+            if others:
+                self._pieces = [other for other in self._pieces if not any(other is one for one in others)]
+                # A piece within one split stays within it: those that overlap share one.
+                pieces.append(concatenated([*others, piece]))
+                continue
+            self._pieces.append(piece)
+
+    def _merge_small(self) -> None:
+        """Merge the smaller manifests of a split that has too many."""
+        splits: dict[Extents, list[ManifestRef]] = {}
+        for ref in self._kept:
+            splits.setdefault(self._split_of(ref.extents), []).append(ref)
+        crowded = False
+        for cell, refs in splits.items():
+            pieces = [piece for piece in self._pieces if self._split_of(piece.extents) == cell]
+            if len(refs) + len(pieces) <= MOST_MANIFESTS:
+                continue
+            crowded = True
+            nothing = self._written.take(np.zeros(len(self._written), bool))
+            smallest = sorted(refs, key=self._count)[: max(0, len(refs) - _AFTER_MERGE)]
+            before, self._pieces = self._pieces, []
+            for ref in smallest:
+                self._rewrite(ref, nothing)
+            together = [*pieces, *self._pieces]
+            self._pieces = [piece for piece in before if not any(piece is one for one in pieces)]
+            if together:
+                self._pieces.append(concatenated(together))
+        if crowded:
+            self._separate()
+
+    def _split_of(self, extents: Extents) -> Extents:
+        """Return the cell of the grid of splits that a box begins in."""
+        return tuple((first // size, first // size + 1) for (first, _), size in zip(extents, self._sizes, strict=True))
+
+
+def _overlaps(one: Extents, other: Extents) -> bool:
+    return all(first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(one, other, strict=True))
+
+
+def _inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    mask = np.ones(index.shape[1], bool)
+    for column, (first, end) in zip(index, extents, strict=True):
+        mask &= (column >= first) & (column < end)
+    return mask
+
+
+def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Return which columns of `index` are among those of `other`."""
+    if not other.shape[1]:
+        return np.zeros(index.shape[1], bool)
+    if not len(index):
+        return np.ones(index.shape[1], bool)
+    _, numbers = np.unique(np.concatenate([index, other], axis=1), axis=1, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    return np.isin(numbers[: index.shape[1]], numbers[index.shape[1] :])

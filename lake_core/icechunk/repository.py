@@ -1,0 +1,491 @@
+"""Repositories: branches, tags and history of a Zarr hierarchy in an object store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from lake_core.clock import Clock, aware
+from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
+from lake_core.icechunk import refs
+from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
+from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.conflict_solver import ConflictSolver
+from lake_core.icechunk.diff import Diff, diff
+from lake_core.icechunk.errors import (
+    ConfigConflict,
+    ConflictError,
+    InvalidIdentifier,
+    MissingObject,
+    RefAlreadyExists,
+    RefNotFound,
+    RepositoryAlreadyExists,
+    RepositoryNotFound,
+    SnapshotNotFound,
+    UnsupportedSpecVersion,
+)
+from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, decode_id, encode_id
+from lake_core.icechunk.manifest import ReferenceKind
+from lake_core.icechunk.refs import MAIN, RefKind
+from lake_core.icechunk.session import Session
+from lake_core.icechunk.snapshot import SnapshotInfo, initial_snapshot, microseconds, snapshot_info
+from lake_core.icechunk.snapshot_file import encode_snapshot
+from lake_core.icechunk.virtual import Access, VirtualChunks
+from lake_core.store import ObjectStore, open_store
+
+_SPEC_V2_KEY = "repo"
+
+
+class Repository:
+    """A repository. `create`, `open` and `open_or_create` return one; all of them take a URL, a path or an `ObjectStore`."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: RepositoryConfig,
+        *,
+        config_etag: str | None,
+        authorize_virtual_chunk_access: Mapping[str, Access] | None = None,
+        clock: Clock | None = None,
+        txn_retention: timedelta | None = None,
+    ) -> None:
+        config.check()
+        self._store = store
+        self._config = config
+        self._config_etag = config_etag
+        self._authorized = dict(authorize_virtual_chunk_access or {})
+        self._clock = aware(clock)
+        self._txn_retention = txn_retention
+        self._assets = AssetManager(store, compression_level=config.compression_level)
+        self._default_metadata: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Repository at {self._store.url()}>"
+
+    # Opening
+
+    @classmethod
+    def create(
+        cls,
+        location: str | os.PathLike[str] | ObjectStore,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Access] | None = None,
+        exist_ok: bool = False,
+        clock: Clock | None = None,
+        txn_retention: timedelta | None = None,
+    ) -> Repository:
+        """Create a repository in an empty folder.
+
+        Args:
+            location: A URL or path, or an object store.
+            storage_options: What fsspec needs to reach a URL.
+            config: Kept in the repository where it differs from the defaults.
+            authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container.
+            exist_ok: Whether a repository that exists is opened.
+            clock: Tells the time, for tests.
+            txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
+
+        Raises:
+            RepositoryAlreadyExists: The folder holds a repository, or other objects.
+        """
+        store = _store(location, storage_options)
+        config = config or RepositoryConfig()
+        config.check()
+        options = {"authorize_virtual_chunk_access": authorize_virtual_chunk_access, "clock": clock, "txn_retention": txn_retention}
+        if cls.exists(store):
+            if exist_ok:
+                return cls.open(store, config=config, **options)  # type: ignore[arg-type]
+            raise RepositoryAlreadyExists(
+                f"a repository stands at {store.url()}: open it (Repository.open), or create it with exist_ok=True"
+            )
+        # What a creation that was interrupted has left is no obstacle: it has no branch yet.
+        leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
+        for meta in store.list():
+            if meta.key not in leftovers:
+                raise RepositoryAlreadyExists(
+                    f"{store.url()} holds other objects, such as {meta.key!r}: create the repository in an empty folder"
+                )
+        try:
+            snapshot = initial_snapshot(microseconds(aware(clock)()))
+            store.put(SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), encode_snapshot(snapshot, config.compression_level), if_absent=True)
+        except AlreadyExists:
+            pass
+        etag = None
+        if config != RepositoryConfig():
+            etag = store.put(CONFIG_KEY, encode_config(config)).etag
+        try:
+            refs.create(store, RefKind.BRANCH, MAIN, INITIAL_SNAPSHOT)
+        except RefAlreadyExists:
+            if not exist_ok:
+                raise RepositoryAlreadyExists(
+                    f"a repository was created at {store.url()} at the same time: open it (Repository.open)"
+                ) from None
+        return cls(store, config, config_etag=etag, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def open(
+        cls,
+        location: str | os.PathLike[str] | ObjectStore,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Access] | None = None,
+        clock: Clock | None = None,
+        txn_retention: timedelta | None = None,
+    ) -> Repository:
+        """Open a repository.
+
+        Args:
+            location: A URL or path, or an object store.
+            storage_options: What fsspec needs to reach a URL.
+            config: Values that replace those that the repository keeps, for this handle: those that are not None.
+            authorize_virtual_chunk_access: How virtual chunks are reached, by the URL prefix of their container: fsspec's storage options,
+                a store that holds what follows the prefix, or None for neither. Other containers are not read.
+            clock: Tells the time, for tests.
+            txn_retention: For how long the markers of `commit(txn=…)` count; for ever by default.
+
+        Raises:
+            RepositoryNotFound: There is none.
+            UnsupportedSpecVersion: The repository is of version 2 of the specification.
+            DamagedObject: The branch main, or the configuration, cannot be read.
+        """
+        store = _store(location, storage_options)
+        _check_spec_version(store)
+        try:
+            refs.lookup(store, RefKind.BRANCH, MAIN)
+        except RefNotFound:
+            if any(True for _ in store.list(SNAPSHOTS)):
+                raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, and no branch main") from None
+            raise RepositoryNotFound(
+                f"no Icechunk repository stands at {store.url()}: create one (Repository.create), or check the location"
+            ) from None
+        kept, etag = _read_config(store)
+        return cls(
+            store,
+            _overridden(kept, config),
+            config_etag=etag,
+            authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+            clock=clock,
+            txn_retention=txn_retention,
+        )
+
+    @classmethod
+    def open_or_create(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Repository:
+        """Open a repository, or create it if there is none. Takes the arguments of `create`."""
+        return cls.create(location, **{**options, "exist_ok": True})
+
+    @staticmethod
+    def exists(location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None) -> bool:
+        """Return whether a repository stands at the location."""
+        store = _store(location, storage_options)
+        return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(_SPEC_V2_KEY)
+
+    @staticmethod
+    def fetch_config(
+        location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
+    ) -> RepositoryConfig | None:
+        """Return the configuration that a repository keeps, or None if it is all defaults."""
+        config, etag = _read_config(_store(location, storage_options))
+        return config if etag is not None else None
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where the repository lies."""
+        return self._store
+
+    @property
+    def assets(self) -> AssetManager:
+        """The files of the repository."""
+        return self._assets
+
+    # Configuration
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """The configuration."""
+        return self._config
+
+    def save_config(self) -> None:
+        """Keep the configuration in the repository.
+
+        Raises:
+            ConfigConflict: Another process saved one since this one was read.
+        """
+        data = encode_config(self._config)
+        try:
+            if self._config_etag is None:
+                meta = self._store.put(CONFIG_KEY, data, if_absent=True)
+            else:
+                meta = self._store.put(CONFIG_KEY, data, if_match=self._config_etag)
+        except (AlreadyExists, PreconditionFailed):
+            raise ConfigConflict(
+                "another process saved the configuration since it was read: open the repository again, and repeat the change"
+            ) from None
+        self._config_etag = meta.etag
+
+    @property
+    def authorized_virtual_container_prefixes(self) -> set[str]:
+        """The URL prefixes of the virtual chunk containers that may be read."""
+        return set(self._authorized)
+
+    @property
+    def default_commit_metadata(self) -> dict[str, Any]:
+        """Metadata that every commit of this handle carries."""
+        return dict(self._default_metadata)
+
+    def set_default_commit_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Set metadata that every commit of this handle carries."""
+        self._default_metadata = dict(metadata)
+
+    # Sessions
+
+    def writable_session(self, branch: str) -> Session:
+        """Open a session on the tip of a branch. Raises RefNotFound."""
+        return self._session(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id, branch)
+
+    def readonly_session(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+    ) -> Session:
+        """Open a session that only reads a branch, a tag or a snapshot.
+
+        Args:
+            branch: A branch.
+            tag: A tag.
+            snapshot_id: A snapshot.
+            as_of: With a branch: a time; the session reads what the tip of the branch was then.
+
+        Raises:
+            RefNotFound: There is no such branch or tag.
+            SnapshotNotFound: There is no such snapshot, or the branch has none as old as `as_of`.
+        """
+        if as_of is not None:
+            if branch is None or tag is not None or snapshot_id is not None:
+                raise ValueError("as_of goes with a branch, and with nothing else")
+            return self._session(self._as_of(branch, as_of), None)
+        return self._session(self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id), None)
+
+    def _as_of(self, branch: str, time: datetime) -> bytes:
+        if time.tzinfo is None:
+            raise ValueError("as_of is a time with a zone")
+        for snapshot in ancestry(self._assets, refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id):
+            if snapshot.written_at <= time:
+                return snapshot.snapshot_id
+        raise SnapshotNotFound(f"the branch {branch} has no snapshot as old as {time}")
+
+    def _session(self, snapshot_id: bytes, branch: str | None) -> Session:
+        _check_spec_version(self._store)
+        containers = VirtualChunks(dict(self._config.virtual_chunk_containers or {}), self._authorized)
+        return Session(
+            self._assets,
+            self._config,
+            containers,
+            snapshot_id,
+            branch,
+            clock=self._clock,
+            default_metadata=self._default_metadata,
+            txn_retention=None if self._txn_retention is None else self._txn_retention // timedelta(microseconds=1),
+        )
+
+    @contextmanager
+    def transaction(
+        self,
+        branch: str,
+        *,
+        message: str,
+        metadata: Mapping[str, Any] | None = None,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1_000,
+    ) -> Iterator[Any]:
+        """Open a store on a branch for the block, and commit what the block has written. Nothing is committed if the block fails."""
+        session = self.writable_session(branch)
+        yield session.store
+        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
+
+    # History
+
+    def _resolve(self, *, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:
+        if sum(name is not None for name in (branch, tag, snapshot_id)) != 1:
+            raise ValueError("name one of branch, tag and snapshot_id")
+        if branch is not None:
+            return refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id
+        if tag is not None:
+            return refs.lookup(self._store, RefKind.TAG, tag).snapshot_id
+        assert snapshot_id is not None
+        return self._existing(snapshot_id)
+
+    def _existing(self, snapshot_id: str) -> bytes:
+        """Return the id of a snapshot that exists. Raises SnapshotNotFound."""
+        try:
+            identifier = decode_id(snapshot_id)
+        except InvalidIdentifier as error:
+            raise SnapshotNotFound(str(error)) from None
+        if not self._store.exists(SNAPSHOTS + encode_id(identifier)):
+            raise SnapshotNotFound(f"the repository has no snapshot {snapshot_id}: ancestry() lists those of a branch")
+        return identifier
+
+    def ancestry(self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None) -> Iterator[SnapshotInfo]:
+        """Yield the history of a branch, a tag or a snapshot, newest first.
+
+        Raises:
+            RefNotFound, SnapshotNotFound: There is none of the name.
+            DamagedObject: A snapshot is gone, cannot be read, or is its own ancestor.
+        """
+        return (
+            snapshot_info(snapshot) for snapshot in ancestry(self._assets, self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id))
+        )
+
+    def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """Return what the history lists of one snapshot. Raises SnapshotNotFound."""
+        return snapshot_info(self._assets.read_snapshot(self._existing(snapshot_id)))
+
+    def diff(
+        self,
+        *,
+        from_branch: str | None = None,
+        from_tag: str | None = None,
+        from_snapshot_id: str | None = None,
+        to_branch: str | None = None,
+        to_tag: str | None = None,
+        to_snapshot_id: str | None = None,
+    ) -> Diff:
+        """Return what changed from one snapshot to a later one in the same history.
+
+        Raises NotInAncestry, RefNotFound, SnapshotNotFound, DamagedObject.
+        """
+        first = self._resolve(branch=from_branch, tag=from_tag, snapshot_id=from_snapshot_id)
+        last = self._resolve(branch=to_branch, tag=to_tag, snapshot_id=to_snapshot_id)
+        return diff(self._assets, first, last)
+
+    # Branches and tags
+
+    def list_branches(self) -> set[str]:
+        """Return the names of all branches."""
+        return refs.list_names(self._store, RefKind.BRANCH)
+
+    def list_tags(self) -> set[str]:
+        """Return the names of all tags."""
+        return refs.list_names(self._store, RefKind.TAG)
+
+    def lookup_branch(self, branch: str) -> str:
+        """Return the id of the snapshot at the tip of a branch. Raises RefNotFound."""
+        return encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+
+    def lookup_tag(self, tag: str) -> str:
+        """Return the id of the snapshot that a tag names. Raises RefNotFound."""
+        return encode_id(refs.lookup(self._store, RefKind.TAG, tag).snapshot_id)
+
+    def create_branch(self, branch: str, snapshot_id: str) -> None:
+        """Create a branch at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
+        refs.create(self._store, RefKind.BRANCH, branch, self._existing(snapshot_id))
+
+    def create_tag(self, tag: str, snapshot_id: str) -> None:
+        """Create a tag at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
+        refs.create(self._store, RefKind.TAG, tag, self._existing(snapshot_id))
+
+    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
+        """Move a branch to any snapshot. Commits that only it reached become garbage.
+
+        Args:
+            branch: The branch.
+            snapshot_id: The snapshot.
+            from_snapshot_id: Where the branch must stand now; anywhere by default.
+
+        Raises:
+            RefNotFound, SnapshotNotFound: There is none of the name.
+            ConflictError: The branch stands elsewhere, or was moved at the same time.
+        """
+        target = self._existing(snapshot_id)
+        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
+        expected = tip.snapshot_id if from_snapshot_id is None else decode_id(from_snapshot_id)
+        if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
+            actual = self.lookup_branch(branch)
+            raise ConflictError(
+                f"the branch {branch} stands at {actual}, not at {encode_id(expected)}: look at what was committed, and repeat",
+                expected_parent=encode_id(expected),
+                actual_parent=actual,
+            )
+
+    def delete_branch(self, branch: str) -> None:
+        """Delete a branch. Raises RefNotFound; InvalidRefName for main."""
+        refs.delete_branch(self._store, branch)
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag. Its name is never used again. Raises RefNotFound."""
+        refs.delete_tag(self._store, tag)
+
+    # Statistics
+
+    def total_chunks_storage(self) -> int:
+        """Return the bytes of all native and inline chunks that branches and tags reach, each once."""
+        seen: set[bytes] = set()
+        manifests: set[bytes] = set()
+        for kind in RefKind:
+            for name in refs.list_names(self._store, kind):
+                for snapshot in ancestry(self._assets, refs.lookup(self._store, kind, name).snapshot_id):
+                    if snapshot.snapshot_id in seen:
+                        break
+                    seen.add(snapshot.snapshot_id)
+                    manifests.update(snapshot.manifest_files)
+        return _chunk_bytes(self._assets, manifests)
+
+
+def _chunk_bytes(assets: AssetManager, manifests: set[bytes]) -> int:
+    """Return the bytes of the native and inline chunks of manifests. An object that holds several chunks counts each of them once."""
+    inline = 0
+    native = [np.empty((0, 28), np.uint8)]
+    for manifest_id in sorted(manifests):
+        manifest = assets.manifest(manifest_id)
+        for node_id in manifest.node_ids:
+            array = manifest.array(node_id)
+            references = None if array is None else array.all_references()
+            if references is None:
+                continue
+            inline += int(references.data_length[references.kind == ReferenceKind.INLINE].sum())
+            chosen = references.take(references.kind == ReferenceKind.NATIVE)
+            ranges = np.ascontiguousarray(np.stack([chosen.offset, chosen.length], axis=1)).view(np.uint8)
+            native.append(np.concatenate([chosen.chunk_id, ranges.reshape(len(chosen), 16)], axis=1))
+        native = [np.unique(np.concatenate(native), axis=0)]
+    return inline + int(np.ascontiguousarray(native[0][:, 20:]).view(np.uint64).sum())
+
+
+def _store(location: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, object] | None) -> ObjectStore:
+    return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+
+
+def _check_spec_version(store: ObjectStore) -> None:
+    if store.exists(_SPEC_V2_KEY):
+        raise UnsupportedSpecVersion(
+            f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: open it with icechunk 2"
+        )
+
+
+def _read_config(store: ObjectStore) -> tuple[RepositoryConfig, str | None]:
+    try:
+        data = store.get(CONFIG_KEY)
+    except NotFound:
+        return RepositoryConfig(), None
+    return decode_config(data), data.etag
+
+
+def _overridden(kept: RepositoryConfig, config: RepositoryConfig | None) -> RepositoryConfig:
+    """Return a configuration with the values of another that are not None."""
+    if config is None:
+        return kept
+    values = {name: getattr(config, name) for name in RepositoryConfig.__slots__ if name != "unknown"}
+    return RepositoryConfig(
+        **{name: getattr(kept, name) if value is None else value for name, value in values.items()},
+        unknown={**kept.unknown, **config.unknown},
+    )

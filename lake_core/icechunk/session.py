@@ -1,0 +1,205 @@
+"""Sessions: a snapshot, and the changes on top of it until they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, NoReturn
+
+from lake_core.icechunk import refs
+from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.commit import Commit, CommitResult, change_log
+from lake_core.icechunk.conflict_solver import ConflictSolver
+from lake_core.icechunk.diff import Diff, describe
+from lake_core.icechunk.errors import (
+    ConflictError,
+    IcechunkError,
+    NoChangesToCommit,
+    UnmergeableFork,
+)
+from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.marker import Txn, check_txn
+from lake_core.icechunk.rebase import rebase
+from lake_core.icechunk.session_state import SessionState
+from lake_core.icechunk.store import IcechunkStore
+
+
+class Session(SessionState):
+    """The state of a repository at one snapshot; a writable session also holds changes, until they are committed."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.read_only and not isinstance(self, ForkSession):
+            raise ValueError(
+                "a writable session cannot be pickled: send session.fork() to each worker, and merge the forks when they come back"
+            )
+        return self.__dict__.copy()
+
+    @property
+    def store(self) -> IcechunkStore:
+        """The session as a store of Zarr."""
+        return IcechunkStore(self)
+
+    def status(self) -> Diff:
+        """Return what the session has changed."""
+        nodes = {path: self.node(path) for path in self.node_paths()}
+        return describe(
+            change_log(self.change_set, self.snapshot), self.snapshot.nodes, {path: node for path, node in nodes.items() if node}
+        )
+
+    # Commit
+
+    def commit(
+        self,
+        message: str,
+        metadata: Mapping[str, Any] | None = None,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1_000,
+        *,
+        txn: Txn | None = None,
+    ) -> CommitResult:
+        """Publish the changes as a new snapshot at the tip of the branch. The session only reads from then on.
+
+        Args:
+            message: Says what the commit is for.
+            metadata: Values that JSON can hold, kept with the snapshot.
+            rebase_with: Brings the changes onto commits that came first.
+            rebase_tries: How often that is tried.
+            txn: An application id and a version. If the branch has that version or a later one already, nothing is committed: the
+                result then is the id of the snapshot that recorded it, and its `skipped` is true.
+
+        Returns:
+            The id of the snapshot.
+
+        Raises:
+            NoChangesToCommit: The session holds no changes, and no `txn` was given.
+            InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing is written.
+            ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can still be used.
+            RebaseFailedError, NotInAncestry: As `rebase` does.
+            StoreUnavailable: The store did not answer. Whether the branch moved may be unknown then: the session takes no changes until
+                it is committed again, which returns the snapshot if the branch has it, or its changes are discarded.
+        """
+        self.check_not_read_only()
+        check_txn(txn)
+        if self._forked:
+            raise UnmergeableFork("the session was forked: merge the forks into it before the commit (session.merge)")
+        if not self.has_uncommitted_changes and txn is None:
+            raise NoChangesToCommit("the session holds no changes: write something, or leave the commit out")
+        assert self._branch is not None
+        commit = Commit(
+            self.assets, self._config, self._clock, message, {**self._default_metadata, **(metadata or {})}, txn, self._txn_retention
+        )
+        rebases = 0
+        while True:
+            tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+            published = self._published(tip.snapshot_id)
+            if published is not None:
+                return self._finish(published, CommitResult(encode_id(published)))
+            recorded = commit.recorded(tip.snapshot_id)
+            if recorded is not None:
+                return self._finish(tip.snapshot_id, recorded)
+            if tip.snapshot_id == self._base_id:
+                snapshot_id = commit.write(self.change_set, self.snapshot)
+                self._unconfirmed.add(snapshot_id)
+                if refs.move_branch(self.assets.store, tip, snapshot_id):
+                    return self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
+            elif rebase_with is None or rebases == rebase_tries:
+                raise self._conflict(tip.snapshot_id)
+            else:
+                self.rebase(rebase_with)
+                rebases += 1
+
+    def _published(self, tip: bytes) -> bytes | None:
+        """Return the snapshot of this session in the history of its branch, or None.
+
+        An earlier try may have moved the branch although the answer was lost, and others may have committed on it since.
+        """
+        if not self._unconfirmed or tip == self._base_id:
+            return None
+        for snapshot in ancestry(self.assets, tip):
+            if snapshot.snapshot_id in self._unconfirmed:
+                return snapshot.snapshot_id
+            if snapshot.snapshot_id == self._base_id:
+                break
+        # The branch has moved since, so that a request still under way fails.
+        self._unconfirmed.clear()
+        return None
+
+    def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
+        self._base_id = snapshot_id
+        self.change_set = ChangeSet()
+        self._unconfirmed.clear()
+        self._read_only = True
+        return result
+
+    def _conflict(self, tip: bytes) -> ConflictError:
+        return ConflictError(
+            f"the branch {self._branch} moved from {self.snapshot_id} to {encode_id(tip)} meanwhile: commit with rebase_with=…, "
+            "or write again in a new session",
+            expected_parent=self.snapshot_id,
+            actual_parent=encode_id(tip),
+        )
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Bring the changes onto the tip of the branch, commit by commit, oldest first.
+
+        Raises:
+            RebaseFailedError: The solver does not resolve a conflict. The session then stands on the last commit before it.
+            NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot any more.
+            MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
+        """
+        self.check_writable()
+        assert self._branch is not None
+        tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+        if tip.snapshot_id != self._base_id:
+            for snapshot_id, changes in rebase(self.assets, self.change_set, self._base_id, tip.snapshot_id, solver):
+                self._base_id, self.change_set = snapshot_id, changes
+
+    # Forks
+
+    def fork(self) -> ForkSession:
+        """Return a session that a worker writes to, and that is merged into this one before the commit. It can be pickled.
+
+        Raises:
+            ReadOnlySession: The session only reads: pickle it as it is.
+            IcechunkError: The session has changes of its own: commit them first.
+        """
+        self.check_writable()
+        if self.has_uncommitted_changes:
+            raise IcechunkError("the session has uncommitted changes, which its forks would not see: commit them, and fork a new session")
+        self._forked = True
+        fork = ForkSession.__new__(ForkSession)
+        fork.__dict__.update(self.__dict__)
+        fork.change_set = deepcopy(self.change_set)
+        fork._unconfirmed = set()
+        return fork
+
+    def merge(self, *others: ForkSession) -> None:
+        """Take over what forks have written.
+
+        Raises:
+            UnmergeableFork: A fork is one of another snapshot, or two forks wrote the same chunk or node. Nothing of it was taken over.
+        """
+        self.check_writable()
+        for other in others:
+            if not isinstance(other, ForkSession):
+                raise TypeError(f"only forks of a session can be merged into it (session.fork()), not a {type(other).__name__}")
+            if other._base_id != self._base_id:
+                raise UnmergeableFork(f"the fork is one of the snapshot {other.snapshot_id}, and the session one of {self.snapshot_id}")
+        merged = deepcopy(self.change_set)
+        for other in others:
+            merged.merge(other.change_set)
+        self.change_set = merged
+        self._forked = False
+
+
+class ForkSession(Session):
+    """A part of a session that another process writes. Only the session that it was forked from can be committed."""
+
+    def commit(self, *args: Any, **options: Any) -> NoReturn:
+        """Raise TypeError: a fork is merged into its session, and that is committed."""
+        raise TypeError("a fork cannot be committed: merge it into the session that it was forked from, and commit that")
+
+    def rebase(self, solver: ConflictSolver) -> NoReturn:
+        """Raise TypeError: a fork is merged into its session, and that is rebased."""
+        raise TypeError("a fork cannot be rebased: merge it into the session that it was forked from, and rebase that")

@@ -1,0 +1,278 @@
+"""What a session shows and changes: the nodes and chunks of a snapshot, with changes on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.clock import AwareClock, system_clock
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.change_set import ChangeSet, is_inside
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.errors import (
+    InvalidArrayMetadata,
+    InvalidChunkIndex,
+    NodeNotFound,
+    ReadOnlySession,
+    UnconfirmedCommit,
+)
+from lake_core.icechunk.identifier import encode_id, new_node_id
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, NativeChunk, ReferenceKind
+from lake_core.icechunk.node_metadata import parse_node
+from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
+from lake_core.icechunk.virtual import VirtualChunks
+
+
+class SessionState:
+    """The state of a repository at one snapshot; a writable session also holds changes, until they are committed."""
+
+    def __init__(
+        self,
+        assets: AssetManager,
+        config: RepositoryConfig,
+        virtual_chunks: VirtualChunks,
+        snapshot_id: bytes,
+        branch: str | None,
+        *,
+        clock: AwareClock = system_clock,
+        default_metadata: Mapping[str, Any] | None = None,
+        txn_retention: int | None = None,
+    ) -> None:
+        self.assets = assets
+        self.change_set = ChangeSet()
+        self._config = config
+        self.virtual_chunks = virtual_chunks
+        self._base_id = snapshot_id
+        self._branch = branch
+        self._clock = clock
+        self._default_metadata = dict(default_metadata or {})
+        self._txn_retention = txn_retention
+        self._read_only = branch is None
+        self._forked = False
+        self._unconfirmed: set[bytes] = set()
+        """Snapshots that the branch may have been moved to: the answer has not come, or not yet."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.snapshot_id}, {'read-only' if self.read_only else f'on branch {self._branch}'}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SessionState):
+            return NotImplemented
+        mine = (self.assets.store.url(), self._base_id, self._branch, self.change_set)
+        return mine == (other.assets.store.url(), other._base_id, other._branch, other.change_set)
+
+    __hash__ = object.__hash__
+
+    # What it is
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the session only reads."""
+        return self._read_only
+
+    @property
+    def snapshot_id(self) -> str:
+        """Id of the snapshot that the session is based on."""
+        return encode_id(self._base_id)
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that a commit moves; None for a read-only session."""
+        return self._branch
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """The configuration of the repository."""
+        return self._config
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot that the session is based on."""
+        return self.assets.snapshot(self._base_id)
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        """Whether there is something to commit."""
+        return self.change_set.touched
+
+    def discard_changes(self) -> None:
+        """Forget all changes."""
+        self.check_not_read_only()
+        self.change_set = ChangeSet()
+        self._unconfirmed.clear()
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlySession or UnconfirmedCommit unless the session can be written."""
+        self.check_not_read_only()
+        if self._unconfirmed:
+            raise UnconfirmedCommit(
+                "the store did not say whether the session's commit was published: commit again before other changes, or discard these"
+            )
+
+    def check_not_read_only(self) -> None:
+        """Raise ReadOnlySession if the session only reads."""
+        if self.read_only:
+            raise ReadOnlySession("the session only reads: open another by Repository.writable_session(branch)")
+
+    # Nodes
+
+    def node(self, path: str) -> Node | None:
+        """Return the array or group at an absolute path, or None."""
+        node = self.change_set.nodes.get(path)
+        if node is None:
+            node = self.snapshot.nodes.get(path)
+            if node is not None and node.node_id in self.change_set.deleted:
+                return None
+        return node
+
+    def array(self, path: str) -> ArrayNode:
+        """Return the array at an absolute path. Raises NodeNotFound."""
+        node = self.node(path)
+        if not isinstance(node, ArrayNode):
+            raise NodeNotFound(f"the session has no array {path}")
+        return node
+
+    def node_paths(self) -> Iterator[str]:
+        """Yield the paths of all nodes."""
+        nodes = self.snapshot.nodes
+        for path in nodes:
+            if path not in self.change_set.nodes and (not self.change_set.deleted or self.node(path) is not None):
+                yield path
+        yield from list(self.change_set.nodes)
+
+    def set_metadata(self, path: str, document: bytes) -> None:
+        """Store the `zarr.json` of a node, and create the node if there is none. The same document again is no change.
+
+        Raises InvalidArrayMetadata, ReadOnlySession.
+        """
+        self.check_writable()
+        before = self.node(path)
+        if before is not None and before.user_data == document:
+            return
+        node = parse_node(path, document, new_node_id() if before is None else before.node_id)
+        if before is not None and type(before) is not type(node):
+            self.delete_node(path)
+            node = parse_node(path, document, new_node_id())
+        elif isinstance(before, ArrayNode) and isinstance(node, ArrayNode):
+            if len(before.shape) != len(node.shape) and self._has_chunks(before):
+                raise InvalidArrayMetadata(
+                    f"the array {path} has {len(before.shape)} dimensions: delete it before one of {len(node.shape)} takes its place"
+                )
+            node = ArrayNode(node.node_id, path, document, node.shape, node.chunk_shape, node.dimension_names, before.manifests)
+        self.change_set.set_node(node, before)
+
+    def _has_chunks(self, array: ArrayNode) -> bool:
+        return bool(array.manifests) or bool(self.change_set.chunks.get(array.node_id))
+
+    def delete_node(self, path: str) -> None:
+        """Delete an array, or a group and all below it. Without effect if there is none."""
+        self.check_writable()
+        prefix = "/" if path == "/" else path + "/"
+        for other in [other for other in self.node_paths() if other == path or other.startswith(prefix)]:
+            node = self.node(other)
+            if node is not None:
+                self.change_set.delete_node(node, self.snapshot.nodes.get(other))
+
+    # Chunks
+
+    def reference(self, array: ArrayNode, index: ChunkIndex) -> ChunkReference | None:
+        """Return where the bytes of a chunk are, or None if the chunk was never written.
+
+        Raises MissingObject and DamagedObject where a manifest cannot be read.
+        """
+        chunks = self.change_set.chunks.get(array.node_id)
+        if chunks is not None and index in chunks:
+            return chunks[index]
+        if not is_inside(index, array.grid) or self.change_set.is_gone(array.node_id, index):
+            return None
+        for ref in array.manifests:
+            if ref.contains(index):
+                references = self.assets.manifest(ref.manifest_id).array(array.node_id)
+                return None if references is None else references.find(index)
+        return None
+
+    def fetch(self, chunk: ChunkReference, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes [start, end) of a chunk. A range past the end is cut."""
+        if isinstance(chunk, InlineChunk):
+            return chunk.data[start:end]
+        if isinstance(chunk, NativeChunk):
+            return self.assets.chunk(chunk, start, end)
+        return self.virtual_chunks.fetch(chunk, start, end)
+
+    def write_chunk(self, path: str, index: ChunkIndex, data: bytes | memoryview) -> None:
+        """Write a chunk: its bytes to an object of its own, unless they are few.
+
+        Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession.
+        """
+        self.check_writable()
+        self._check_index(path, index)
+        inline = len(data) <= self._config.inline_threshold
+        chunk: ChunkReference = InlineChunk(bytes(data)) if inline else self.assets.write_chunk(data)
+        self.set_reference(path, index, chunk)
+
+    def set_reference(self, path: str, index: ChunkIndex, chunk: ChunkReference | None) -> None:
+        """Let a chunk be where a reference says, or erase it with None. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
+        self.check_writable()
+        self.change_set.set_chunk(self._check_index(path, index).node_id, index, chunk)
+
+    def _check_index(self, path: str, index: ChunkIndex) -> ArrayNode:
+        array = self.array(path)
+        if not is_inside(index, array.grid):
+            raise InvalidChunkIndex(f"the chunk {index} lies outside of the array {path}, which has {array.grid} chunks")
+        return array
+
+    def erase_chunk(self, path: str, index: ChunkIndex) -> None:
+        """Erase a chunk. Without effect if the array has none there."""
+        self.check_writable()
+        node = self.node(path)
+        if isinstance(node, ArrayNode) and len(index) == len(node.shape):
+            self.change_set.set_chunk(node.node_id, index, None)
+
+    def chunk_indexes(self, array: ArrayNode) -> npt.NDArray[np.uint32]:
+        """Return which chunks of an array were written: shape (chunks, dimensions), sorted."""
+        dimensions = len(array.shape)
+        grid = [(0, end) for end in self.change_set.bounds.get(array.node_id, array.grid)]
+        parts = [np.empty((0, dimensions), np.uint32)]
+        for ref in array.manifests:
+            manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
+            if manifest is not None:
+                references = manifest.references(dimensions)
+                parts.append(references.index[:, references.inside(grid) & references.inside(ref.extents)].T)
+        indexes = np.concatenate(parts)
+        changes = self.change_set.chunks.get(array.node_id)
+        if not changes:
+            return indexes
+        present = set(map(tuple, indexes.tolist()))
+        present.difference_update(changes)
+        present.update(index for index, chunk in changes.items() if chunk is not None and is_inside(index, array.grid))
+        return np.array(sorted(present), np.uint32).reshape(len(present), dimensions)
+
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """Return the location of every virtual chunk, each once, sorted."""
+        locations: set[str] = set()
+        for path in list(self.node_paths()):
+            node = self.node(path)
+            if isinstance(node, ArrayNode):
+                locations |= self._virtual_locations(node)
+        return sorted(locations)
+
+    def _virtual_locations(self, array: ArrayNode) -> set[str]:
+        locations = set()
+        changes = self.change_set.chunks.get(array.node_id, {})
+        grid = [(0, end) for end in self.change_set.bounds.get(array.node_id, array.grid)]
+        for ref in array.manifests:
+            manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
+            if manifest is None:
+                continue
+            references = manifest.references(len(array.shape))
+            chosen = references.take((references.kind == ReferenceKind.VIRTUAL) & references.inside(grid))
+            if changes:
+                chosen = chosen.take(np.array([index not in changes for index in map(tuple, chosen.index.T.tolist())], bool))
+            spans = np.unique(np.stack([chosen.data_start, chosen.data_length]), axis=1)
+            locations |= {chosen.heap[start : start + length].decode() for start, length in spans.T.tolist()}
+        return locations | {
+            chunk.location for chunk in changes.values() if chunk is not None and not isinstance(chunk, InlineChunk | NativeChunk)
+        }

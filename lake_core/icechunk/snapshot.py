@@ -1,0 +1,144 @@
+"""Snapshots: the nodes of a hierarchy at one commit. Specification section: Snapshot Files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
+from lake_core.icechunk.manifest import ChunkIndex, Extents
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRef:
+    """A manifest that holds references of an array, and the box that they lie in."""
+
+    manifest_id: bytes
+    extents: Extents
+
+    def contains(self, index: ChunkIndex) -> bool:
+        """Return whether the manifest is the one to look a chunk up in."""
+        return all(first <= coordinate < end for coordinate, (first, end) in zip(index, self.extents, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFileInfo:
+    """What a snapshot knows of a manifest file."""
+
+    id_bytes: bytes
+    size_bytes: int
+    num_chunk_refs: int
+
+    @property
+    def id(self) -> str:
+        """The manifest's id, as in its file name."""
+        return encode_id(self.id_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode:
+    """A group."""
+
+    node_id: bytes
+    path: str
+    """Absolute: "/" for the root."""
+    user_data: bytes
+    """The whole `zarr.json` document."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayNode:
+    """An array."""
+
+    node_id: bytes
+    path: str
+    user_data: bytes
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    dimension_names: tuple[str | None, ...] | None = None
+    manifests: tuple[ManifestRef, ...] = ()
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The number of chunks along each dimension."""
+        return tuple(-(-length // chunk) if chunk else 0 for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
+
+
+Node: TypeAlias = GroupNode | ArrayNode
+
+
+def sort_key(path: str) -> bytes:
+    """Return what nodes are sorted by: the bytes of their paths, which is not the order of a tree."""
+    return path.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a repository at one commit."""
+
+    snapshot_id: bytes
+    parent_id: bytes | None
+    flushed_at: int
+    """When it was written: microseconds since the epoch."""
+    message: str
+    metadata: Mapping[str, Any]
+    manifest_files: Mapping[bytes, ManifestFileInfo]
+    nodes: Mapping[str, Node]
+    """By path, in the order of the paths' bytes."""
+
+    @property
+    def written_at(self) -> datetime:
+        """When it was written."""
+        return timestamp(self.flushed_at)
+
+
+def timestamp(microseconds: int) -> datetime:
+    """Return a time of the format as a datetime in UTC. Those past the year 9999 are cut to it."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def microseconds(time: datetime) -> int:
+    """Return a time as microseconds since the epoch."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A commit, as the history of a repository lists it."""
+
+    id: str
+    parent_id: str | None
+    written_at: datetime
+    message: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    manifests: list[ManifestFileInfo] = field(default_factory=list)
+
+
+def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
+    """Return what the history lists of a snapshot."""
+    return SnapshotInfo(
+        id=encode_id(snapshot.snapshot_id),
+        parent_id=None if snapshot.parent_id is None else encode_id(snapshot.parent_id),
+        written_at=snapshot.written_at,
+        message=snapshot.message,
+        metadata=dict(snapshot.metadata),
+        manifests=list(snapshot.manifest_files.values()),
+    )
+
+
+def initial_snapshot(flushed_at: int) -> Snapshot:
+    """Return the snapshot that every repository begins with. `flushed_at`: microseconds since the epoch."""
+    return Snapshot(INITIAL_SNAPSHOT, None, flushed_at, "Repository initialized", {"__root": True}, {}, {})
+
+
+def children(nodes: Mapping[str, Node], path: str) -> Iterator[Node]:
+    """Yield the nodes below a path, whatever their depth."""
+    prefix = "/" if path == "/" else path + "/"
+    return (node for other, node in nodes.items() if other.startswith(prefix) and other != path)

@@ -1,0 +1,203 @@
+"""Snapshot files, read and written. Nodes are decoded when they are asked for. Specification section: Snapshot Files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from lake_core.icechunk.errors import DamagedObject
+from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
+from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
+from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
+from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, sort_key
+
+_ID, _PARENT_ID, _NODES, _FLUSHED_AT, _MESSAGE, _METADATA, _MANIFEST_FILES = range(7)  # slots of Snapshot
+_NODE_ID, _PATH, _USER_DATA, _NODE_TYPE, _NODE_DATA = range(5)  # slots of NodeSnapshot
+_SHAPE, _DIMENSION_NAMES, _MANIFESTS = range(3)  # slots of ArrayNodeData
+_ARRAY, _GROUP = 1, 2  # members of the union NodeData
+
+_FILE_INFO = np.dtype({"names": ["id", "size", "refs"], "formats": ["V12", "<u8", "<u4"], "offsets": [0, 16, 24], "itemsize": 32})
+_RANGE = struct.Struct("<QQ")
+_EXTENT = struct.Struct("<II")
+
+# Offsets of fields in tables that are written.
+_SNAPSHOT_LAYOUT = table_layout(56, (16, 28, 4, 8, 40, 44, 48))
+_ROOT_SNAPSHOT_LAYOUT = table_layout(56, (16, 0, 4, 8, 40, 44, 48))
+_METADATA_LAYOUT = table_layout(12, (4, 8))
+_NODE_LAYOUT = table_layout(28, (4, 12, 16, 24, 20))
+_ARRAY_LAYOUT = table_layout(16, (4, 8, 12))
+_ARRAY_WITHOUT_NAMES_LAYOUT = table_layout(16, (4, 0, 12))
+_GROUP_LAYOUT = table_layout(4, ())
+_NAME_LAYOUT = table_layout(8, (4,))
+_NO_NAME_LAYOUT = table_layout(4, ())
+_MANIFEST_REF_LAYOUT = table_layout(20, (4, 16))
+
+
+def decode_snapshot(data: bytes, path: str) -> Snapshot:
+    """Return what a snapshot file holds. Raises DamagedObject, UnsupportedSpecVersion; so does looking nodes up."""
+    body = decode_file(data, FileType.SNAPSHOT, path)
+    with damage_of(path):
+        root = Table.root(body)
+        files = root.array(_MANIFEST_FILES, _FILE_INFO)
+        return Snapshot(
+            snapshot_id=root.structure(_ID, OBJECT_ID_LENGTH),
+            parent_id=root.optional_structure(_PARENT_ID, OBJECT_ID_LENGTH),
+            flushed_at=root.uint64(_FLUSHED_AT),
+            message=root.string(_MESSAGE),
+            metadata=_metadata(root.tables(_METADATA)),
+            manifest_files={
+                info["id"].tobytes(): ManifestFileInfo(info["id"].tobytes(), int(info["size"]), int(info["refs"])) for info in files
+            },
+            nodes=_Nodes(root.tables(_NODES), path),
+        )
+
+
+def _metadata(items: Tables) -> dict[str, Any]:
+    metadata = {}
+    for number in range(len(items)):
+        item = items[number]
+        try:
+            metadata[item.string(0)] = msgpack.unpackb(item.blob(1), strict_map_key=False)
+        except (ValueError, msgpack.UnpackException, TypeError):
+            raise FlatbufferError("a value of the commit's metadata is not MessagePack") from None
+    return metadata
+
+
+class _Nodes(Mapping[str, Node]):
+    """The nodes of a snapshot file, by path."""
+
+    def __init__(self, tables: Tables, file_path: str) -> None:
+        self._tables = tables
+        self._file_path = file_path
+        self._numbers_of_paths: dict[str, int] | None = None
+        self._decoded: dict[str, Node] = {}
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        if self._numbers_of_paths is None:
+            with damage_of(self._file_path):
+                starts, lengths = self._tables.vectors(_PATH, 1, required=True)
+                buffer = self._tables.buffer
+                paths = [buffer[start : start + length].decode() for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+            numbers = {path: number for number, path in enumerate(paths)}
+            if len(numbers) != len(paths):
+                twice = next(path for number, path in enumerate(paths) if numbers[path] != number)
+                raise DamagedObject(self._file_path, f"it has two nodes of the path {twice!r}")
+            self._numbers_of_paths = numbers
+        return self._numbers_of_paths
+
+    def __getitem__(self, path: str) -> Node:
+        node = self._decoded.get(path)
+        if node is None:
+            number = self._numbers[path]
+            with damage_of(self._file_path):
+                node = self._decoded[path] = _node(self._tables[number], path)
+        return node
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+def _node(table: Table, path: str) -> Node:
+    node_id, user_data = table.structure(_NODE_ID, NODE_ID_LENGTH), table.blob(_USER_DATA)
+    kind = table.uint8(_NODE_TYPE)
+    if kind == _GROUP:
+        return GroupNode(node_id, path, user_data)
+    if kind != _ARRAY:
+        raise FlatbufferError(f"the node {path!r} is neither an array nor a group")
+    array = table.table(_NODE_DATA)
+    start, count = array.vector(_SHAPE, _RANGE.size)
+    lengths = [_RANGE.unpack_from(table.buffer, start + number * _RANGE.size) for number in range(count)]
+    return ArrayNode(
+        node_id,
+        path,
+        user_data,
+        tuple(length for length, _ in lengths),
+        tuple(chunk for _, chunk in lengths),
+        _dimension_names(array),
+        _manifest_refs(array, count),
+    )
+
+
+def _dimension_names(array: Table) -> tuple[str | None, ...] | None:
+    if not array.field(_DIMENSION_NAMES):
+        return None
+    names = array.tables(_DIMENSION_NAMES)
+    return tuple(names[number].optional_string(0) for number in range(len(names)))
+
+
+def _manifest_refs(array: Table, dimensions: int) -> tuple[ManifestRef, ...]:
+    start, count = array.vector(_MANIFESTS, 4)
+    refs = []
+    for number in range(count):
+        ref = array.nth(start, number)
+        extents_start, extents_count = ref.vector(1, _EXTENT.size)
+        if extents_count != dimensions:
+            raise FlatbufferError(f"a manifest's extents have {extents_count} dimensions, and its array has {dimensions}")
+        extents = tuple(_EXTENT.unpack_from(array.buffer, extents_start + axis * _EXTENT.size) for axis in range(dimensions))
+        refs.append(ManifestRef(ref.structure(0, OBJECT_ID_LENGTH), extents))
+    return tuple(refs)
+
+
+def encode_snapshot(snapshot: Snapshot, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+    """Return a snapshot file. `level` is that of zstd."""
+    writer = FlatbufferWriter()
+    root = writer.root(_ROOT_SNAPSHOT_LAYOUT if snapshot.parent_id is None else _SNAPSHOT_LAYOUT)
+    writer.put(root + 8, struct.pack("<Q", snapshot.flushed_at))
+    writer.put(root + 16, snapshot.snapshot_id)
+    if snapshot.parent_id is not None:
+        writer.put(root + 28, snapshot.parent_id)
+    writer.blob(root + 40, snapshot.message.encode())
+    items = writer.offsets(root + 44, len(snapshot.metadata))
+    for number, name in enumerate(sorted(snapshot.metadata, key=str.encode)):
+        item = writer.table(_METADATA_LAYOUT)
+        writer.link(items + 4 * number, item)
+        writer.blob(item + 4, name.encode())
+        writer.blob(item + 8, msgpack.packb(snapshot.metadata[name]))
+    files = np.zeros(len(snapshot.manifest_files), _FILE_INFO)
+    for number, manifest_id in enumerate(sorted(snapshot.manifest_files)):
+        info = snapshot.manifest_files[manifest_id]
+        files[number] = (manifest_id, info.size_bytes, info.num_chunk_refs)
+    writer.vector(root + 48, files)
+    nodes = writer.offsets(root + 4, len(snapshot.nodes))
+    for number, path in enumerate(sorted(snapshot.nodes, key=sort_key)):
+        writer.link(nodes + 4 * number, _write_node(writer, snapshot.nodes[path]))
+    return encode_file(FileType.SNAPSHOT, writer.finish(), level)
+
+
+def _write_node(writer: FlatbufferWriter, node: Node) -> int:
+    position = writer.table(_NODE_LAYOUT)
+    writer.put(position + 4, node.node_id)
+    writer.blob(position + 12, node.path.encode())
+    writer.blob(position + 16, node.user_data)
+    is_array = isinstance(node, ArrayNode)
+    writer.put(position + 24, bytes((_ARRAY if is_array else _GROUP,)))
+    writer.link(position + 20, _write_array(writer, node) if isinstance(node, ArrayNode) else writer.table(_GROUP_LAYOUT))
+    return position
+
+
+def _write_array(writer: FlatbufferWriter, node: ArrayNode) -> int:
+    position = writer.table(_ARRAY_WITHOUT_NAMES_LAYOUT if node.dimension_names is None else _ARRAY_LAYOUT)
+    writer.vector(position + 4, np.array(list(zip(node.shape, node.chunk_shape, strict=True)), "<u8").reshape(-1, 2))
+    if node.dimension_names is not None:
+        names = writer.offsets(position + 8, len(node.dimension_names))
+        for number, name in enumerate(node.dimension_names):
+            table = writer.table(_NO_NAME_LAYOUT if name is None else _NAME_LAYOUT)
+            writer.link(names + 4 * number, table)
+            if name is not None:
+                writer.blob(table + 4, name.encode())
+    refs = writer.offsets(position + 12, len(node.manifests))
+    for number, ref in enumerate(node.manifests):
+        table = writer.table(_MANIFEST_REF_LAYOUT)
+        writer.link(refs + 4 * number, table)
+        writer.put(table + 4, ref.manifest_id)
+        writer.vector(table + 16, np.array(ref.extents, "<u4").reshape(-1, 2))
+    return position

@@ -1,0 +1,365 @@
+"""A session as a store of Zarr."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+import numpy as np
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer.core import default_buffer_prototype
+
+from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk
+from lake_core.icechunk.session_state import SessionState
+from lake_core.icechunk.snapshot import ArrayNode
+from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
+from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectStore
+
+_METADATA = "zarr.json"
+_CHUNK = re.compile(r"(?:(.+)/)?c((?:/(?:0|[1-9][0-9]{0,9}))*)")
+_LARGEST_COORDINATE = 2**32 - 1
+_V2_NAMES = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
+
+T = TypeVar("T")
+
+
+class IcechunkStore(Store):
+    """What a session holds, under the keys of Zarr v3: `zarr.json` documents and chunks."""
+
+    supports_writes = True
+    supports_deletes = True
+    supports_partial_writes = False
+    supports_listing = True
+    supports_consolidated_metadata = False
+
+    def __init__(self, session: SessionState, *, read_only: bool | None = None) -> None:
+        super().__init__(read_only=session.read_only if read_only is None else read_only or session.read_only)
+        self._session = session
+        nearest = _innermost(session.assets.store)
+        self._in_place = isinstance(nearest, LocalStore | MemoryStore)
+        self._writes_wait = not isinstance(nearest, MemoryStore)
+
+    @property
+    def session(self) -> SessionState:
+        """The session that the store shows."""
+        return self._session
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the store only reads: a session does once it was committed."""
+        return self._read_only or self._session.read_only
+
+    def with_read_only(self, read_only: bool = False) -> IcechunkStore:
+        """Return a store of the same session. Raises ValueError where a session that only reads was to be written."""
+        if not read_only and self._session.read_only:
+            raise ValueError("the session only reads: open another by Repository.writable_session(branch)")
+        return IcechunkStore(self._session, read_only=read_only)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IcechunkStore) and self._read_only == other._read_only and self._session == other._session
+
+    __hash__ = object.__hash__
+
+    def __str__(self) -> str:
+        return f"icechunk://{self._session.snapshot_id}"
+
+    def __repr__(self) -> str:
+        return f"IcechunkStore({self._session!r})"
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function that may wait for the object store: in another thread, unless that would take longer than the call."""
+        if self._in_place:
+            return function(*arguments)
+        return await asyncio.to_thread(function, *arguments)
+
+    # Reading
+
+    async def get(self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Return the value of a key, or None if there is none. Raises an IcechunkError where it is there and cannot be read."""
+        return await self._run(self._get, key, prototype, byte_range)
+
+    def get_sync(self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Return the value of a key, or None if there is none."""
+        return self._get(key, prototype, byte_range)
+
+    def _get(self, key: str, prototype: BufferPrototype | None, byte_range: ByteRequest | None) -> Buffer | None:
+        data = self._read(key, byte_range)
+        return None if data is None else (prototype or default_buffer_prototype()).buffer.from_bytes(data)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Return the values of several ranges of keys."""
+        return list(await asyncio.gather(*(self.get(key, prototype, byte_range) for key, byte_range in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        """Return whether a key has a value."""
+        return await self._run(self._exists, key)
+
+    def _exists(self, key: str) -> bool:
+        path = _node_path_of_metadata(key)
+        if path is not None:
+            return self._session.node(path) is not None
+        return self._reference(key) is not None
+
+    def _read(self, key: str, byte_range: ByteRequest | None) -> bytes | None:
+        path = _node_path_of_metadata(key)
+        if path is not None:
+            node = self._session.node(path)
+            reference: ChunkReference | None = None if node is None else InlineChunk(node.user_data)
+        else:
+            reference = self._reference(key)
+        if reference is None:
+            return None
+        start, end = _range(byte_range, reference.length)
+        return self._session.fetch(reference, start, end)
+
+    def _reference(self, key: str) -> ChunkReference | None:
+        place = _chunk_place(key)
+        if place is None:
+            return None
+        path, index = place
+        node = self._session.node(path)
+        return self._session.reference(node, index) if isinstance(node, ArrayNode) else None
+
+    async def getsize(self, key: str) -> int:
+        """Return the length of a value in bytes. Raises FileNotFoundError if there is none."""
+        path = _node_path_of_metadata(key)
+        node = None if path is None else self._session.node(path)
+        if node is not None:
+            return len(node.user_data)
+        reference = await self._run(self._reference, key)
+        if reference is None:
+            raise FileNotFoundError(key)
+        return reference.length
+
+    # Writing
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Store a `zarr.json` document or a chunk.
+
+        Raises InvalidStoreKey, InvalidArrayMetadata, NodeNotFound, InvalidChunkIndex; ValueError if the store only reads.
+        """
+        if self._writes_wait and len(value) > self._session.config.inline_threshold:
+            # Several chunks are then made durable at once.
+            await asyncio.to_thread(self._set, key, value)
+        else:
+            self._set(key, value)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """Store a `zarr.json` document or a chunk."""
+        self._set(key, value)
+
+    def _set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        if not isinstance(value, Buffer):
+            raise TypeError(f"IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead.")
+        path = _node_path_of_metadata(key)
+        if path is not None:
+            self._session.set_metadata(path, value.to_bytes())
+            return
+        path, index = _checked_chunk_place(key)
+        self._session.write_chunk(path, index, memoryview(np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data))
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Store a value unless the key has one."""
+        self._check_writable()
+        if not await self.exists(key):
+            await self.set(key, value)
+
+    async def delete(self, key: str) -> None:
+        """Delete a value. Deleting the `zarr.json` of a group deletes all below it."""
+        await self._run(self._delete, key)
+
+    def delete_sync(self, key: str) -> None:
+        """Delete a value."""
+        self._delete(key)
+
+    def _delete(self, key: str) -> None:
+        self._check_writable()
+        path = _node_path_of_metadata(key)
+        if path is not None:
+            self._session.delete_node(path)
+            return
+        place = _chunk_place(key)
+        if place is not None:
+            path, index = place
+            if self._reference(key) is not None:
+                self._session.erase_chunk(path, index)
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Delete all values below a prefix."""
+        await self._run(self._delete_dir, prefix.strip("/"))
+
+    def _delete_dir(self, prefix: str) -> None:
+        self._check_writable()
+        place = _chunk_place(prefix)
+        if place is not None and isinstance(self._session.node(place[0]), ArrayNode):
+            path, begin = place
+            for index in self._session.chunk_indexes(self._session.array(path)).tolist():
+                if tuple(index[: len(begin)]) == begin:
+                    self._session.erase_chunk(path, tuple(index))
+            return
+        self._session.delete_node("/" + prefix)
+
+    async def set_partial_values(self, key_start_values: Iterable[tuple[str, int, bytes]]) -> None:
+        """Raise NotImplementedError: values are stored whole."""
+        raise NotImplementedError("values of a repository are stored whole: use set")
+
+    # Virtual references
+
+    def set_virtual_ref(
+        self, key: str, location: str, *, offset: int, length: int, checksum: str | datetime | None = None, validate_container: bool = True
+    ) -> None:
+        """Let a chunk be a range of an object outside of the repository.
+
+        Args:
+            key: The chunk's key, such as `array/c/0/0`.
+            location: The object's absolute URL.
+            offset: The range's first byte.
+            length: The range's length in bytes.
+            checksum: The etag that the object must have, or a time since which it must not have changed, when the chunk is read.
+            validate_container: Whether a virtual chunk container of the repository must hold the location.
+
+        Raises:
+            InvalidVirtualReference: The location, range or checksum is not valid, or no container holds the location.
+        """
+        self._check_writable()
+        path, index = _checked_chunk_place(key)
+        chunk = virtual_chunk(location, offset, length, checksum)
+        if validate_container and self._session.virtual_chunks.container(chunk.location) is None:
+            raise InvalidVirtualReference(
+                f"no virtual chunk container of the repository holds {chunk.location}: add one (config.set_virtual_chunk_container)"
+            )
+        self._session.set_reference(path, index, chunk)
+
+    def set_virtual_refs(
+        self, array_path: str, chunks: Iterable[VirtualChunkSpec], *, validate_containers: bool = True
+    ) -> list[tuple[int, ...]] | None:
+        """Let several chunks of an array be ranges of objects outside of the repository.
+
+        Returns:
+            The indexes of the chunks whose locations no virtual chunk container holds, which were left as they are; None if there are none.
+        """
+        self._check_writable()
+        path = "/" + array_path.strip("/")
+        self._session.array(path)
+        refused: list[tuple[int, ...]] = []
+        containers = self._session.virtual_chunks
+        for spec in chunks:
+            index = tuple(spec.index)
+            checksum = spec.etag_checksum if spec.etag_checksum is not None else spec.last_updated_at_checksum
+            chunk = virtual_chunk(spec.location, spec.offset, spec.length, checksum)
+            if validate_containers and containers.container(chunk.location) is None:
+                refused.append(index)
+            else:
+                self._session.set_reference(path, index, chunk)
+        return refused or None
+
+    # Listing
+
+    def list(self) -> AsyncIterator[str]:
+        """Yield all keys."""
+        return self.list_prefix("")
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the keys that begin with a prefix."""
+        for key in await self._run(lambda: [*self._keys(prefix)]):
+            yield key
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        for path in [*self._session.node_paths()]:
+            folder = path[1:] + "/" if path != "/" else ""
+            if not folder.startswith(prefix) and not prefix.startswith(folder):
+                continue
+            if (folder + _METADATA).startswith(prefix):
+                yield folder + _METADATA
+            node = self._session.node(path)
+            if isinstance(node, ArrayNode) and _may_hold(folder, prefix):
+                for index in self._session.chunk_indexes(node).tolist():
+                    key = folder + "/".join(("c", *map(str, index)))
+                    if key.startswith(prefix):
+                        yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Yield the names directly under a prefix."""
+        for name in await self._run(self._names, prefix.strip("/")):
+            yield name
+
+    def _names(self, prefix: str) -> Iterable[str]:
+        folder = prefix + "/" if prefix else ""
+        names: dict[str, None] = {}
+        node = self._session.node("/" + prefix)
+        if node is not None:
+            names[_METADATA] = None
+        place = _chunk_place(prefix)
+        array = None if place is None else self._session.node(place[0])
+        if place is not None and isinstance(array, ArrayNode):
+            begin = place[1]
+            level = len(begin)
+            for index in self._session.chunk_indexes(array).tolist():
+                if tuple(index[:level]) == begin and len(index) > level:
+                    names[str(index[level])] = None
+        elif isinstance(node, ArrayNode) and len(self._session.chunk_indexes(node)):
+            names["c"] = None
+        start = 1 + len(folder)
+        for path in self._session.node_paths():
+            if path.startswith("/" + folder) and len(path) > start:
+                names[path[start:].partition("/")[0]] = None
+        return names
+
+
+def _innermost(store: ObjectStore) -> ObjectStore:
+    """Return the store that a store is a folder of."""
+    while isinstance(store, FolderStore):
+        store = store.inner
+    return store
+
+
+def _may_hold(folder: str, prefix: str) -> bool:
+    chunks = folder + "c"
+    return chunks.startswith(prefix) or prefix.startswith(chunks)
+
+
+def _node_path_of_metadata(key: str) -> str | None:
+    if key == _METADATA:
+        return "/"
+    return "/" + key[: -len(_METADATA) - 1] if key.endswith("/" + _METADATA) else None
+
+
+def _chunk_place(key: str) -> tuple[str, ChunkIndex] | None:
+    """Return the path of an array and the index of its chunk that a key stands for, or None if it stands for none."""
+    match = _CHUNK.fullmatch(key)
+    if match is None:
+        return None
+    path, coordinates = match.groups()
+    index = tuple(map(int, coordinates.split("/")[1:]))
+    return ("/" + (path or ""), index) if all(coordinate <= _LARGEST_COORDINATE for coordinate in index) else None
+
+
+def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
+    place = _chunk_place(key)
+    if place is None:
+        version = " (Zarr v2 is not supported)" if key.rpartition("/")[2] in _V2_NAMES else ""
+        raise InvalidStoreKey(
+            f"a repository has no place for the key {key[:200]!r}{version}: it stores zarr.json documents and chunks, as c/0/0"
+        )
+    return place
+
+
+def _range(request: ByteRequest | None, length: int) -> tuple[int, int]:
+    """Return the first byte and the one behind the last of what was asked for, cut at the end."""
+    if request is None:
+        return 0, length
+    if isinstance(request, RangeByteRequest):
+        return min(request.start, length), min(request.end, length)
+    if isinstance(request, OffsetByteRequest):
+        return min(request.offset, length), length
+    if isinstance(request, SuffixByteRequest):
+        return max(0, length - request.suffix), length
+    raise ValueError(f"Unexpected byte_range, got {request}.")

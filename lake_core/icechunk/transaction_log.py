@@ -1,0 +1,111 @@
+"""Transaction logs: what one commit changed. Specification section: Transaction Log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
+from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
+from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
+from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
+
+_ID, _NEW_GROUPS, _NEW_ARRAYS, _DELETED_GROUPS, _DELETED_ARRAYS, _UPDATED_ARRAYS, _UPDATED_GROUPS, _UPDATED_CHUNKS = range(8)
+_NODE_ID, _CHUNKS = 0, 1  # slots of ArrayUpdatedChunks
+
+_LOG_LAYOUT = table_layout(44, (4, 16, 20, 24, 28, 32, 36, 40))
+_ARRAY_LAYOUT = table_layout(16, (4, 12))
+_INDICES_LAYOUT = table_layout(8, (4,))
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLog:
+    """What one commit changed, by node ids."""
+
+    new_groups: frozenset[bytes] = frozenset()
+    new_arrays: frozenset[bytes] = frozenset()
+    deleted_groups: frozenset[bytes] = frozenset()
+    deleted_arrays: frozenset[bytes] = frozenset()
+    updated_groups: frozenset[bytes] = frozenset()
+    updated_arrays: frozenset[bytes] = frozenset()
+    updated_chunks: Mapping[bytes, npt.NDArray[np.uint32]] = field(default_factory=dict)
+    """The chunks that were written or erased: an array of shape (chunks, dimensions) for each Zarr array, sorted. It may be empty."""
+
+
+def decode_transaction_log(data: bytes, path: str) -> TransactionLog:
+    """Return what a transaction log holds. Raises DamagedObject, UnsupportedSpecVersion."""
+    body = decode_file(data, FileType.TRANSACTION_LOG, path)
+    with damage_of(path):
+        root = Table.root(body)
+        root.structure(_ID, OBJECT_ID_LENGTH)
+        arrays = root.tables(_UPDATED_CHUNKS)
+        node_ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
+        return TransactionLog(
+            new_groups=_ids(root, _NEW_GROUPS),
+            new_arrays=_ids(root, _NEW_ARRAYS),
+            deleted_groups=_ids(root, _DELETED_GROUPS),
+            deleted_arrays=_ids(root, _DELETED_ARRAYS),
+            updated_groups=_ids(root, _UPDATED_GROUPS),
+            updated_arrays=_ids(root, _UPDATED_ARRAYS),
+            updated_chunks={row.tobytes(): _coordinates(arrays[number].tables(_CHUNKS)) for number, row in enumerate(node_ids)},
+        )
+
+
+def _ids(root: Table, slot: int) -> frozenset[bytes]:
+    return frozenset(row.tobytes() for row in root.array(slot, f"V{NODE_ID_LENGTH}"))
+
+
+def _coordinates(chunks: Tables) -> npt.NDArray[np.uint32]:
+    starts, ranks = chunks.vectors(0, 4, required=True)
+    if not len(chunks):
+        return np.empty((0, 0), np.uint32)
+    dimensions = int(ranks.max())
+    fitting = starts[ranks == dimensions]
+    if len(fitting) * dimensions * 4 > len(chunks.buffer):
+        raise FlatbufferError("the coordinates of its chunks would not fit into it")
+    coordinates = np.empty((len(fitting), dimensions), np.uint32)
+    if dimensions:
+        words: npt.NDArray[np.uint32] = np.ndarray((len(chunks.buffer) - 3,), "<u4", chunks.buffer, strides=(1,))
+        for axis in range(dimensions):
+            coordinates[:, axis] = words[fitting + 4 * axis]
+        # Other writers sort them within each manifest.
+        coordinates = coordinates[np.lexsort(coordinates.T[::-1])]
+    return coordinates
+
+
+def encode_transaction_log(log: TransactionLog, snapshot_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+    """Return the transaction log of a snapshot as a file."""
+    writer = FlatbufferWriter()
+    root = writer.root(_LOG_LAYOUT)
+    writer.put(root + 4, snapshot_id)
+    id_lists = (log.new_groups, log.new_arrays, log.deleted_groups, log.deleted_arrays, log.updated_arrays, log.updated_groups)
+    for number, ids in enumerate(id_lists):
+        writer.vector(root + 16 + 4 * number, np.frombuffer(b"".join(sorted(ids)), f"V{NODE_ID_LENGTH}"))
+    entries = writer.offsets(root + 40, len(log.updated_chunks))
+    for number, node_id in enumerate(sorted(log.updated_chunks)):
+        table = writer.table(_ARRAY_LAYOUT)
+        writer.link(entries + 4 * number, table)
+        writer.put(table + 4, node_id)
+        _write_coordinates(writer, table + 12, log.updated_chunks[node_id])
+    return encode_file(FileType.TRANSACTION_LOG, writer.finish(), level)
+
+
+def _write_coordinates(writer: FlatbufferWriter, field: int, coordinates: npt.NDArray[np.uint32]) -> None:
+    count, dimensions = coordinates.shape
+    vtable = writer.vtable(_INDICES_LAYOUT)
+    entries = writer.offsets(field, count)
+    # Each table is followed by its vector: table offset, link, number of dimensions, coordinates.
+    records = np.zeros((count, 3 + dimensions), "<u4")
+    position = writer.align()
+    positions = position + records.itemsize * (3 + dimensions) * np.arange(count, dtype=np.int64)
+    records[:, 0] = positions - vtable
+    records[:, 1] = 4
+    records[:, 2] = dimensions
+    records[:, 3:] = coordinates
+    writer.block(records)
+    places = entries + 4 * np.arange(count, dtype=np.int64)
+    offsets = (positions - places).astype("<u4").tobytes()
+    writer.put(entries, offsets)

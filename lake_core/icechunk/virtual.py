@@ -1,0 +1,200 @@
+"""Virtual chunks: ranges of objects outside of the repository, fetched only from containers that the caller authorized."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import fsspec
+
+from lake_core.errors import LakeError, NotFound
+from lake_core.icechunk.config import VirtualChunkContainer
+from lake_core.icechunk.errors import InvalidVirtualReference, VirtualChunkError, VirtualChunkNotAuthorized
+from lake_core.icechunk.manifest import VirtualChunk
+from lake_core.store import LocalStore, ObjectStore
+
+Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
+"""How the objects of a container are reached: fsspec's options, a store of what follows the URL prefix, or None."""
+
+_LOCATION = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
+_SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "azure", "tigris", "file", "http", "https", "memory")
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualChunkSpec:
+    """A virtual reference to be set.
+
+    `etag_checksum` and `last_updated_at_checksum`: what the object must still have, or not have passed, when the chunk is read.
+    """
+
+    index: list[int]
+    location: str
+    offset: int
+    length: int
+    etag_checksum: str | None = None
+    last_updated_at_checksum: datetime | None = None
+
+
+def virtual_chunk(location: str, offset: int, length: int, checksum: str | datetime | None = None) -> VirtualChunk:
+    """Return a checked virtual reference. `.`, `..` and empty parts of the location's path are resolved.
+
+    Raises:
+        InvalidVirtualReference: The location is no absolute URL of a known scheme, the range is not one, or the checksum is neither
+            an etag nor a time with a zone.
+    """
+    for name, number in (("offset", offset), ("length", length)):
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST:
+            raise InvalidVirtualReference(f"the {name} of a virtual chunk is a whole number of bytes from 0 up, not {number!r}")
+    etag, last_modified = None, 0
+    if isinstance(checksum, str):
+        etag = checksum
+    elif checksum is not None:
+        if not isinstance(checksum, datetime) or checksum.tzinfo is None:
+            raise InvalidVirtualReference(f"the checksum of a virtual chunk is an etag or a time with a zone, not {checksum!r}")
+        last_modified = int(checksum.timestamp())
+        if not 0 < last_modified < 2**32:
+            raise InvalidVirtualReference(f"the checksum of a virtual chunk is a time from 1970 to 2106, not {checksum}")
+    return VirtualChunk(normal_location(location), offset, length, etag, last_modified)
+
+
+def normal_location(location: str) -> str:
+    """Return a location without `.`, `..` and empty parts in its path. Raises InvalidVirtualReference."""
+    match = _LOCATION.fullmatch(location) if isinstance(location, str) else None
+    if match is None or match.group(1) not in _SCHEMES:
+        raise InvalidVirtualReference(
+            f"the location of a virtual chunk is an absolute URL ({', '.join(_SCHEMES[:4])}, …), not {str(location)[:200]!r}"
+        )
+    scheme, (authority, _, path) = match.group(1), match.group(2).partition("/")
+    if "@" in authority:
+        raise InvalidVirtualReference("the location of a virtual chunk must not hold credentials: authorize its container instead")
+    if not authority and scheme != "file":
+        raise InvalidVirtualReference(f"the location {location[:200]!r} names no bucket or host")
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if not parts:
+                raise InvalidVirtualReference(f"the location {location[:200]!r} leads above its root")
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    if not parts:
+        raise InvalidVirtualReference(f"the location {location[:200]!r} names no object")
+    return f"{scheme}://{authority}/{'/'.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualChunks:
+    """The containers of a repository, and the access that the caller grants to them."""
+
+    containers: Mapping[str, VirtualChunkContainer]
+    """By URL prefix, as configured."""
+    authorized: Mapping[str, Access]
+    """By URL prefix."""
+
+    def container(self, location: str) -> VirtualChunkContainer | None:
+        """Return the container that holds a location: the one with the longest prefix, or None."""
+        prefixes = [prefix for prefix in self.containers if location.startswith(prefix)]
+        return self.containers[max(prefixes, key=len)] if prefixes else None
+
+    def fetch(self, chunk: VirtualChunk, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes [start, end) of a virtual chunk.
+
+        Raises:
+            InvalidVirtualReference: No container holds the location.
+            VirtualChunkNotAuthorized: The caller did not authorize the container.
+            VirtualChunkError: The object is missing, too short, or changed.
+        """
+        location = normal_location(chunk.location)
+        container = self.container(location)
+        if container is None:
+            raise InvalidVirtualReference(
+                f"no virtual chunk container of the repository holds {location}: add one (config.set_virtual_chunk_container)"
+            )
+        prefix = container.url_prefix
+        if prefix not in self.authorized:
+            raise VirtualChunkNotAuthorized(
+                f"the virtual chunk container {prefix} is not authorized: open the repository with authorize_virtual_chunk_access={{…}}"
+            )
+        end = chunk.length if end is None else min(end, chunk.length)
+        if chunk.length == 0:
+            raise VirtualChunkError(f"the reference to {location} is of 0 bytes")
+        if chunk.offset + chunk.length > _LARGEST:
+            raise VirtualChunkError(f"the reference to {location} reaches past any object's end")
+        access = self.authorized[prefix]
+        store, options = (access, {}) if isinstance(access, ObjectStore) else (None, access or {})
+        try:
+            if isinstance(store, LocalStore):
+                data = _read_file(os.path.join(store.root, location[len(prefix) :]), chunk, start, end)
+            elif store is not None:
+                data = _read_object(store, location[len(prefix) :], chunk, start, end)
+            elif location.startswith("file://"):
+                data = _read_file(location[len("file://") :], chunk, start, end)
+            else:
+                data = _read_url(location, container, options, chunk, start, end)
+        except (OSError, NotFound) as error:
+            raise VirtualChunkError(
+                f"the virtual chunk in {location} cannot be read ({type(error).__name__}): its object is gone or out of reach"
+            ) from None
+        if len(data) < end - start:
+            raise VirtualChunkError(f"{location} is too short: a chunk in it reaches to byte {chunk.offset + chunk.length}")
+        return data
+
+
+def _check_unchanged(chunk: VirtualChunk, etag: str | None, last_modified: datetime | None) -> None:
+    if chunk.etag is not None and (etag is None or etag.strip('"') != chunk.etag.strip('"')):
+        raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made: its etag is another")
+    if chunk.last_modified and (last_modified is None or last_modified.timestamp() > chunk.last_modified):
+        raise VirtualChunkError(f"{chunk.location} has changed since the reference to it was made")
+
+
+def _read_file(path: str, chunk: VirtualChunk, start: int, end: int) -> bytes:
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        # The etag that Icechunk gives a file: its inode, time in microseconds and size.
+        etag = f"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"
+        _check_unchanged(chunk, etag, datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC))
+        if chunk.offset + chunk.length > status.st_size:
+            return b""
+        file.seek(chunk.offset + start)
+        return file.read(max(0, end - start))
+
+
+def _read_object(store: ObjectStore, key: str, chunk: VirtualChunk, start: int, end: int) -> bytes:
+    data = store.get(key, chunk.offset + start, chunk.offset + max(start, end))
+    _check_unchanged(chunk, data.etag, data.last_modified)
+    return data
+
+
+def _read_url(
+    location: str, container: VirtualChunkContainer, options: Mapping[str, Any], chunk: VirtualChunk, start: int, end: int
+) -> bytes:
+    try:
+        filesystem, path = fsspec.core.url_to_fs(location, **{**_filesystem_options(container), **options})
+        if chunk.etag is not None or chunk.last_modified:
+            info = filesystem.info(path)
+            modified = info.get("LastModified") or info.get("mtime") or info.get("last_modified")
+            _check_unchanged(chunk, info.get("ETag") or info.get("etag"), modified if isinstance(modified, datetime) else None)
+        return bytes(filesystem.cat_file(path, chunk.offset + start, chunk.offset + max(start, end)))
+    except LakeError:
+        raise
+    except Exception as error:
+        # Messages of clients may hold signed URLs.
+        raise VirtualChunkError(f"{location} cannot be read: {type(error).__name__}") from None
+
+
+def _filesystem_options(container: VirtualChunkContainer) -> dict[str, Any]:
+    settings = container.store.options
+    if urlsplit(container.url_prefix).scheme != "s3" or not isinstance(settings, Mapping):
+        return {}
+    options: dict[str, Any] = {"anon": bool(settings.get("anonymous"))}
+    if settings.get("endpoint_url"):
+        options["endpoint_url"] = settings["endpoint_url"]
+    if settings.get("region"):
+        options["client_kwargs"] = {"region_name": settings["region"]}
+    return options
