@@ -122,6 +122,14 @@ class RebaseFailedError(IcechunkError):
         return type(self), (self.snapshot, self.conflicts, self._why)
 
 
+class UnconfirmedCommit(IcechunkError):
+    """The store did not say whether a commit of the session was published, so that the session takes no other changes yet."""
+
+
+class InvalidHierarchy(IcechunkError):
+    """A commit would make a snapshot with a node that has no parent group, or with two nodes at one path."""
+
+
 class InvalidTransaction(IcechunkError):
     """A txn is not a pair of an application id and a version."""
 

@@ -77,9 +77,6 @@ class IcechunkStore(Store):
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
 
-    async def _open(self) -> None:
-        self._is_open = True  # there is nothing to open: the session is
-
     # Reading
 
     async def get(self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
@@ -191,9 +188,7 @@ class IcechunkStore(Store):
             return
         place = _chunk_place(key)
         if place is not None:
-            path, index = place
-            if self._reference(key) is not None:
-                self._session.erase_chunk(path, index)
+            self._session.erase_chunk(*place)
 
     async def delete_dir(self, prefix: str) -> None:
         """Delete all values below a prefix."""
