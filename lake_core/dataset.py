@@ -28,6 +28,10 @@ class UnknownFormat(LakeError):
     """No class is registered for a dataset's format. Install the package that has it."""
 
 
+class NotConvertible(LakeError):
+    """The format has no way to make a dataset of plain files. Create an empty dataset and write the rows to it instead."""
+
+
 class DatasetConflict(LakeError):
     """What one side changed in a dataset cannot be brought onto what the other side made of it. `kind` names the rule."""
 
@@ -246,8 +250,11 @@ class DatasetFormat(ABC):
         return
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Make a dataset of plain files that stand in place, and return a handle on it."""
-        raise NotImplementedError(f"no plain files can be made a {self.format} dataset")
+        """Make a dataset of plain files that stand in place, and return a handle on it. Raises NotConvertible, the default."""
+        raise NotConvertible(
+            f"the files at {store.url()} cannot be made a {self.format} dataset where they lie: create one with "
+            f"session.create(path, {self.format!r}) and write their content to it"
+        )
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
         """List the fixed-name keys by which a dataset that stands in place is known: they are copied into the tree."""

@@ -81,8 +81,7 @@ class Session(WriteSession):
         except Conflict as error:
             self.changes.status = "failed"
             self._keep_failed(error)
-            error.session = self.id
-            raise
+            raise error.replace(session=self.id) from error.__cause__
 
     def _keep_failed(self, error: Conflict) -> None:
         """Put the session on record, so that it can be read and forked."""
