@@ -137,7 +137,10 @@ class SnapshotApplication:
         return live_markers(snapshot, microseconds(self.now), None)
 
     def _merged_markers(self, base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Marker]:
-        """Return the head's markers with those that differ between the two others. Raises DatasetConflict where both sides have moved one."""
+        """Return the head's markers with those that differ between the two others.
+
+        Raises DatasetConflict where both sides have moved the same one.
+        """
         before, ours, theirs = (self._markers(snapshot) for snapshot in (base, after, head))
         merged = dict(theirs)
         for app_id in before.keys() | ours.keys():
@@ -154,7 +157,7 @@ class SnapshotApplication:
 
 
 def has_all_markers(base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime) -> bool:
-    """Return whether the head has recorded every marker, or a later one, that `after` has recorded since `base`, and it has recorded one."""
+    """Return whether the head itself has recorded all markers that `after` has recorded since `base`, of which there is one at least."""
     time = microseconds(now)
     before = {} if base is None else live_markers(base, time, None)
     recorded = {app_id: marker for app_id, marker in live_markers(after, time, None).items() if marker != before.get(app_id)}
@@ -168,22 +171,23 @@ def has_all_markers(base: Snapshot | None, after: Snapshot, head: Snapshot, now:
 
 def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
     """Return a difference without what the head has just so."""
-    created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, head.nodes.get(path), shares_groups)}
+    there = head.nodes
+    created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, there.get(path), shares_groups)}
     dropped = {node.node_id for path, node in ours.created.items() if path not in created}
     chunks = {}
     for node_id, change in ours.chunks.items():
         node = next(node for node in ours.after.nodes.values() if node.node_id == node_id)
-        there = head.nodes.get(node.path)
         if node_id in dropped:
             continue
-        if node.path not in created and isinstance(node, ArrayNode) and isinstance(there, ArrayNode) and there.node_id == node_id:
-            change = _differing(change, chunk_difference(assets, there, node))
+        array = there.get(node.path)
+        if node.path not in created and isinstance(node, ArrayNode) and isinstance(array, ArrayNode) and array.node_id == node_id:
+            change = _differing(change, chunk_difference(assets, array, node))
         if len(change.written) or len(change.erased):
             chunks[node_id] = change
     return replace(
         ours,
         created=created,
-        updated={path: node for path, node in ours.updated.items() if not _has_document(head.nodes.get(path), node)},
+        updated={path: node for path, node in ours.updated.items() if not _has_document(there.get(path), node)},
         chunks=chunks,
     )
 

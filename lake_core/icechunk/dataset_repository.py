@@ -57,8 +57,8 @@ class BufferedSession(Session):
 class DatasetRepository(Repository):
     """A repository in a lake.
 
-    In a session of the lake `store` takes writes, and the session's publish commits them, with all else that the session wrote. Elsewhere it
-    only reads. Branches and tags are the lake's: the repository has the branch main alone.
+    In a session of the lake `store` takes writes, and the session's publish commits them with all else that the session wrote. Elsewhere
+    it only reads. Branches and tags are the lake's: the repository has the branch main alone.
     """
 
     def __init__(self, store: ObjectStore, *args: Any, **options: Any) -> None:

@@ -163,9 +163,7 @@ def _common(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> tuple[npt
     return in_old, in_new
 
 
-def _equal(
-    old: ChunkReferences, in_old: npt.NDArray[np.intp], new: ChunkReferences, in_new: npt.NDArray[np.intp]
-) -> npt.NDArray[np.bool_]:
+def _equal(old: ChunkReferences, in_old: npt.NDArray[np.intp], new: ChunkReferences, in_new: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
     """Return which references, pair by pair, lead to the same bytes."""
     equal = np.ones(len(in_old), bool)
     for name in ("kind", "offset", "length", "data_length", "etag_length", "last_modified"):
