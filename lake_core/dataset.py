@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Protocol, TypeVar
 
 from lake_core.errors import LakeError
@@ -320,8 +320,9 @@ class ApplyContext:
 
 
 @cache
-def _format_classes() -> dict[str, Callable[[], DatasetFormat]]:
-    return {point.name: point.load() for point in entry_points(group=FORMATS)}
+def _format_classes() -> dict[str, EntryPoint]:
+    """Return where the classes of the installed formats are. They are loaded when they are needed: some import much."""
+    return {point.name: point for point in entry_points(group=FORMATS)}
 
 
 @cache
@@ -332,4 +333,9 @@ def dataset_format(name: str) -> DatasetFormat:
         raise UnknownFormat(
             f"no format {name!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
         )
-    return known[name]()
+    try:
+        return known[name].load()()  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        raise UnknownFormat(
+            f"the format {name!r} needs the package {error.name}, which is not installed: install what the format's package lists as its extra"
+        ) from error
