@@ -337,5 +337,5 @@ def dataset_format(name: str) -> DatasetFormat:
         return known[name].load()()  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
         raise UnknownFormat(
-            f"the format {name!r} needs the package {error.name}, which is not installed: install what the format's package lists as its extra"
+            f"the format {name!r} needs the package {error.name}, which is not installed: install the format's package with its extras"
         ) from error

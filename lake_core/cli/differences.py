@@ -28,7 +28,7 @@ def _fields(comparison: DatasetComparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Say what differs: a line for each table with its columns and sample rows below it, for each repository with its arrays, and one for each plain file."""
+    """Say what differs: a line for each dataset with its columns, arrays and sample rows below it, and one for each plain file."""
     for each in comparison.datasets:
         yield dataset_line(each)
         for column in each.comparison.columns:
