@@ -14,6 +14,7 @@ from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
+from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import update_manifests
@@ -89,7 +90,10 @@ class Commit:
             parent: The parent, or what is to be taken for it: its nodes, with changes of which `log` tells.
             log: The transaction log; by default that of the changes.
             markers: The markers that count from then on; by default the parent's, and that of `txn`.
+
+        Raises InvalidHierarchy before anything is written.
         """
+        check_hierarchy(changes, parent)
         snapshot_id = new_object_id()
         # Readers take a snapshot that is no later than its parent for damage.
         flushed_at = max(self._now(), parent.flushed_at + 1)

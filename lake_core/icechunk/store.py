@@ -77,9 +77,6 @@ class IcechunkStore(Store):
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
 
-    async def _open(self) -> None:
-        self._is_open = True  # there is nothing to open: the session is
-
     # Reading
 
     async def get(self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None) -> Buffer | None:
