@@ -40,6 +40,7 @@ from lake_core.store import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
+    from lake_core.icechunk import DatasetRepository
 
 _FIRST_MESSAGE = "Repository created"
 
@@ -287,6 +288,10 @@ class Lake:
     def delta(self, path: str, *, ref: str = "main", **options: Any) -> DeltaTable:
         """Open a Delta table at a ref; `options` are those of `DeltaTable.open`. Raises DatasetNotFound, RefNotFound."""
         return self.at(ref).delta(path, **options)
+
+    def icechunk(self, path: str, *, ref: str = "main", **options: Any) -> DatasetRepository:
+        """Open an Icechunk repository at a ref; `options` are those of `Repository.open`. Raises DatasetNotFound, RefNotFound."""
+        return self.at(ref).icechunk(path, **options)
 
     def list_datasets(self, ref: str = "main") -> list[DatasetRecord]:
         """List the datasets at a ref, by path."""

@@ -66,6 +66,7 @@ class Session(WriteSession):
                 # What it found stored may have been collected since.
                 self.changes.status = "expired"
                 self.changes.check_open()
+            self.changes.flush_buffers()
             self.result = self._publish()
             self.changes.status = "published"
         return self.result

@@ -68,6 +68,7 @@ class SessionWriter(WriteSession):
         """
         self.changes.check_open()
         with self.changes.lock:
+            self.changes.flush_buffers()
             tree = self._flush()
             self.changes.show(View(self._repository.graveler, tree, Overlay()))
             self._flushed += 1
