@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TypeAlias
@@ -61,7 +61,7 @@ class VirtualChunk:
 ChunkReference: TypeAlias = NativeChunk | InlineChunk | VirtualChunk
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChunkReferences:
     """References of one array, sorted by index. Every column has one element for each reference."""
 
@@ -84,6 +84,13 @@ class ChunkReferences:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChunkReferences):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, column.name), getattr(other, column.name)) for column in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def dimensions(self) -> int:
@@ -123,6 +130,20 @@ class ChunkReferences:
         """Return some of the references, chosen by a mask or by ascending numbers."""
         columns = {column.name: getattr(self, column.name)[numbers] for column in fields(self) if column.name not in ("index", "heap")}
         return replace(self, index=self.index[:, numbers], **columns)
+
+    def locations(self) -> set[str]:
+        """Return the locations of the virtual chunks, each once."""
+        virtual = self.kind == ReferenceKind.VIRTUAL
+        spans = np.unique(np.stack([self.data_start[virtual], self.data_length[virtual]]), axis=1)
+        return {self.heap[start : start + length].decode() for start, length in spans.T.tolist()}
+
+    def located_at(self, locations: Set[str]) -> npt.NDArray[np.bool_]:
+        """Return which references are of virtual chunks at one of these locations."""
+        return np.fromiter(
+            (isinstance(chunk, VirtualChunk) and chunk.location in locations for chunk in map(self.__getitem__, range(len(self)))),
+            np.bool_,
+            len(self),
+        )
 
     def inside(self, extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
         """Return which references lie within a box."""
@@ -198,10 +219,37 @@ def concatenated(parts: Sequence[ChunkReferences]) -> ChunkReferences:
         columns[name] = np.concatenate([getattr(part, name) + start for part, start in zip(parts, heap_starts, strict=False)])
     index = np.concatenate([part.index for part in parts], axis=1)
     whole = ChunkReferences(index=index, heap=b"".join(part.heap for part in parts), **columns)
-    count = len(whole)
+    return sorted_references(whole)
+
+
+def sorted_references(references: ChunkReferences) -> ChunkReferences:
+    """Return references sorted by index. Where several have the same index, the last of them stays."""
+    index, count = references.index, len(references)
+    if _is_ascending(index):
+        return references
     # lexsort is stable, and takes its last key for the first.
     order = np.lexsort(index[::-1]) if len(index) else np.arange(count)
     in_order = index[:, order]
     last_of_index = np.ones(count, bool)
     last_of_index[:-1] = (in_order[:, 1:] != in_order[:, :-1]).any(axis=0) if len(index) else False
-    return whole.take(order[last_of_index])
+    return references.take(order[last_of_index])
+
+
+def _is_ascending(index: npt.NDArray[np.uint32]) -> bool:
+    """Return whether each column of an array of shape (dimensions, chunks) comes after the one before it."""
+    ascends, equal = np.zeros(max(0, index.shape[1] - 1), bool), np.ones(max(0, index.shape[1] - 1), bool)
+    for coordinates in index:
+        ascends |= equal & (coordinates[1:] > coordinates[:-1])
+        equal &= coordinates[1:] == coordinates[:-1]
+    return bool(ascends.all())
+
+
+def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Return which columns of `index`, of shape (dimensions, chunks), are among those of `other`."""
+    if not other.shape[1]:
+        return np.zeros(index.shape[1], bool)
+    if not len(index):
+        return np.ones(index.shape[1], bool)
+    _, numbers = np.unique(np.concatenate([index, other], axis=1), axis=1, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    return np.isin(numbers[: index.shape[1]], numbers[index.shape[1] :])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated
+from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in
 from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 from lake_core.icechunk.splitting import split
 
@@ -155,14 +155,3 @@ def _inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -
     for column, (first, end) in zip(index, extents, strict=True):
         mask &= (column >= first) & (column < end)
     return mask
-
-
-def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Return which columns of `index` are among those of `other`."""
-    if not other.shape[1]:
-        return np.zeros(index.shape[1], bool)
-    if not len(index):
-        return np.ones(index.shape[1], bool)
-    _, numbers = np.unique(np.concatenate([index, other], axis=1), axis=1, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    return np.isin(numbers[: index.shape[1]], numbers[index.shape[1] :])
