@@ -17,8 +17,7 @@ from lake_core.icechunk.conflict import Conflict
 from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
 from lake_core.icechunk.identifier import encode_id, encode_ids
-from lake_core.icechunk.manifest import ReferenceKind
-from lake_core.icechunk.manifest_update import is_in
+from lake_core.icechunk.manifest import ReferenceKind, is_in
 from lake_core.icechunk.marker import Marker, live_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
 
