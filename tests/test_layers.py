@@ -14,7 +14,10 @@ _GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk")
-_LAKE_WINGS = ("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc", "exporting", "lake", "filesystem")
+_LAKE_WINGS = (
+    *("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc"),
+    *("exporting", "settings", "maintenance", "lake", "filesystem"),
+)
 """What a lake consists of, lowest first: each imports only what stands before it."""
 _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.workspace", "lake_core.spark")
 _ORCH_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.environment", "lake_orch._dagster")
@@ -34,7 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
-    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store"),
+    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store", "lake_core.dataset", "lake_core.lake"),
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),

@@ -7,6 +7,7 @@ How it hangs together: `repository` opens a `session` on a snapshot; `store` sho
 
 from __future__ import annotations
 
+from lake_core.icechunk.append_solver import AppendSolver
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.config import (
     CachingConfig,
@@ -23,8 +24,11 @@ from lake_core.icechunk.config import (
     local_filesystem_store,
     s3_store,
 )
+from lake_core.icechunk.conflict import Conflict, ConflictType
+from lake_core.icechunk.conflict_detector import ConflictDetector
+from lake_core.icechunk.conflict_solver import BasicConflictSolver, ConflictSolver, VersionSelection
 from lake_core.icechunk.diff import Diff
-from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit
+from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit, RebaseFailedError
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import ForkSession, Session
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
@@ -32,10 +36,16 @@ from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
 __all__ = [
+    "AppendSolver",
+    "BasicConflictSolver",
     "CachingConfig",
     "CommitResult",
     "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
     "Diff",
     "ForkSession",
     "IcechunkError",
@@ -48,10 +58,12 @@ __all__ = [
     "ManifestSplittingConfig",
     "NoChangesToCommit",
     "ObjectStoreConfig",
+    "RebaseFailedError",
     "Repository",
     "RepositoryConfig",
     "Session",
     "SnapshotInfo",
+    "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "http_store",

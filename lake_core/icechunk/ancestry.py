@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
-from lake_core.icechunk.errors import DamagedObject
+from lake_core.icechunk.errors import DamagedObject, NotInAncestry
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.snapshot import Snapshot
 
@@ -26,3 +26,18 @@ def ancestry(assets: AssetManager, snapshot_id: bytes) -> Iterator[Snapshot]:
         snapshot = assets.read_snapshot(current)
         yield snapshot
         current = snapshot.parent_id
+
+
+def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[bytes]:
+    """Return the ids of the snapshots that follow one snapshot up to another, oldest first.
+
+    Raises:
+        NotInAncestry: The one is not in the history of the other.
+        MissingObject, DamagedObject: A snapshot cannot be read.
+    """
+    between: list[bytes] = []
+    for snapshot in ancestry(assets, newer):
+        if snapshot.snapshot_id == older:
+            return between[::-1]
+        between.append(snapshot.snapshot_id)
+    raise NotInAncestry(f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: name the older one first")

@@ -129,6 +129,7 @@ class Conflict(LakeError):
         commit: str = "",
         contradictions: Sequence[Contradiction] = (),
         remedy: str = "",
+        session: str | None = None,
     ) -> None:
         super().__init__(f"{message}. {remedy}" if remedy else message)
         self.explanation, self.remedy = message, remedy
@@ -137,7 +138,27 @@ class Conflict(LakeError):
         self.keys = tuple(keys)
         self.kinds = dict(kinds or {})
         self.commit = commit
-        self.session: str | None = None
+        self.session = session
+
+    def replace(
+        self,
+        *,
+        message: str | None = None,
+        contradictions: Sequence[Contradiction] | None = None,
+        remedy: str | None = None,
+        session: str | None = None,
+    ) -> Conflict:
+        """Return the same conflict with some values replaced. What is not passed stays."""
+        return Conflict(
+            self.explanation if message is None else message,
+            datasets=self.datasets,
+            keys=self.keys,
+            kinds=self.kinds,
+            commit=self.commit,
+            contradictions=self.contradictions if contradictions is None else contradictions,
+            remedy=self.remedy if remedy is None else remedy,
+            session=self.session if session is None else session,
+        )
 
 
 class Diverged(LakeError):

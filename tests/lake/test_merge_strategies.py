@@ -178,7 +178,7 @@ def test_a_table_that_we_released_is_not_taken(lake: Lake) -> None:
     lake.create_branch("dev")
     with lake.session("dev") as s:
         update(2)(s)
-    lake.release(PATH)
+    lake.maintenance.release(PATH)
     with pytest.raises(Conflict) as refused:
         lake.merge("dev", strategy="theirs")
     assert refused.value.kinds == {PATH: "Dropped"}

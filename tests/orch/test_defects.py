@@ -83,11 +83,11 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     first = bench.run("strict")
     again = dg.ReexecutionOptions(first.run_id, step_selection=["totals*"])
     bench.wish()
-    bench.lake.protect("main")
+    bench.lake.settings.protect("main")
     green = bench.run("strict", reexecution_options=again)
     bench.wish(totals_fine="fail")
     red = bench.run("strict", reexecution_options=again)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     # As if the red one had been faster.
     bench.instance.add_run_tags(green.run_id, {EPOCH_TAG: "3"})
     bench.instance.add_run_tags(red.run_id, {EPOCH_TAG: "2"})
@@ -98,7 +98,7 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
 
 def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = failed_publish(bench)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
     for _ in range(3):
         bench.instance.create_run_for_job(bench.job().get_definition())

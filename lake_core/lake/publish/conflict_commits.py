@@ -36,15 +36,8 @@ def with_commits(
             contradictions.append(replace(each, commits=[_other(commit) for commit in islice(commits, _MOST)]))
         except LakeError:
             contradictions.append(each)  # older states are being collected: the conflict itself counts
-    return Conflict(
-        explain(target.name, head.id, contradictions, len(error.kinds)),
-        datasets=error.datasets,
-        keys=error.keys,
-        kinds=error.kinds,
-        commit=error.commit,
-        contradictions=contradictions,
-        remedy=remedy,
-    )
+    message = explain(target.name, head.id, contradictions, len(error.kinds))
+    return error.replace(message=message, contradictions=contradictions, remedy=remedy)
 
 
 def _first_parents(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:
