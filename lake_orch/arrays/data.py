@@ -39,7 +39,7 @@ def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[
         return open_dataset(value.store, group=value.path)
     if isinstance(value, zarr.Array):
         return xr.Dataset({value.basename or variable: _variable_of_zarr(value, subject, dimensions)})
-    if isinstance(value, np.ndarray) or hasattr(value, "__dask_graph__") and hasattr(value, "ndim"):
+    if isinstance(value, np.ndarray) or (hasattr(value, "__dask_graph__") and hasattr(value, "ndim")):
         return xr.Dataset({variable: xr.Variable(_dimensions(value.ndim, dimensions, subject), value)})
     kind = type(value)
     raise UnsupportedData(f"{subject} is a {kind.__module__}.{kind.__qualname__}: return one of {_RETURNED}")
@@ -92,7 +92,9 @@ class ArraySlice:
         if self.variables is not None:
             unknown = [name for name in self.variables if name not in dataset.variables]
             if unknown:
-                raise InvalidDefinition(f"{subject} asks for the variable {unknown[0]!r}; there are {', '.join(map(str, dataset.variables))}")
+                raise InvalidDefinition(
+                    f"{subject} asks for the variable {unknown[0]!r}; there are {', '.join(map(str, dataset.variables))}"
+                )
             dataset = dataset[list(self.variables)]
         for extent in self.region.extents if self.region is not None else ():
             if extent.dimension in dataset.dims:
@@ -157,5 +159,3 @@ def _only(dataset: xr.Dataset, subject: str) -> xr.DataArray:
             f"metadata 'columns', or annotate the parameter as xarray.Dataset"
         )
     return dataset[names[0]]
-
-

@@ -32,7 +32,7 @@ def picture(dataset: xr.Dataset) -> tuple[str, str] | None:
     for name, array in dataset.data_vars.items():
         if array.ndim < 2 or array.dtype.kind not in "fiub" or 0 in array.shape:
             continue
-        plane = array.isel({dimension: -1 for dimension in array.dims[:-2]})
+        plane = array.isel(dict.fromkeys(array.dims[:-2], -1))
         rows, columns = (max(1, -(-length // _LONGEST)) for length in plane.shape)
         if plane.nbytes > _MOST_BYTES:
             return None

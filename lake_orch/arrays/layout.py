@@ -64,7 +64,9 @@ def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Datase
     """Raise InvalidDefinition for encodings of variables that are not there, or that nobody knows."""
     for name, one in encoding.items():
         if name not in dataset.variables:
-            raise InvalidDefinition(f"lake/encoding of {subject} names {name!r}; the variables are {', '.join(map(str, dataset.variables))}")
+            raise InvalidDefinition(
+                f"lake/encoding of {subject} names {name!r}; the variables are {', '.join(map(str, dataset.variables))}"
+            )
         unknown = [key for key in one if key not in (*_OF_ZARR, *_OF_CF)]
         if unknown:
             raise InvalidDefinition(

@@ -81,11 +81,9 @@ class Extent:
             f"numbers or dates as coordinates"
         )
 
-    def single(self) -> Any:
-        """Return the coordinate that data of one partition get which lack the dimension; None where there are several partitions."""
-        if len(self.keys) != 1:
-            return None
-        return self.keys[0] if self.windows is None else _moment(self.windows[0][0])
+    def single(self) -> str | None:
+        """Return the coordinate that data of one partition get which lack the dimension: its key. None for windows and several partitions."""
+        return self.keys[0] if len(self.keys) == 1 and self.windows is None else None
 
     def __str__(self) -> str:
         if self.windows is None:
@@ -154,5 +152,3 @@ def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence
 def _moment(moment: datetime) -> np.datetime64:
     """Return a boundary of a window as a coordinate: coordinates have no zone, and are clock times of the definition's own."""
     return np.datetime64(moment.replace(tzinfo=None), "us")
-
-

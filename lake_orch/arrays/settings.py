@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
@@ -96,10 +97,8 @@ class ArrayInputSettings:
         _check_known(metadata, _OF_INPUTS, subject)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
-            try:
+            with suppress(ValueError):  # the check below says what is wrong
                 timestamp = datetime.fromisoformat(timestamp)
-            except ValueError:
-                pass  # the check below says what is wrong
         if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
             raise InvalidDefinition(f"{TIMESTAMP} of {subject} is {timestamp!r}: use a time with its zone")
         if timestamp is not None and SNAPSHOT in metadata:
@@ -140,7 +139,9 @@ def _mode(value: Any, subject: str) -> ArrayWriteMode:
 
 def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(value, Mapping) or not all(isinstance(one, Mapping) for one in value.values()):
-        raise InvalidDefinition(f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}")
+        raise InvalidDefinition(
+            f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}"
+        )
     encodings = {str(name): dict(one) for name, one in value.items()}
     for one in encodings.values():
         for name in ("chunks", "shards"):

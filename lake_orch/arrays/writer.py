@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,7 @@ class ArrayWriter:
         if settings.append_dim is not None:
             self._append(store, dataset, settings.append_dim)
         else:
-            encoding = {
-                str(name): source_encoding(one, settings.encoding.get(str(name), {})) for name, one in dataset.variables.items()
-            }
+            encoding = {str(name): source_encoding(one, settings.encoding.get(str(name), {})) for name, one in dataset.variables.items()}
             write(store, dataset, mode="w", encoding=encoding)
         return True
 
@@ -81,7 +79,9 @@ class ArrayWriter:
 
     def _append(self, store: IcechunkStore, dataset: xr.Dataset, dimension: str) -> None:
         if dimension not in dataset.dims:
-            raise InvalidDefinition(f"lake/append_dim is {dimension!r}, and {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}")
+            raise InvalidDefinition(
+                f"lake/append_dim is {dimension!r}, and {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
+            )
         existing = self._create_or_check(store, dataset, (dimension,))
         length = existing.sizes.get(dimension, 0)
         splice(store, dimension, length, length, dataset.sizes[dimension])
@@ -114,7 +114,7 @@ class ArrayWriter:
         return True
 
     def _with_dimensions(self, dataset: xr.Dataset, region: Region) -> xr.Dataset:
-        """Return data of one partition with the dimensions that it lacks; its key, or the start of its window, is the coordinate."""
+        """Return data of one partition with the dimensions that it lacks: its key, or a coordinate of one value, becomes one."""
         for extent in region.extents:
             dimension = extent.dimension
             if dimension in dataset.dims and dimension not in dataset.coords:
@@ -130,10 +130,10 @@ class ArrayWriter:
             single = extent.single()
             if single is None:
                 raise InvalidDefinition(
-                    f"{self.subject} lacks the dimension {dimension!r} that partition_expr names, and the run is for several partitions: "
-                    f"return arrays that have it"
+                    f"{self.subject} lacks the dimension {dimension!r} that partition_expr names: return arrays that have it. Only for a "
+                    f"run of one static or dynamic partition its key becomes the coordinate"
                 )
-            dataset = dataset.expand_dims({dimension: np.array([single], object if isinstance(single, str) else None)})
+            dataset = dataset.expand_dims({dimension: np.array([single], object)})
         return dataset
 
     def _check_inside(self, dataset: xr.Dataset, extent: Extent, region: Region) -> None:
@@ -151,7 +151,7 @@ class ArrayWriter:
             missing = np.setdiff1d(extent.coordinates(values.dtype), values)
             if len(missing):
                 raise RegionMismatch(
-                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, which is a partition of the run: "
+                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, a partition of the run: "
                     f"return arrays for each, filled with missing values where there is nothing"
                 )
 
@@ -206,7 +206,7 @@ class ArrayWriter:
         changed: set[str],
         coordinates: Mapping[str, npt.NDArray[Any]],
     ) -> None:
-        """Write the coordinates of the region, and what has some of its dimensions only: where they are new. Elsewhere it must be the same."""
+        """Write coordinates of the region, and what has only some of its dimensions, where they are new. Elsewhere it must be the same."""
         for name, variable in dataset.variables.items():
             dimensions = [str(one) for one in variable.dims if one in region.dimensions]
             if not dimensions or (len(dimensions) == len(region.dimensions) and name not in region.dimensions):
@@ -235,8 +235,8 @@ class ArrayWriter:
         if set(existing.variables) != set(dataset.variables):
             differing = set(existing.variables) ^ set(dataset.variables)
             raise RegionMismatch(
-                f"{self.subject} has the variables {_listed(dataset.variables)}, and there are {_listed(existing.variables)}: both must have "
-                f"{_listed(differing)}, or neither"
+                f"{self.subject} has the variables {_listed(dataset.variables)}, and there are {_listed(existing.variables)}: both "
+                f"must have {_listed(differing)}, or neither"
             )
         for name, variable in dataset.variables.items():
             self._check_variable(str(name), variable, existing[name].variable, growing)
@@ -244,12 +244,16 @@ class ArrayWriter:
 
     def _check_variable(self, name: str, variable: xr.Variable, existing: xr.Variable, growing: tuple[str, ...]) -> None:
         if variable.dims != existing.dims:
-            raise RegionMismatch(f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and there are {_listed(existing.dims)}")
+            raise RegionMismatch(
+                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and there are {_listed(existing.dims)}"
+            )
         for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
             if dimension not in growing and length != before:
                 raise RegionMismatch(f"{name!r} of {self.subject} is {length} long along {dimension!r}, and there it is {before}")
         if existing.dtype != object and not np.can_cast(variable.dtype, existing.dtype, "same_kind"):
-            raise RegionMismatch(f"{name!r} of {self.subject} is of type {variable.dtype}, and there it is {existing.dtype}: convert it first")
+            raise RegionMismatch(
+                f"{name!r} of {self.subject} is of type {variable.dtype}, and there it is {existing.dtype}: convert it first"
+            )
         if not set(variable.dims) & set(growing) and not variable.equals(existing):
             raise RegionMismatch(
                 f"{name!r} of {self.subject} differs from what stands there, and it is the same for all partitions: it has no dimension "
@@ -289,11 +293,9 @@ def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str
     cut: list[list[tuple[slice, slice]]] = []
     for at in places.values():
         ends = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
-        cut.append([
-            (slice(start, stop), slice(int(at[start]), int(at[start]) + stop - start))
-            for start, stop in zip(ends, ends[1:], strict=False)
-            if stop > start
-        ])
+        cut.append(
+            [(slice(start, stop), slice(int(at[start]), int(at[start]) + stop - start)) for start, stop in pairwise(ends) if stop > start]
+        )
     for blocks in product(*cut):
         yield (
             {name: block[0] for name, block in zip(places, blocks, strict=True)},
