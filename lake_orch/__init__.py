@@ -3,6 +3,10 @@
 Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published whole or not at all.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from lake_orch.automation import LakeUnpublished, lake_eager
 from lake_orch.checks import checks_first
 from lake_orch.errors import (
@@ -14,7 +18,9 @@ from lake_orch.errors import (
     LakeOrchError,
     NotALake,
     NothingToRecover,
+    OutsideRegion,
     PartitionSliceError,
+    RegionMismatch,
     SessionLost,
     TableNotEmpty,
     TableOwned,
@@ -33,9 +39,13 @@ from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.partition_slice import slice_where
 from lake_orch.tables.step_session import StepSession
 
+if TYPE_CHECKING:
+    from lake_orch.io_managers.icechunk import IcechunkIOManager as IcechunkIOManager
+
 __all__ = [
     "DeltaIOManager",
     "FileIOManager",
+    "IcechunkIOManager",
     "LakeResource",
     "LakeTable",
     "LakeUnpublished",
@@ -63,9 +73,20 @@ __all__ = [
     "InvalidDefinition",
     "NotALake",
     "NothingToRecover",
+    "OutsideRegion",
     "PartitionSliceError",
+    "RegionMismatch",
     "SessionLost",
     "TableNotEmpty",
     "TableOwned",
     "UnsupportedData",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It needs the extra `arrays`, and takes its time to import.
+    if name == "IcechunkIOManager":
+        from lake_orch.io_managers.icechunk import IcechunkIOManager
+
+        return IcechunkIOManager
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
