@@ -154,8 +154,10 @@ def _changed_chunks(changes: ChangeSet, parent: Snapshot) -> Iterator[tuple[byte
     arrays = _changed_arrays(changes, parent)
     for node_id, chunks in changes.references():
         array = arrays[node_id]
-        indexes = sorted(index for index in chunks if is_inside(index, array.grid))
-        yield node_id, np.array(indexes, np.uint32).reshape(len(indexes), len(array.shape))
+        indexes = np.array(list(chunks), np.uint32).reshape(len(chunks), len(array.shape))
+        indexes = indexes[(indexes < np.array(array.grid, np.int64)).all(axis=1)]
+        # lexsort takes its last key for the first, and wants one at least.
+        yield node_id, indexes[np.lexsort(indexes.T[::-1])] if array.shape else indexes
 
 
 def _changed_arrays(changes: ChangeSet, parent: Snapshot) -> dict[bytes, ArrayNode]:

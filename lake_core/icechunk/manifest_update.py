@@ -7,6 +7,7 @@ is written anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from lake_core.icechunk.splitting import split
 MOST_MANIFESTS = 64
 """How many manifests of an array may share one split before small ones are merged."""
 _AFTER_MERGE = 16
+_LARGEST_NUMBER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +161,19 @@ def _inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -
 
 def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Return which columns of `index` are among those of `other`."""
-    if not other.shape[1]:
-        return np.zeros(index.shape[1], bool)
-    if not len(index):
-        return np.ones(index.shape[1], bool)
-    _, numbers = np.unique(np.concatenate([index, other], axis=1), axis=1, return_inverse=True)
-    numbers = numbers.reshape(-1)
-    return np.isin(numbers[: index.shape[1]], numbers[index.shape[1] :])
+    count = index.shape[1]
+    if not count or not other.shape[1]:
+        return np.zeros(count, bool)
+    numbers = _numbers(np.concatenate([index, other], axis=1))
+    return np.isin(numbers[:count], numbers[count:])
+
+
+def _numbers(index: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return a number for each column. Equal columns have equal numbers."""
+    lengths = [int(column.max()) + 1 for column in index]
+    if math.prod(lengths) > _LARGEST_NUMBER:
+        return np.unique(index, axis=1, return_inverse=True)[1].reshape(-1)
+    numbers = np.zeros(index.shape[1], np.int64)
+    for column, length in zip(index, lengths, strict=True):
+        numbers = numbers * length + column
+    return numbers

@@ -48,11 +48,12 @@ def rebase(
 
 def _onto(snapshot: Snapshot, changes: ChangeSet) -> ChangeSet:
     """Return changes with the nodes of the snapshot that they now stand on."""
-    remaining = [node for deleted in changes.deleted.values() if (node := snapshot.nodes.get(deleted.path)) is not None]
+    # A node that both sides deleted stays in the list: a later commit may have made it anew.
+    deleted = [snapshot.nodes.get(node.path, node) for node in changes.deleted.values()]
     return replace(
         changes,
         nodes={path: _with_manifests(node, snapshot.nodes.get(path)) for path, node in changes.nodes.items()},
-        deleted={node.node_id: node for node in remaining},
+        deleted={node.node_id: node for node in deleted},
     )
 
 

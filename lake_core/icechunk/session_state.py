@@ -225,10 +225,13 @@ class SessionState:
         return array
 
     def erase_chunk(self, path: str, index: ChunkIndex) -> None:
-        """Erase a chunk. Without effect if the array has none there."""
+        """Erase a chunk. Without effect if there is no such array, or the chunk lies outside of it.
+
+        A chunk that was never written is erased as well: its cells were set to the fill value, and another session may write it meanwhile.
+        """
         self.check_writable()
         node = self.node(path)
-        if isinstance(node, ArrayNode) and len(index) == len(node.shape):
+        if isinstance(node, ArrayNode) and is_inside(index, node.grid):
             self.change_set.set_chunk(node.node_id, index, None)
 
     def chunk_indexes(self, array: ArrayNode) -> npt.NDArray[np.uint32]:

@@ -188,9 +188,7 @@ class IcechunkStore(Store):
             return
         place = _chunk_place(key)
         if place is not None:
-            path, index = place
-            if self._reference(key) is not None:
-                self._session.erase_chunk(path, index)
+            self._session.erase_chunk(*place)
 
     async def delete_dir(self, prefix: str) -> None:
         """Delete all values below a prefix."""

@@ -55,7 +55,7 @@ class UnansweredStore(FaultStore):
         return super()._get(key, start, end)
 
 
-class Rebase:
+class CarelessSolver:
     """A solver that lets every change stand on what came first."""
 
     def solve(self, step: RebaseStep) -> ChangeSet:
@@ -87,7 +87,7 @@ def test_a_commit_whose_answer_was_lost_finds_itself_among_later_commits(store: 
     faulty = UnansweredStore(store, lambda: [add_group(store, f"other{number}") for number in range(others)], silent=0)
     session = Repository.open(faulty).writable_session("main")
     zarr.create_group(session.store, path="mine")
-    snapshot_id = session.commit("mine", rebase_with=Rebase() if rebases else None)
+    snapshot_id = session.commit("mine", rebase_with=CarelessSolver() if rebases else None)
     assert messages(store) == [*(f"other{number}" for number in reversed(range(others))), "mine", "first", "Repository initialized"]
     assert Repository.open(store).lookup_snapshot(snapshot_id).message == "mine"
     assert session.snapshot_id == snapshot_id
@@ -203,7 +203,7 @@ def test_a_deleted_group_and_a_node_that_another_created_in_it_are_not_committed
     zarr.create_group(sessions["theirs"].store, path="g/new")
     sessions[order[0]].commit("one")
     with pytest.raises(InvalidHierarchy, match="no group /g"):
-        sessions[order[1]].commit("other", rebase_with=Rebase())
+        sessions[order[1]].commit("other", rebase_with=CarelessSolver())
 
 
 def test_two_nodes_at_one_path_are_not_committed(store: MemoryStore) -> None:
@@ -211,4 +211,4 @@ def test_two_nodes_at_one_path_are_not_committed(store: MemoryStore) -> None:
     zarr.create_group(session.store, path="g")
     add_group(store, "g")
     with pytest.raises(InvalidHierarchy, match="two nodes"):
-        session.commit("again", rebase_with=Rebase())
+        session.commit("again", rebase_with=CarelessSolver())

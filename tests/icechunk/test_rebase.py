@@ -92,6 +92,22 @@ def test_no_tries_are_a_conflict() -> None:
     session.commit("late", rebase_with=ConflictDetector(), rebase_tries=1)
 
 
+def test_a_node_that_both_deleted_and_theirs_made_anew_is_a_conflict() -> None:
+    repository = create(MemoryStore())
+    session, other = repository.writable_session("main"), repository.writable_session("main")
+    del zarr.open_group(session.store)["a"]
+    del zarr.open_group(other.store)["a"]
+    other.commit("deleted")
+    other = repository.writable_session("main")
+    zarr.create_array(other.store, name="a", shape=(2,), chunks=(1,), dtype="i4")
+    other.commit("made anew")
+    with pytest.raises(RebaseFailedError) as caught:
+        session.rebase(ConflictDetector())
+    assert [(conflict.conflict_type.name, conflict.path) for conflict in caught.value.conflicts] == [("DeleteOfUpdatedArray", "/a")]
+    session.commit("deleted as well", rebase_with=BasicConflictSolver())
+    assert repository.readonly_session("main").node("/a") is None
+
+
 def test_a_fork_is_not_rebased() -> None:
     session = create(MemoryStore()).writable_session("main")
     with pytest.raises(TypeError, match="merge it"):
@@ -134,6 +150,15 @@ def test_chunks_that_ours_cut_off_do_not_vanish_unsaid() -> None:
     with pytest.raises(RebaseFailedError) as caught:
         session.rebase(ConflictDetector())
     assert [conflict.conflicted_chunks for conflict in caught.value.conflicts] == [[[5]]]
+
+
+def test_erasing_a_chunk_that_was_never_written_conflicts_with_writing_it() -> None:
+    repository = create(MemoryStore())
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a")[0] = 0  # the fill value: Zarr erases the chunk
+    write(repository, 0, 7)
+    with pytest.raises(RebaseFailedError):
+        session.rebase(ConflictDetector())
 
 
 def test_many_chunks_are_compared_at_once() -> None:
