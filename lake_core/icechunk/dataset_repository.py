@@ -6,7 +6,6 @@ from typing import Any
 
 from lake_core.dataset import DatasetStore
 from lake_core.icechunk import refs
-from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.conflict_detector import ConflictDetector
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference
@@ -49,8 +48,8 @@ class BufferedSession(Session):
         return super().reference(array, index)
 
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
-        self._base_id = snapshot_id
-        self.change_set = ChangeSet()
+        super()._finish(snapshot_id, result)
+        self._read_only = False
         return result
 
 
