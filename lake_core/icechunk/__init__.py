@@ -2,7 +2,8 @@
 
 How it hangs together: `repository` opens a `session` on a snapshot; `store` shows the session to Zarr; `change_set` holds what was written;
 `commit` turns it into manifests, a snapshot and a transaction log, and `refs` moves the branch. The files are read and written by
-`manifest_file`, `snapshot_file` and `transaction_log`, on top of `file_header` and `flatbuffer`.
+`manifest_file`, `snapshot_file` and `transaction_log`, on top of `file_header` and `flatbuffer`. `maintenance` is the upkeep: `expiration`,
+`garbage_collection`, `manifest_rewrite`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lake_core.icechunk.config import (
 )
 from lake_core.icechunk.diff import Diff
 from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit
+from lake_core.icechunk.garbage_collection import GCSummary
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import ForkSession, Session
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
@@ -38,6 +40,7 @@ __all__ = [
     "ConflictError",
     "Diff",
     "ForkSession",
+    "GCSummary",
     "IcechunkError",
     "IcechunkStore",
     "ManifestConfig",

@@ -15,11 +15,11 @@ from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import ChunkReferences, references_from
+from lake_core.icechunk.manifest import ChunkReferences, concatenated, references_from
 from lake_core.icechunk.manifest_update import update_manifests
 from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, live_markers, marker_metadata
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
-from lake_core.icechunk.splitting import split_sizes
+from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
 
 _SMALL = 1_000
@@ -81,10 +81,17 @@ class Commit:
 
     def write(self, changes: ChangeSet, parent: Snapshot) -> bytes:
         """Write everything but the branch. Returns the id of the new snapshot, which nothing refers to yet."""
+        return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent))
+
+    def rewrite(self, parent: Snapshot) -> bytes:
+        """Write all manifests anew, and everything else but the branch, as `write` does."""
+        changes = ChangeSet()
+        return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent))
+
+    def _write(self, changes: ChangeSet, parent: Snapshot, nodes: _Manifests) -> bytes:
         snapshot_id = new_object_id()
         # Readers take a snapshot that is no later than its parent for damage.
         flushed_at = max(self._now(), parent.flushed_at + 1)
-        nodes = _Manifests(self.assets, self.config, changes, parent)
         written = nodes.write()
         used = {ref.manifest_id for node in written.values() if isinstance(node, ArrayNode) for ref in node.manifests}
         files = {**parent.manifest_files, **nodes.files}
@@ -168,10 +175,7 @@ class _Manifests:
 
     def write(self) -> dict[str, Node]:
         """Write the manifests that are new. Returns all nodes, sorted."""
-        arrays = _changed_arrays(self.changes, self.parent)
-        for node_id in sorted(self.changes.chunks.keys() | self.changes.bounds.keys()):
-            self._update(arrays[node_id])
-        self._flush()
+        arrays = self._update_all()
         nodes = {path: node for path, node in self.parent.nodes.items() if node.node_id not in self.changes.deleted}
         nodes.update({node.path: self._rebased(node) for node in self.changes.nodes.values()})
         for node_id, refs in self._refs.items():
@@ -179,6 +183,14 @@ class _Manifests:
             assert isinstance(array, ArrayNode)
             nodes[array.path] = replace(array, manifests=tuple(refs))
         return {path: nodes[path] for path in sorted(nodes, key=sort_key)}
+
+    def _update_all(self) -> dict[bytes, ArrayNode]:
+        """Write the manifests of all arrays whose references change. Returns these arrays by id."""
+        arrays = _changed_arrays(self.changes, self.parent)
+        for node_id in sorted(self.changes.chunks.keys() | self.changes.bounds.keys()):
+            self._update(arrays[node_id])
+        self._flush()
+        return arrays
 
     def _rebased(self, node: Node) -> Node:
         """Return a changed node with the manifests that it has in the parent: the session may have been rebased."""
@@ -232,6 +244,7 @@ class _Manifests:
             shared[node_id] = references
             count, size = count + len(references), size + own_bytes
         self._write(shared)
+        self._pending.clear()
 
     def _write(self, arrays: Mapping[bytes, ChunkReferences]) -> None:
         if not arrays:
@@ -240,3 +253,28 @@ class _Manifests:
         self.files[info.id_bytes] = info
         for node_id, references in arrays.items():
             self._refs[node_id].append(ManifestRef(info.id_bytes, references.extents))
+
+
+class _RewrittenManifests(_Manifests):
+    """The manifests of a commit that changes nothing but how references are spread over manifests."""
+
+    def _update_all(self) -> dict[bytes, ArrayNode]:
+        arrays = {node.node_id: node for node in self.parent.nodes.values() if isinstance(node, ArrayNode)}
+        for array in arrays.values():
+            self._refs[array.node_id] = []
+            pieces = split(self._references(array), split_sizes(self.config.splitting, array))
+            self._pending += ((array.node_id, piece) for piece in pieces)
+            if sum(len(references) for _, references in self._pending) > _MOST_SHARED:
+                self._flush()
+        self._flush()
+        return arrays
+
+    def _references(self, array: ArrayNode) -> ChunkReferences:
+        """Return the references of an array that a reader finds: those within its shape and the extents of their manifest."""
+        bounds = tuple((0, end) for end in array.grid)
+        parts = [references_from(len(array.shape), {})]
+        # A reader takes the first manifest that holds an index, and `concatenated` keeps the last reference of it.
+        for ref in reversed(array.manifests):
+            references = self._read(array, ref)
+            parts.append(references.take(references.inside(ref.extents) & references.inside(bounds)))
+        return concatenated(parts)

@@ -12,8 +12,8 @@ NODE_ID_LENGTH = 8
 INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")
 """Id of the snapshot that every repository begins with."""
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _VALUES.update({character.lower(): value for character, value in _VALUES.items()})
 _BITS = 5
 
@@ -32,7 +32,7 @@ def encode_id(identifier: bytes) -> str:
     """Return an id as text: upper case, most significant bit first, padded with zero bits on the right."""
     characters = -(-len(identifier) * 8 // _BITS)
     number = int.from_bytes(identifier, "big") << (characters * _BITS - len(identifier) * 8)
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range((characters - 1) * _BITS, -1, -_BITS))
+    return "".join(ALPHABET[(number >> shift) & 31] for shift in range((characters - 1) * _BITS, -1, -_BITS))
 
 
 def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:

@@ -173,6 +173,17 @@ def encode_snapshot(snapshot: Snapshot, level: int = DEFAULT_COMPRESSION_LEVEL) 
     return encode_file(FileType.SNAPSHOT, writer.finish(), level)
 
 
+def with_parent(data: bytes, path: str, parent_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+    """Return a snapshot file with another parent, and otherwise as it is. Raises DamagedObject; so does a snapshot without a parent."""
+    body = bytearray(decode_file(data, FileType.SNAPSHOT, path))
+    with damage_of(path):
+        position = Table.root(bytes(body)).field(_PARENT_ID)
+        if not position or position + OBJECT_ID_LENGTH > len(body):
+            raise FlatbufferError("it has no parent that could be replaced")
+    body[position : position + OBJECT_ID_LENGTH] = parent_id
+    return encode_file(FileType.SNAPSHOT, body, level)
+
+
 def _write_node(writer: FlatbufferWriter, node: Node) -> int:
     position = writer.table(_NODE_LAYOUT)
     writer.put(position + 4, node.node_id)
