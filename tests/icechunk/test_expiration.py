@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import pytest
 import zarr
 
@@ -15,13 +14,9 @@ from lake_core.icechunk import Repository
 from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObject
 from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
-from tests.icechunk.upkeep import FUTURE, read_everything, repository_with_history, values, write, written_at
+from tests.icechunk.upkeep import FUTURE, RacingStore, copy_of, read_everything, repository_with_history, theirs, values, write, written_at
 
 ROOT = "1CECHNKREP0F1RSTCMT0"
-
-
-def theirs(folder: Path) -> icechunk.Repository:
-    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(folder)))
 
 
 def history(repository: Any, **ref: str) -> list[str]:
@@ -107,34 +102,14 @@ def test_a_rewrite_by_another_client_in_between_is_seen() -> None:
     time = written_at(repository, ids[3])
     operations = _operations_of_expiration(store, time)
     for at in range(1, operations + 1):
-        copy = _copy(store)
-        racing = _Racing(copy, at, lambda copy=copy: Repository.open(copy).expire_snapshots(time))  # type: ignore[misc]
+        copy = copy_of(store)
+        racing = RacingStore(copy, at, lambda copy=copy: Repository.open(copy).expire_snapshots(time))  # type: ignore[misc]
         Repository.open(racing).expire_snapshots(time)
         assert history(Repository.open(copy)) == [ids[4], ids[3], ROOT]
 
 
-class _Racing(FaultStore):
-    """A store that lets something happen before one of its operations."""
-
-    def __init__(self, inner: MemoryStore, at: int, event: Any) -> None:
-        super().__init__(inner, 0)
-        self._chosen, self._event = at, event
-
-    def _run(self, what: str, operation: Any) -> Any:
-        if self.operations + 1 == self._chosen:
-            self._event()
-        return super()._run(what, operation)
-
-
-def _copy(store: MemoryStore) -> MemoryStore:
-    copy = MemoryStore()
-    for meta in store.list():
-        copy.put(meta.key, store.get(meta.key))
-    return copy
-
-
 def _operations_of_expiration(store: MemoryStore, time: datetime) -> int:
-    whole = FaultStore(_copy(store), 0)
+    whole = FaultStore(copy_of(store), 0)
     Repository.open(whole).expire_snapshots(time, delete_expired_branches=True, delete_expired_tags=True)
     return whole.operations
 
@@ -148,7 +123,7 @@ def test_a_death_anywhere_leaves_every_ref_whole_and_the_next_call_finishes(mode
     operations = _operations_of_expiration(store, time)
     assert operations > 12
     for at in range(1, operations + 1):
-        copy = _copy(store)
+        copy = copy_of(store)
         dying = FaultStore(copy, at, mode)
         with pytest.raises(Exception, match=r"the store (died|dies)"):
             Repository.open(dying).expire_snapshots(time, delete_expired_branches=True, delete_expired_tags=True)
@@ -171,8 +146,8 @@ def test_a_branch_that_moves_meanwhile_is_not_deleted() -> None:
     total = _operations_of_expiration(store, time)
     outcomes = set()
     for at in range(1, total + 1):
-        copy = _copy(store)
-        racing = _Racing(copy, at, lambda copy=copy: write(Repository.open(copy), 6, 60, "side"))  # type: ignore[misc]
+        copy = copy_of(store)
+        racing = RacingStore(copy, at, lambda copy=copy: write(Repository.open(copy), 6, 60, "side"))  # type: ignore[misc]
         try:
             Repository.open(racing).expire_snapshots(time, delete_expired_branches=True)
         except ConflictError:

@@ -23,8 +23,18 @@ from lake_core.icechunk.object_ids import decode_names, encode_names
 from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
 from tests.icechunk.cases import CASES, expected, names, open_case
-from tests.icechunk.test_expiration import theirs
-from tests.icechunk.upkeep import FUTURE, objects, read_everything, repository_with_history, values, write, written_at
+from tests.icechunk.upkeep import (
+    FUTURE,
+    RacingStore,
+    copy_of,
+    objects,
+    read_everything,
+    repository_with_history,
+    theirs,
+    values,
+    write,
+    written_at,
+)
 
 needs_cases = pytest.mark.skipif(not CASES.exists(), reason=f"the cases are absent: {CASES}")
 SOUND = [name for name in names(damaged=False) if name != "duplicate-path"]
@@ -226,11 +236,11 @@ def test_a_mark_that_lies_never_makes_a_collection_delete_more(mark: bytes) -> N
 def test_what_is_written_while_a_collection_reads_is_kept() -> None:
     _, store = with_garbage()
     now = datetime.now(UTC)
-    whole = FaultStore(_copy(store), 0)
+    whole = FaultStore(copy_of(store), 0)
     Repository.open(whole).garbage_collect(now)
     for at in range(1, whole.operations + 1):
-        copy = _copy(store)
-        racing = _Racing(copy, at, lambda copy=copy: write(Repository.open(copy), 3, 333))  # type: ignore[misc]
+        copy = copy_of(store)
+        racing = RacingStore(copy, at, lambda copy=copy: write(Repository.open(copy), 3, 333))  # type: ignore[misc]
         Repository.open(racing).garbage_collect(now)
         assert values(Repository.open(copy))[3] == 333
         read_everything(Repository.open(copy))
@@ -240,12 +250,12 @@ def test_a_tag_set_on_garbage_while_a_collection_reads_keeps_it() -> None:
     repository, ids = repository_with_history()
     dropped = write(repository, 5, 500)
     repository.reset_branch("main", ids[4])
-    whole = FaultStore(_copy(repository.store), 0)
+    whole = FaultStore(copy_of(repository.store), 0)
     Repository.open(whole).garbage_collect(FUTURE)
     deletions = 4
     for at in range(1, whole.operations - deletions - 5):
-        copy = _copy(repository.store)
-        racing = _Racing(copy, at, lambda copy=copy: Repository.open(copy).create_tag("kept", dropped))  # type: ignore[misc]
+        copy = copy_of(repository.store)
+        racing = RacingStore(copy, at, lambda copy=copy: Repository.open(copy).create_tag("kept", dropped))  # type: ignore[misc]
         Repository.open(racing).garbage_collect(FUTURE)
         assert values(Repository.open(copy), tag="kept")[5] == 500
 
@@ -254,12 +264,12 @@ def test_a_tag_set_on_garbage_while_a_collection_reads_keeps_it() -> None:
 def test_a_death_anywhere_leaves_everything_reachable_and_the_next_collection_finishes(mode: Any) -> None:
     repository, store = with_garbage()
     content = read_everything(repository)
-    whole = FaultStore(_copy(store), 0)
+    whole = FaultStore(copy_of(store), 0)
     Repository.open(whole).garbage_collect(FUTURE)
     left = objects(whole.inner)
     assert whole.operations > 15
     for at in range(1, whole.operations + 1):
-        copy = _copy(store)
+        copy = copy_of(store)
         try:
             Repository.open(FaultStore(copy, at, mode)).garbage_collect(FUTURE)
         except Exception as error:
@@ -267,26 +277,6 @@ def test_a_death_anywhere_leaves_everything_reachable_and_the_next_collection_fi
         assert read_everything(Repository.open(copy)) == content
         Repository.open(copy).garbage_collect(FUTURE)
         assert objects(copy) == left
-
-
-def _copy(store: Any) -> MemoryStore:
-    copy = MemoryStore()
-    for meta in store.list():
-        copy.put(meta.key, store.get(meta.key))
-    return copy
-
-
-class _Racing(FaultStore):
-    """A store that lets something happen before one of its operations."""
-
-    def __init__(self, inner: Any, at: int, event: Any) -> None:
-        super().__init__(inner, 0)
-        self._chosen, self._event = at, event
-
-    def _run(self, what: str, operation: Any) -> Any:
-        if self.operations + 1 == self._chosen:
-            self._event()
-        return super()._run(what, operation)
 
 
 def test_limits_that_allow_nothing_are_refused() -> None:
