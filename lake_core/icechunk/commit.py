@@ -14,6 +14,7 @@ from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
+from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, concatenated, references_from
 from lake_core.icechunk.manifest_update import update_manifests
@@ -80,7 +81,11 @@ class Commit:
         return CommitResult(marker.snapshot, skipped=True) if marker is not None and marker.version >= version else None
 
     def write(self, changes: ChangeSet, parent: Snapshot) -> bytes:
-        """Write everything but the branch. Returns the id of the new snapshot, which nothing refers to yet."""
+        """Write everything but the branch. Returns the id of the new snapshot, which nothing refers to yet.
+
+        Raises InvalidHierarchy before anything is written.
+        """
+        check_hierarchy(changes, parent)
         return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent))
 
     def rewrite(self, parent: Snapshot) -> bytes:

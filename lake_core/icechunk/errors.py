@@ -94,6 +94,14 @@ class ConflictError(IcechunkError):
         return _conflict_error, (str(self), self.expected_parent, self.actual_parent)
 
 
+class UnconfirmedCommit(IcechunkError):
+    """The store did not say whether a commit of the session was published, so that the session takes no other changes yet."""
+
+
+class InvalidHierarchy(IcechunkError):
+    """A commit would make a snapshot with a node that has no parent group, or with two nodes at one path."""
+
+
 class InvalidTransaction(IcechunkError):
     """A txn is not a pair of an application id and a version."""
 

@@ -145,41 +145,41 @@ def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkRefere
             heap.extend(data)
         return start
 
-    count = len(rows)
-    kind = np.empty(count, np.uint8)
-    numbers = np.zeros((4, count), np.int64)
-    offset_length = np.zeros((2, count), np.uint64)
-    chunk_ids = bytearray(count * OBJECT_ID_LENGTH)
-    last_modified = np.zeros(count, np.uint32)
-    numbers[3] = -1
-    for number, row in enumerate(rows):
+    # Lists, as storing single numbers into arrays is slow.
+    kinds: list[int] = []
+    numbers: list[tuple[int, int, int, int, int, int, int]] = []
+    chunk_ids: list[bytes] = []
+    no_id = bytes(OBJECT_ID_LENGTH)
+    for row in rows:
         if isinstance(row, InlineChunk):
-            kind[number] = ReferenceKind.INLINE
-            numbers[:2, number] = place(row.data), len(row.data)
-            continue
-        offset_length[:, number] = row.offset, row.length
-        if isinstance(row, NativeChunk):
-            kind[number] = ReferenceKind.NATIVE
-            chunk_ids[number * OBJECT_ID_LENGTH : (number + 1) * OBJECT_ID_LENGTH] = row.chunk_id
-            continue
-        kind[number] = ReferenceKind.VIRTUAL
-        location = row.location.encode()
-        numbers[:2, number] = place(location), len(location)
-        if row.etag is not None:
-            etag = row.etag.encode()
-            numbers[2:, number] = place(etag), len(etag)
-        last_modified[number] = row.last_modified
+            kinds.append(ReferenceKind.INLINE)
+            numbers.append((0, 0, place(row.data), len(row.data), 0, -1, 0))
+            chunk_ids.append(no_id)
+        elif isinstance(row, NativeChunk):
+            kinds.append(ReferenceKind.NATIVE)
+            numbers.append((row.offset, row.length, 0, 0, 0, -1, 0))
+            chunk_ids.append(row.chunk_id)
+        else:
+            kinds.append(ReferenceKind.VIRTUAL)
+            location = row.location.encode()
+            etag = None if row.etag is None else row.etag.encode()
+            etag_start, etag_length = (0, -1) if etag is None else (place(etag), len(etag))
+            numbers.append((row.offset, row.length, place(location), len(location), etag_start, etag_length, row.last_modified))
+            chunk_ids.append(no_id)
+    count = len(rows)
+    # Offsets and lengths take 63 bits at most; -1 stands for no etag.
+    columns = np.array(numbers, np.int64).reshape(count, 7).T
     return ChunkReferences(
         index=np.ascontiguousarray(np.array(indexes, np.uint32).reshape(count, dimensions).T),
-        kind=kind,
-        offset=offset_length[0],
-        length=offset_length[1],
-        chunk_id=np.frombuffer(bytes(chunk_ids), np.uint8).reshape(count, OBJECT_ID_LENGTH),
-        data_start=numbers[0],
-        data_length=numbers[1],
-        etag_start=numbers[2],
-        etag_length=numbers[3],
-        last_modified=last_modified,
+        kind=np.array(kinds, np.uint8),
+        offset=columns[0].astype(np.uint64),
+        length=columns[1].astype(np.uint64),
+        chunk_id=np.frombuffer(b"".join(chunk_ids), np.uint8).reshape(count, OBJECT_ID_LENGTH),
+        data_start=columns[2],
+        data_length=columns[3],
+        etag_start=columns[4],
+        etag_length=columns[5],
+        last_modified=columns[6].astype(np.uint32),
         heap=bytes(heap),
     )
 

@@ -134,8 +134,10 @@ class _Update:
             before, self._pieces = self._pieces, []
             for ref in smallest:
                 self._rewrite(ref, nothing)
-            merged = concatenated([*pieces, *self._pieces])
-            self._pieces = [piece for piece in before if not any(piece is one for one in pieces)] + [merged]
+            together = [*pieces, *self._pieces]
+            self._pieces = [piece for piece in before if not any(piece is one for one in pieces)]
+            if together:
+                self._pieces.append(concatenated(together))
         if crowded:
             self._separate()
 

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, NoReturn, Protocol
 
 from lake_core.icechunk import refs
+from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit, CommitResult, change_log
 from lake_core.icechunk.diff import Diff, describe
@@ -78,9 +79,12 @@ class Session(SessionState):
 
         Raises:
             NoChangesToCommit: The session holds no changes, and no `txn` was given.
+            InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing is written.
             ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session stays as it is.
+            StoreUnavailable: The store did not answer. Whether the branch moved may be unknown then: the session takes no changes until
+                it is committed again, which returns the snapshot if the branch has it, or its changes are discarded.
         """
-        self.check_writable()
+        self.check_not_read_only()
         check_txn(txn)
         if self._forked:
             raise UnmergeableFork("the session was forked: merge the forks into it before the commit (session.merge)")
@@ -90,24 +94,46 @@ class Session(SessionState):
         commit = Commit(
             self.assets, self._config, self._clock, message, {**self._default_metadata, **(metadata or {})}, txn, self._txn_retention
         )
-        for tries in range(rebase_tries + 1):
+        rebases = 0
+        while True:
             tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
+            published = self._published(tip.snapshot_id)
+            if published is not None:
+                return self._finish(published, CommitResult(encode_id(published)))
             recorded = commit.recorded(tip.snapshot_id)
             if recorded is not None:
                 return self._finish(tip.snapshot_id, recorded)
             if tip.snapshot_id == self._base_id:
                 snapshot_id = commit.write(self.change_set, self.snapshot)
+                self._unconfirmed.add(snapshot_id)
                 if refs.move_branch(self.assets.store, tip, snapshot_id):
                     return self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
-                tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
-            if rebase_with is None or tries == rebase_tries:
+            elif rebase_with is None or rebases == rebase_tries:
                 raise self._conflict(tip.snapshot_id)
-            self.rebase(rebase_with)
-        raise AssertionError("the loop ends by a return or an error")
+            else:
+                self.rebase(rebase_with)
+                rebases += 1
+
+    def _published(self, tip: bytes) -> bytes | None:
+        """Return the snapshot of this session in the history of its branch, or None.
+
+        An earlier try may have moved the branch although the answer was lost, and others may have committed on it since.
+        """
+        if not self._unconfirmed or tip == self._base_id:
+            return None
+        for snapshot in ancestry(self.assets, tip):
+            if snapshot.snapshot_id in self._unconfirmed:
+                return snapshot.snapshot_id
+            if snapshot.snapshot_id == self._base_id:
+                break
+        # The branch has moved since, so that a request still under way fails.
+        self._unconfirmed.clear()
+        return None
 
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
         self._base_id = snapshot_id
         self.change_set = ChangeSet()
+        self._unconfirmed.clear()
         self._read_only = True
         return result
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,13 @@ from lake_core.icechunk.errors import (
     InvalidChunkIndex,
     NodeNotFound,
     ReadOnlySession,
+    UnconfirmedCommit,
 )
 from lake_core.icechunk.identifier import encode_id, new_node_id
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, NativeChunk, ReferenceKind
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.virtual import VirtualChunks
-
-if TYPE_CHECKING:
-    pass
 
 
 class SessionState:
@@ -54,6 +52,8 @@ class SessionState:
         self._txn_retention = txn_retention
         self._read_only = branch is None
         self._forked = False
+        self._unconfirmed: set[bytes] = set()
+        """Snapshots that the branch may have been moved to: the answer has not come, or not yet."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.snapshot_id}, {'read-only' if self.read_only else f'on branch {self._branch}'}>"
@@ -100,11 +100,20 @@ class SessionState:
 
     def discard_changes(self) -> None:
         """Forget all changes."""
-        self.check_writable()
+        self.check_not_read_only()
         self.change_set = ChangeSet()
+        self._unconfirmed.clear()
 
     def check_writable(self) -> None:
-        """Raise ReadOnlySession unless the session can be written."""
+        """Raise ReadOnlySession or UnconfirmedCommit unless the session can be written."""
+        self.check_not_read_only()
+        if self._unconfirmed:
+            raise UnconfirmedCommit(
+                "the store did not say whether the session's commit was published: commit again before other changes, or discard these"
+            )
+
+    def check_not_read_only(self) -> None:
+        """Raise ReadOnlySession if the session only reads."""
         if self.read_only:
             raise ReadOnlySession("the session only reads: open another by Repository.writable_session(branch)")
 

@@ -40,7 +40,9 @@ class IcechunkStore(Store):
     def __init__(self, session: SessionState, *, read_only: bool | None = None) -> None:
         super().__init__(read_only=session.read_only if read_only is None else read_only or session.read_only)
         self._session = session
-        self._in_place = _is_near(session.assets.store)
+        nearest = _innermost(session.assets.store)
+        self._in_place = isinstance(nearest, LocalStore | MemoryStore)
+        self._writes_wait = not isinstance(nearest, MemoryStore)
 
     @property
     def session(self) -> SessionState:
@@ -74,9 +76,6 @@ class IcechunkStore(Store):
         if self._in_place:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
-
-    async def _open(self) -> None:
-        self._is_open = True  # there is nothing to open: the session is
 
     # Reading
 
@@ -146,7 +145,11 @@ class IcechunkStore(Store):
 
         Raises InvalidStoreKey, InvalidArrayMetadata, NodeNotFound, InvalidChunkIndex; ValueError if the store only reads.
         """
-        await self._run(self._set, key, value)
+        if self._writes_wait and len(value) > self._session.config.inline_threshold:
+            # Several chunks are then made durable at once.
+            await asyncio.to_thread(self._set, key, value)
+        else:
+            self._set(key, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
         """Store a `zarr.json` document or a chunk."""
@@ -311,11 +314,11 @@ class IcechunkStore(Store):
         return names
 
 
-def _is_near(store: ObjectStore) -> bool:
-    """Return whether reading an object takes less time than handing the call to another thread."""
+def _innermost(store: ObjectStore) -> ObjectStore:
+    """Return the store that a store is a folder of."""
     while isinstance(store, FolderStore):
         store = store.inner
-    return isinstance(store, LocalStore | MemoryStore)
+    return store
 
 
 def _may_hold(folder: str, prefix: str) -> bool:

@@ -20,7 +20,7 @@ from lake_core.icechunk.transaction_log import TransactionLog, decode_transactio
 ID, OTHER = bytes(range(12)), bytes(range(12, 24))
 NODE = b"node-id!"
 
-positive = st.integers(0, 2**63)
+positive = st.integers(0, 2**63 - 1)
 references_of_kinds = st.one_of(
     st.builds(NativeChunk, st.binary(min_size=12, max_size=12), positive, positive),
     st.builds(InlineChunk, st.binary(max_size=40)),

@@ -1,0 +1,49 @@
+"""What a snapshot's nodes must be like together: one node at a path, and a group above each node."""
+
+from __future__ import annotations
+
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.errors import InvalidHierarchy
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot
+
+
+def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
+    """Raise InvalidHierarchy unless the nodes of a snapshot still form a hierarchy after the changes.
+
+    Nodes that stay as they are in `parent` are not accused: icechunk lets a node be stored without the groups above it. It is then in no
+    listing of icechunk or Zarr, so no new one is made. Only the root may be missing: Zarr opens an array at a path without it.
+    """
+    nodes = parent.nodes
+    for path, node in changes.nodes.items():
+        before = nodes.get(path)
+        if before is not None and before.node_id != node.node_id and before.node_id not in changes.deleted:
+            raise InvalidHierarchy(
+                f"{path} would have two nodes, as another commit has created it too: write to a new session of the branch instead"
+            )
+        _check_parent(path, changes, parent)
+    deleted = (node.path for node in changes.deleted.values() if isinstance(node, GroupNode))
+    gone = {path for path in deleted if not isinstance(changes.nodes.get(path), GroupNode)}
+    if gone:
+        for path in nodes:
+            if _parent_path(path) in gone and _node(path, changes, parent) is not None:
+                _check_parent(path, changes, parent)
+
+
+def _check_parent(path: str, changes: ChangeSet, parent: Snapshot) -> None:
+    above = _parent_path(path)
+    if path == "/":
+        return
+    node = _node(above, changes, parent)
+    if isinstance(node, ArrayNode):
+        raise InvalidHierarchy(f"{path} would lie inside the array {above}: delete one of them, or choose another path")
+    if node is None and above != "/":
+        raise InvalidHierarchy(f"{path} would have no parent, as there is no group {above}: create that group first, or delete {path} too")
+
+
+def _node(path: str, changes: ChangeSet, parent: Snapshot) -> Node | None:
+    node = changes.nodes.get(path) or parent.nodes.get(path)
+    return None if node is None or node.node_id in changes.deleted else node
+
+
+def _parent_path(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
