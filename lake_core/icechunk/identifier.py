@@ -16,6 +16,7 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _VALUES.update({character.lower(): value for character, value in _VALUES.items()})
 _BITS = 5
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 
 
 def new_object_id() -> bytes:
@@ -31,8 +32,9 @@ def new_node_id() -> bytes:
 def encode_id(identifier: bytes) -> str:
     """Return an id as text: upper case, most significant bit first, padded with zero bits on the right."""
     characters = -(-len(identifier) * 8 // _BITS)
-    number = int.from_bytes(identifier, "big") << (characters * _BITS - len(identifier) * 8)
-    return "".join(ALPHABET[(number >> shift) & 31] for shift in range((characters - 1) * _BITS, -1, -_BITS))
+    pairs = -(-characters // 2)
+    number = int.from_bytes(identifier, "big") << (pairs * 2 * _BITS - len(identifier) * 8)
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range((pairs - 1) * 2 * _BITS, -1, -2 * _BITS)])[:characters]
 
 
 def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:
