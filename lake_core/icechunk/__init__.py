@@ -8,6 +8,7 @@ How it hangs together: `repository` opens a `session` on a snapshot; `store` sho
 
 from __future__ import annotations
 
+from lake_core.icechunk.append_solver import AppendSolver
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.config import (
     CachingConfig,
@@ -24,8 +25,11 @@ from lake_core.icechunk.config import (
     local_filesystem_store,
     s3_store,
 )
+from lake_core.icechunk.conflict import Conflict, ConflictType
+from lake_core.icechunk.conflict_detector import ConflictDetector
+from lake_core.icechunk.conflict_solver import BasicConflictSolver, ConflictSolver, VersionSelection
 from lake_core.icechunk.diff import Diff
-from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit
+from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit, RebaseFailedError
 from lake_core.icechunk.garbage_collection import GCSummary
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import ForkSession, Session
@@ -34,10 +38,16 @@ from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
 __all__ = [
+    "AppendSolver",
+    "BasicConflictSolver",
     "CachingConfig",
     "CommitResult",
     "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
     "Diff",
     "ForkSession",
     "GCSummary",
@@ -51,10 +61,12 @@ __all__ = [
     "ManifestSplittingConfig",
     "NoChangesToCommit",
     "ObjectStoreConfig",
+    "RebaseFailedError",
     "Repository",
     "RepositoryConfig",
     "Session",
     "SnapshotInfo",
+    "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "http_store",

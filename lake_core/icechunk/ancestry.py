@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lake_core.errors import NotFound
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
-from lake_core.icechunk.errors import DamagedObject, InvalidIdentifier
+from lake_core.icechunk.errors import DamagedObject, InvalidIdentifier, NotInAncestry
 from lake_core.icechunk.identifier import decode_id, encode_id
 from lake_core.icechunk.snapshot import Snapshot
 
@@ -45,6 +45,21 @@ def reachable(assets: AssetManager, tips: Sequence[bytes], *, read_ahead: int = 
             if current in walked:
                 raise DamagedObject(SNAPSHOTS + encode_id(snapshot.snapshot_id), "it is its own ancestor")
         seen |= walked
+
+
+def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[bytes]:
+    """Return the ids of the snapshots that follow one snapshot up to another, oldest first.
+
+    Raises:
+        NotInAncestry: The one is not in the history of the other.
+        MissingObject, DamagedObject: A snapshot cannot be read.
+    """
+    between: list[bytes] = []
+    for snapshot in ancestry(assets, newer):
+        if snapshot.snapshot_id == older:
+            return between[::-1]
+        between.append(snapshot.snapshot_id)
+    raise NotInAncestry(f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: name the older one first")
 
 
 class _SnapshotReader:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.ancestry import snapshots_between
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.errors import NotInAncestry
-from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.snapshot import Node
 from lake_core.icechunk.transaction_log import TransactionLog
 
@@ -46,14 +44,7 @@ def diff(assets: AssetManager, from_id: bytes, to_id: bytes) -> Diff:
         NotInAncestry: The one is not in the history of the other.
         MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
     """
-    between: list[bytes] = []
-    for snapshot in ancestry(assets, to_id):
-        if snapshot.snapshot_id == from_id:
-            break
-        between.append(snapshot.snapshot_id)
-    else:
-        raise NotInAncestry(f"the snapshot {encode_id(from_id)} is not in the history of {encode_id(to_id)}: name the older one first")
-    log = merged(assets.transaction_log(snapshot_id) for snapshot_id in reversed(between))
+    log = merged(assets.transaction_log(snapshot_id) for snapshot_id in snapshots_between(assets, from_id, to_id))
     return describe(log, assets.snapshot(from_id).nodes, assets.snapshot(to_id).nodes)
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from lake_core.errors import LakeError
+
+if TYPE_CHECKING:
+    from lake_core.icechunk.conflict import Conflict
 
 
 class IcechunkError(LakeError):
@@ -100,6 +106,28 @@ class UnconfirmedCommit(IcechunkError):
 
 class InvalidHierarchy(IcechunkError):
     """A commit would make a snapshot with a node that has no parent group, or with two nodes at one path."""
+
+
+class RebaseFailedError(IcechunkError):
+    """A commit that came first conflicts with the session's changes, and the solver does not resolve it. The session can still be used.
+
+    Attributes:
+        snapshot: Id of the snapshot that the changes conflict with.
+        conflicts: All conflicts with it.
+    """
+
+    def __init__(self, snapshot: str, conflicts: Sequence[Conflict], why: str = "") -> None:
+        listed = "; ".join(str(conflict) for conflict in conflicts[:5]) + (" …" if len(conflicts) > 5 else "")
+        super().__init__(
+            f"the changes conflict with the commit {snapshot}: {why or listed}. Rebase with a solver that resolves this, "
+            "or write again in a new session"
+        )
+        self.snapshot = snapshot
+        self.conflicts = list(conflicts)
+        self._why = why
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.snapshot, self.conflicts, self._why)
 
 
 class InvalidTransaction(IcechunkError):

@@ -93,7 +93,7 @@ class _Update:
         before = self._read(ref)
         keep = before.inside([(0, end) for end in self._bounds]) & before.inside(ref.extents)
         if self._erased.shape[1]:
-            keep &= ~_is_in(before.index, self._erased)
+            keep &= ~is_in(before.index, self._erased)
         after = concatenated([before.take(keep), written])
         self._pieces += split(after, self._sizes)
 
@@ -157,7 +157,7 @@ def _inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -
     return mask
 
 
-def _is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Return which columns of `index` are among those of `other`."""
     if not other.shape[1]:
         return np.zeros(index.shape[1], bool)

@@ -14,6 +14,7 @@ from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
 from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import (
     ConfigConflict,
@@ -30,7 +31,7 @@ from lake_core.icechunk.errors import (
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, decode_id, encode_id
 from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import MAIN, RefKind
-from lake_core.icechunk.session import ConflictSolver, Session
+from lake_core.icechunk.session import Session
 from lake_core.icechunk.snapshot import SnapshotInfo, initial_snapshot, microseconds, snapshot_info
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit, CommitResult, change_log
+from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, describe
 from lake_core.icechunk.errors import (
     ConflictError,
@@ -19,16 +20,9 @@ from lake_core.icechunk.errors import (
 )
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.marker import Txn, check_txn
+from lake_core.icechunk.rebase import rebase
 from lake_core.icechunk.session_state import SessionState
-from lake_core.icechunk.snapshot import Snapshot
 from lake_core.icechunk.store import IcechunkStore
-
-
-class ConflictSolver(Protocol):
-    """What brings the changes of a session onto commits that came first."""
-
-    def rebase(self, session: Session, onto: Snapshot) -> None:
-        """Let the session continue from `onto`, the tip of its branch, or raise an error that says why it cannot."""
 
 
 class Session(SessionState):
@@ -80,7 +74,8 @@ class Session(SessionState):
         Raises:
             NoChangesToCommit: The session holds no changes, and no `txn` was given.
             InvalidHierarchy: The snapshot would have a node without a parent group, or two nodes at one path. Nothing is written.
-            ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session stays as it is.
+            ConflictError: The branch has moved, and no solver was given, or it moved again at each try. The session can still be used.
+            RebaseFailedError, NotInAncestry: As `rebase` does.
             StoreUnavailable: The store did not answer. Whether the branch moved may be unknown then: the session takes no changes until
                 it is committed again, which returns the snapshot if the branch has it, or its changes are discarded.
         """
@@ -146,16 +141,19 @@ class Session(SessionState):
         )
 
     def rebase(self, solver: ConflictSolver) -> None:
-        """Bring the changes onto the tip of the branch, as far as the solver allows."""
+        """Bring the changes onto the tip of the branch, commit by commit, oldest first.
+
+        Raises:
+            RebaseFailedError: The solver does not resolve a conflict. The session then stands on the last commit before it.
+            NotInAncestry: The branch was reset, or its history expired, so that it does not hold the session's snapshot any more.
+            MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
+        """
         self.check_writable()
         assert self._branch is not None
         tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
         if tip.snapshot_id != self._base_id:
-            solver.rebase(self, self.assets.snapshot(tip.snapshot_id))
-
-    def move_base(self, snapshot_id: bytes) -> None:
-        """Let the changes stand on another snapshot: a solver has found that they can."""
-        self._base_id = snapshot_id
+            for snapshot_id, changes in rebase(self.assets, self.change_set, self._base_id, tip.snapshot_id, solver):
+                self._base_id, self.change_set = snapshot_id, changes
 
     # Forks
 
@@ -173,6 +171,7 @@ class Session(SessionState):
         fork = ForkSession.__new__(ForkSession)
         fork.__dict__.update(self.__dict__)
         fork.change_set = deepcopy(self.change_set)
+        fork._unconfirmed = set()
         return fork
 
     def merge(self, *others: ForkSession) -> None:
@@ -200,3 +199,7 @@ class ForkSession(Session):
     def commit(self, *args: Any, **options: Any) -> NoReturn:
         """Raise TypeError: a fork is merged into its session, and that is committed."""
         raise TypeError("a fork cannot be committed: merge it into the session that it was forked from, and commit that")
+
+    def rebase(self, solver: ConflictSolver) -> NoReturn:
+        """Raise TypeError: a fork is merged into its session, and that is rebased."""
+        raise TypeError("a fork cannot be rebased: merge it into the session that it was forked from, and rebase that")

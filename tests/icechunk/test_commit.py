@@ -13,8 +13,9 @@ from zarr.core.buffer import cpu
 
 from lake_core.errors import StoreUnavailable
 from lake_core.icechunk import ConflictError, IcechunkStore, Repository, Session
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.errors import InvalidHierarchy, UnconfirmedCommit
-from lake_core.icechunk.snapshot import Snapshot
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta
 from lake_core.testing.fault_store import FaultMode, FaultStore
@@ -57,8 +58,8 @@ class UnansweredStore(FaultStore):
 class Rebase:
     """A solver that lets every change stand on what came first."""
 
-    def rebase(self, session: Session, onto: Snapshot) -> None:
-        session.move_base(onto.snapshot_id)
+    def solve(self, step: RebaseStep) -> ChangeSet:
+        return step.changes
 
 
 @pytest.fixture

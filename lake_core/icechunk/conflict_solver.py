@@ -1,0 +1,76 @@
+"""Resolves conflicts by a choice that was made beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Protocol
+
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.conflict import Conflict, ConflictType
+from lake_core.icechunk.conflict_detector import RebaseStep
+from lake_core.icechunk.manifest import ChunkIndex
+
+
+class ConflictSolver(Protocol):
+    """What brings the changes of a session onto a commit that came first."""
+
+    def solve(self, step: RebaseStep) -> ChangeSet:
+        """Return the changes that go on top of the commit, and leave those of the step as they are.
+
+        Raises:
+            RebaseFailedError: A conflict is not resolved.
+        """
+
+
+class VersionSelection(Enum):
+    """Which side wins."""
+
+    Fail = 0
+    UseOurs = 1
+    UseTheirs = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BasicConflictSolver:
+    """Chooses a side where both wrote the same chunks, and lets nodes be deleted though the other side changed them.
+
+    All other conflicts fail the rebase.
+    """
+
+    on_chunk_conflict: VersionSelection = VersionSelection.UseOurs
+    fail_on_delete_of_updated_array: bool = False
+    fail_on_delete_of_updated_group: bool = False
+
+    def solve(self, step: RebaseStep) -> ChangeSet:
+        """Return the changes without the chunks that theirs win. Raises RebaseFailedError for conflicts that are not resolved."""
+        conflicts = step.conflicts()
+        if not all(self._resolves(conflict, step) for conflict in conflicts):
+            raise step.failed()
+        if self.on_chunk_conflict is not VersionSelection.UseTheirs:
+            return step.changes
+        chunks = dict(step.changes.chunks)
+        for conflict in conflicts:
+            if conflict.coordinates is not None:
+                node_id = step.base.nodes[conflict.path].node_id
+                theirs = _indexes(conflict)
+                chunks[node_id] = {index: chunk for index, chunk in chunks[node_id].items() if index not in theirs}
+        return replace(step.changes, chunks=chunks)
+
+    def _resolves(self, conflict: Conflict, step: RebaseStep) -> bool:
+        match conflict.conflict_type:
+            case ConflictType.DeleteOfUpdatedArray:
+                return not self.fail_on_delete_of_updated_array
+            case ConflictType.DeleteOfUpdatedGroup:
+                return not self.fail_on_delete_of_updated_group
+            case ConflictType.ChunkDoubleUpdate if self.on_chunk_conflict is VersionSelection.UseTheirs:
+                # Chunks that ours cut off cannot be brought back one by one.
+                node_id = step.base.nodes[conflict.path].node_id
+                return not any(step.changes.is_gone(node_id, index) for index in _indexes(conflict))
+            case ConflictType.ChunkDoubleUpdate:
+                return self.on_chunk_conflict is VersionSelection.UseOurs
+        return False
+
+
+def _indexes(conflict: Conflict) -> set[ChunkIndex]:
+    return set(map(tuple, conflict.conflicted_chunks or []))

@@ -1,0 +1,62 @@
+"""Brings the changes of a session onto the commits that came first, one commit at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lake_core.icechunk.ancestry import snapshots_between
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.conflict_detector import RebaseStep
+from lake_core.icechunk.conflict_solver import ConflictSolver
+from lake_core.icechunk.errors import NotInAncestry
+from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
+
+
+def rebase(
+    assets: AssetManager, changes: ChangeSet, base_id: bytes, tip_id: bytes, solver: ConflictSolver
+) -> Iterator[tuple[bytes, ChangeSet]]:
+    """Yield after each commit its id, and the changes as they stand on top of it.
+
+    Args:
+        assets: The files of the repository.
+        changes: Changes on top of the snapshot `base_id`.
+        base_id: The snapshot that the changes are based on.
+        tip_id: The last of the commits.
+        solver: Resolves conflicts.
+
+    Raises:
+        NotInAncestry: The branch does not hold the base any more.
+        RebaseFailedError: The solver does not resolve a conflict. What was yielded before stands.
+        MissingObject, DamagedObject: A snapshot or a transaction log cannot be read.
+    """
+    try:
+        commits = snapshots_between(assets, base_id, tip_id)
+    except NotInAncestry:
+        raise NotInAncestry(
+            f"the branch does not hold the snapshot {encode_id(base_id)} of the session any more: it was reset, or its history "
+            "has expired. Write again in a new session"
+        ) from None
+    for snapshot_id in commits:
+        theirs = assets.snapshot(snapshot_id)
+        step = RebaseStep(assets.snapshot(base_id), theirs, assets.transaction_log(snapshot_id), changes)
+        base_id, changes = snapshot_id, _onto(theirs, solver.solve(step))
+        yield base_id, changes
+
+
+def _onto(snapshot: Snapshot, changes: ChangeSet) -> ChangeSet:
+    """Return changes with the nodes of the snapshot that they now stand on."""
+    remaining = [node for deleted in changes.deleted.values() if (node := snapshot.nodes.get(deleted.path)) is not None]
+    return replace(
+        changes,
+        nodes={path: _with_manifests(node, snapshot.nodes.get(path)) for path, node in changes.nodes.items()},
+        deleted={node.node_id: node for node in remaining},
+    )
+
+
+def _with_manifests(node: Node, before: Node | None) -> Node:
+    if isinstance(node, ArrayNode) and isinstance(before, ArrayNode) and node.node_id == before.node_id:
+        return replace(node, manifests=before.manifests)
+    return node

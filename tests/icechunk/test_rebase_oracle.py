@@ -1,0 +1,181 @@
+"""Random histories on this package and on icechunk: the same conflicts, and the same state after every rebase."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import icechunk
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lake_core.icechunk as ours
+from lake_core.icechunk import ConflictType, Repository
+from lake_core.store import MemoryStore
+from tests.icechunk.operations import FILL, create_base, erase, state
+
+ARRAYS = ("a", "b", "g/x", "g/new", "n")
+GROUPS = ("g", "g/sub", "n")
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A change of one node. It is left out where the node is not as it requires."""
+
+    kind: str
+    path: str
+    number: int = 0
+
+    def __call__(self, session: Any, side: str, value: int) -> None:
+        members = dict(zarr.open_group(session.store).members(max_depth=None))
+        member = members.get(self.path)
+        parent = self.path.rpartition("/")[0]
+        if self.kind.startswith("create"):
+            if member is None and (not parent or isinstance(members.get(parent), zarr.Group)):
+                _CREATE[self.kind](session.store, self.path, side, value)
+        elif self.kind == "attributes" and not self.path:
+            zarr.open_group(session.store).attrs["v"] = side
+        elif isinstance(member, zarr.Array | zarr.Group) and (member is not None):
+            self._change(session, member, side, value)
+
+    def _change(self, session: Any, member: Any, side: str, value: int) -> None:
+        if self.kind == "delete":
+            del zarr.open_group(session.store)[self.path]
+        elif self.kind == "attributes":
+            member.attrs["v"] = side
+        elif isinstance(member, zarr.Array):
+            if self.kind == "resize":
+                member.resize((self.number,))
+            elif self.kind == "write" and self.number < member.shape[0]:
+                member[self.number] = value
+            elif self.kind == "erase" and self.number * member.chunks[0] < member.shape[0]:
+                erase(f"{self.path}/c/{self.number}")(session, side, value)
+
+
+def _create_array(store: Any, path: str, side: str, value: int) -> None:
+    zarr.create_array(store, name=path, shape=(3,), chunks=(1,), dtype="i4", fill_value=FILL, compressors=None)[:2] = value
+
+
+def _create_group(store: Any, path: str, side: str, value: int) -> None:
+    zarr.create_group(store, path=path, attributes={"v": side})
+
+
+_CREATE: dict[str, Callable[[Any, str, str, int], None]] = {"create array": _create_array, "create group": _create_group}
+
+_operations = st.one_of(
+    st.builds(Operation, st.sampled_from(["write", "erase"]), st.sampled_from(ARRAYS), st.integers(0, 4)),
+    st.builds(Operation, st.just("resize"), st.sampled_from(ARRAYS), st.integers(1, 6)),
+    st.builds(Operation, st.just("attributes"), st.sampled_from(("", *ARRAYS, *GROUPS))),
+    st.builds(Operation, st.just("delete"), st.sampled_from((*ARRAYS, *GROUPS))),
+    st.builds(Operation, st.just("create array"), st.sampled_from((*ARRAYS, "g/sub"))),
+    st.builds(Operation, st.just("create group"), st.sampled_from((*GROUPS, "a"))),
+)
+_changes = st.lists(_operations, min_size=1, max_size=3)
+
+
+@cache
+def _repositories() -> list[tuple[Any, str]]:
+    both: list[tuple[Any, str]] = []
+    for repository in (Repository.create(MemoryStore()), icechunk.Repository.create(icechunk.in_memory_storage())):
+        session = repository.writable_session("main")
+        create_base(session)
+        both.append((repository, session.commit("base")))
+    return both
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rebase came to."""
+
+    conflicts: list[Any] | None
+    """The conflicts that it failed with; None where it went through."""
+    commit: int | None
+    """The number of the commit of theirs that they are with."""
+    state: dict[str, Any] | None
+    """The nodes of the commit that followed."""
+
+
+def outcome(module: Any, repository: Any, base: str, changes: list[Operation], commits: list[list[Operation]], solver: Any) -> Outcome:
+    branch = f"b{next(_numbers)}"
+    repository.create_branch(branch, base)
+    session = repository.writable_session(branch)
+    ids = {}
+    for number, commit in enumerate(commits):
+        other = repository.writable_session(branch)
+        for operation in commit:
+            operation(other, f"theirs {number}", 200 + number)
+        if other.has_uncommitted_changes:
+            ids[other.commit("theirs")] = number
+    for operation in changes:
+        operation(session, "ours", 100)
+    try:
+        session.rebase(solver)
+    except module.RebaseFailedError as error:
+        return Outcome(sorted(_listed(conflict) for conflict in error.conflicts), ids[error.snapshot], None)
+    if session.has_uncommitted_changes:
+        session.commit("ours")
+    return Outcome(None, None, state(repository.readonly_session(branch)))
+
+
+def _listed(conflict: Any) -> list[Any]:
+    kind = conflict.conflict_type
+    name = kind.name if isinstance(kind, ConflictType) else str(kind).title().replace(" ", "")
+    chunks = conflict.conflicted_chunks
+    return [name, conflict.path, *([] if chunks is None else [sorted(map(list, chunks))])]
+
+
+SOLVERS = [
+    (ours.ConflictDetector(), icechunk.ConflictDetector()),
+    (ours.BasicConflictSolver(), icechunk.BasicConflictSolver()),
+    (
+        ours.BasicConflictSolver(ours.VersionSelection.UseTheirs),
+        icechunk.BasicConflictSolver(on_chunk_conflict=icechunk.VersionSelection.UseTheirs),
+    ),
+]
+
+
+def _check(changes: list[Operation], commits: list[list[Operation]], solvers: tuple[Any, Any]) -> None:
+    (repository, base), (other, other_base) = _repositories()
+    mine = outcome(ours, repository, base, changes, commits, solvers[0])
+    theirs = outcome(icechunk, other, other_base, changes, commits, solvers[1])
+    assert mine == theirs or _is_refused_by_ours_only(mine, theirs)
+
+
+def _is_refused_by_ours_only(mine: Outcome, theirs: Outcome) -> bool:
+    """Return whether ours has all conflicts of icechunk, and others besides that keep the hierarchy sound, or are about its deletes."""
+    if mine.conflicts is None or mine.commit is None or (theirs.commit is not None and theirs.commit < mine.commit):
+        return False
+    of_the_same_commit = (theirs.conflicts or []) if theirs.commit == mine.commit else []
+    more = [conflict for conflict in mine.conflicts if conflict not in of_the_same_commit]
+    return all(conflict in mine.conflicts for conflict in of_the_same_commit) and all(conflict[0] in _STRICTER for conflict in more)
+
+
+_STRICTER = {"NewNodeInInvalidGroup", "NewNodeConflictsWithExistingNode", "DeleteOfUpdatedArray", "DeleteOfUpdatedGroup"}
+
+
+_history = (_changes, st.lists(_changes, min_size=1, max_size=2), st.sampled_from(SOLVERS))
+_SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "database": None}
+
+
+@settings(max_examples=60, derandomize=True, **_SETTINGS)  # type: ignore[arg-type]
+@given(*_history)
+def test_a_random_history_is_rebased_as_by_icechunk(
+    changes: list[Operation], commits: list[list[Operation]], solvers: tuple[Any, Any]
+) -> None:
+    _check(changes, commits, solvers)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@settings(max_examples=2_000, **_SETTINGS)  # type: ignore[arg-type]
+@given(*_history)
+def test_many_random_histories_are_rebased_as_by_icechunk(
+    changes: list[Operation], commits: list[list[Operation]], solvers: tuple[Any, Any]
+) -> None:
+    _check(changes, commits, solvers)
