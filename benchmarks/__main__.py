@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import graveler, lake, overhead, row_operations, shared_spark, spark_operations
+from benchmarks import arrays, graveler, lake, overhead, row_operations, shared_spark, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
@@ -30,6 +30,7 @@ NAMES = (
     "spark",
     "steps",
     "overhead",
+    "arrays",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -117,6 +118,8 @@ def main() -> None:
             graveler.measure(options.keys, 10 * options.keys)
         if "lake" in chosen:
             lake.measure(options.commits, options.keys)
+        if "arrays" in chosen:
+            arrays.measure(folder, options.rounds)
         if "overhead" in chosen:
             overhead.measure(options.rounds)
         if "steps" in chosen:

@@ -4,6 +4,7 @@ How it hangs together: `repository` opens a `session` on a snapshot; `store` sho
 `commit` turns it into manifests, a snapshot and a transaction log, and `refs` moves the branch. Where others committed first, `rebase`
 brings the changes onto their commits: `conflict_detector` compares both sides, `conflict_solver` and `append_solver` settle what they can.
 The files are read and written by `manifest_file`, `snapshot_file` and `transaction_log`, on top of `file_header` and `flatbuffer`.
+`maintenance` is the upkeep: `expiration`, `garbage_collection`, `manifest_rewrite`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from lake_core.icechunk.conflict_solver import BasicConflictSolver, ConflictSolv
 from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.diff import Diff
 from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit, RebaseFailedError
+from lake_core.icechunk.garbage_collection import GCSummary
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import ForkSession, Session
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
@@ -51,6 +53,7 @@ __all__ = [
     "DatasetRepository",
     "Diff",
     "ForkSession",
+    "GCSummary",
     "IcechunkError",
     "IcechunkStore",
     "ManifestConfig",

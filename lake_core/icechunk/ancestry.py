@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from lake_core.errors import NotFound
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
-from lake_core.icechunk.errors import DamagedObject, NotInAncestry
-from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.errors import DamagedObject, InvalidIdentifier, NotInAncestry
+from lake_core.icechunk.identifier import decode_id, encode_id
 from lake_core.icechunk.snapshot import Snapshot
 
+_ALONE = 4
+"""How many snapshots are read one by one before others are read ahead: short walks need no listing."""
+_MOST_AHEAD = 50
 
-def ancestry(assets: AssetManager, snapshot_id: bytes) -> Iterator[Snapshot]:
-    """Yield the snapshots of a history, newest first, each as it stands now.
+
+def ancestry(assets: AssetManager, snapshot_id: bytes, *, read_ahead: int = _MOST_AHEAD) -> Iterator[Snapshot]:
+    """Yield the snapshots of a history, newest first, each as it stands at some moment of the walk.
+
+    Args:
+        assets: The files of the repository.
+        snapshot_id: The newest snapshot.
+        read_ahead: How many snapshots are in memory at most.
 
     Raises:
         MissingObject: A snapshot is gone.
         DamagedObject: A snapshot cannot be read, or is its own ancestor.
     """
+    return reachable(assets, [snapshot_id], read_ahead=read_ahead)
+
+
+def reachable(assets: AssetManager, tips: Sequence[bytes], *, read_ahead: int = _MOST_AHEAD) -> Iterator[Snapshot]:
+    """Yield the snapshots in the histories of several tips, each once. Arguments and errors are those of `ancestry`."""
+    reader = _SnapshotReader(assets, read_ahead)
     seen: set[bytes] = set()
-    current: bytes | None = snapshot_id
-    while current is not None:
-        if current in seen:
-            raise DamagedObject(SNAPSHOTS + encode_id(current), "it is its own ancestor")
-        seen.add(current)
-        snapshot = assets.read_snapshot(current)
-        yield snapshot
-        current = snapshot.parent_id
+    for tip in tips:
+        current: bytes | None = tip
+        walked: set[bytes] = set()
+        while current is not None and current not in seen:
+            walked.add(current)
+            snapshot = reader.read(current)
+            yield snapshot
+            current = snapshot.parent_id
+            if current in walked:
+                raise DamagedObject(SNAPSHOTS + encode_id(snapshot.snapshot_id), "it is its own ancestor")
+        seen |= walked
 
 
 def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[bytes]:
@@ -41,3 +60,51 @@ def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[
             return between[::-1]
         between.append(snapshot.snapshot_id)
     raise NotInAncestry(f"the snapshot {encode_id(older)} is not in the history of {encode_id(newer)}: name the older one first")
+
+
+class _SnapshotReader:
+    """Snapshots one after the other, as their parents name them.
+
+    The parent of a snapshot is known when the snapshot has been read, so a long history would take as many requests in a row. A listing
+    tells which snapshots were written at about the same time: they are read side by side, as long as most of them turn out to be needed.
+    """
+
+    def __init__(self, assets: AssetManager, most: int) -> None:
+        self._assets = assets
+        self._most = most
+        self._single = 0
+        self._order: list[bytes] = []
+        """All snapshots, the one that was written last first."""
+        self._places: dict[bytes, int] = {}
+        self._ahead: dict[bytes, Snapshot] = {}
+        self._count = 8
+
+    def read(self, snapshot_id: bytes) -> Snapshot:
+        snapshot = self._ahead.pop(snapshot_id, None)
+        if snapshot is not None:
+            return snapshot
+        if self._single < _ALONE:
+            self._single += 1
+            return self._assets.read_snapshot(snapshot_id)
+        if not self._order:
+            self._list()
+        self._count = min(self._most, 2 * self._count) if len(self._ahead) <= self._count // 2 else max(1, self._count // 4)
+        place = self._places.get(snapshot_id)
+        ids = [snapshot_id] if place is None else self._order[place : place + self._count]
+        try:
+            snapshots = self._assets.read_snapshots(ids)
+        except (DamagedObject, NotFound):
+            # What was only guessed at must not fail the walk.
+            return self._assets.read_snapshot(snapshot_id)
+        self._ahead = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+        return self._ahead.pop(snapshot_id)
+
+    def _list(self) -> None:
+        times = []
+        for meta in self._assets.store.list(SNAPSHOTS):
+            try:
+                times.append((meta.last_modified, decode_id(meta.key.removeprefix(SNAPSHOTS))))
+            except InvalidIdentifier:
+                continue
+        self._order = [snapshot_id for _, snapshot_id in sorted(times, reverse=True)]
+        self._places = {snapshot_id: place for place, snapshot_id in enumerate(self._order)}

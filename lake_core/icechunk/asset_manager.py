@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lake_core.errors import NotFound
@@ -68,6 +68,25 @@ class AssetManager:
             raise DamagedObject(path, "it holds a snapshot of another id")
         return snapshot
 
+    def read_snapshots(self, snapshot_ids: Sequence[bytes]) -> list[Snapshot]:
+        """Return several snapshots as they stand now, read side by side. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        paths = [SNAPSHOTS + encode_id(snapshot_id) for snapshot_id in snapshot_ids]
+        snapshots = [decode_snapshot(data, path) for data, path in zip(self._get_many(paths), paths, strict=True)]
+        for snapshot, snapshot_id, path in zip(snapshots, snapshot_ids, paths, strict=True):
+            if snapshot.snapshot_id != snapshot_id:
+                raise DamagedObject(path, "it holds a snapshot of another id")
+        return snapshots
+
+    def forget_snapshot(self, snapshot_id: bytes) -> None:
+        """Read a snapshot again when it is asked for the next time: it was rewritten."""
+        with self._lock:
+            self._snapshots.pop(snapshot_id, None)
+
+    def read_manifests(self, manifest_ids: Sequence[bytes]) -> list[Manifest]:
+        """Return several manifests, read side by side and not kept. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
+        paths = [MANIFESTS + encode_id(manifest_id) for manifest_id in manifest_ids]
+        return [decode_manifest(data, path) for data, path in zip(self._get_many(paths), paths, strict=True)]
+
     def manifest(self, manifest_id: bytes) -> Manifest:
         """Return a manifest. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
         with self._lock:
@@ -128,3 +147,9 @@ class AssetManager:
             return self.store.get(path, start, end)
         except NotFound:
             raise MissingObject(path, "the repository refers to it, and it is not there") from None
+
+    def _get_many(self, paths: Sequence[str]) -> list[ObjectBytes]:
+        try:
+            return self.store.get_many(paths)
+        except NotFound as error:
+            raise MissingObject(error.key or paths[0], "the repository refers to it, and it is not there") from None

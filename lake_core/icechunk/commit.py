@@ -15,11 +15,11 @@ from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import ChunkReferences, references_from
+from lake_core.icechunk.manifest import ChunkReferences, concatenated, references_from
 from lake_core.icechunk.manifest_update import update_manifests
 from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, live_markers, marker_metadata
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
-from lake_core.icechunk.splitting import split_sizes
+from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
 
 _SMALL = 1_000
@@ -93,11 +93,25 @@ class Commit:
         Raises InvalidHierarchy before anything is written.
         """
         check_hierarchy(changes, parent)
+        return self._write(changes, parent, _Manifests(self.assets, self.config, changes, parent), log, markers)
+
+    def rewrite(self, parent: Snapshot) -> bytes:
+        """Write all manifests anew, and everything else but the branch, as `write` does."""
+        changes = ChangeSet()
+        return self._write(changes, parent, _RewrittenManifests(self.assets, self.config, changes, parent))
+
+    def _write(
+        self,
+        changes: ChangeSet,
+        parent: Snapshot,
+        nodes: _Manifests,
+        log: TransactionLog | None = None,
+        markers: Mapping[str, Marker] | None = None,
+    ) -> bytes:
         snapshot_id = new_object_id()
         # Readers take a snapshot that is no later than its parent for damage.
         flushed_at = max(self._now(), parent.flushed_at + 1)
         markers = self._markers(parent, snapshot_id, flushed_at) if markers is None else markers
-        nodes = _Manifests(self.assets, self.config, changes, parent)
         written = nodes.write()
         used = {ref.manifest_id for node in written.values() if isinstance(node, ArrayNode) for ref in node.manifests}
         files = {**parent.manifest_files, **nodes.files}
@@ -179,10 +193,7 @@ class _Manifests:
 
     def write(self) -> dict[str, Node]:
         """Write the manifests that are new. Returns all nodes, sorted."""
-        arrays = _changed_arrays(self.changes, self.parent)
-        for node_id in sorted(self.changes.changed_arrays() | self.changes.bounds.keys()):
-            self._update(arrays[node_id])
-        self._flush()
+        arrays = self._update_all()
         nodes = {path: node for path, node in self.parent.nodes.items() if node.node_id not in self.changes.deleted}
         nodes.update({node.path: self._rebased(node) for node in self.changes.nodes.values()})
         for node_id, refs in self._refs.items():
@@ -190,6 +201,14 @@ class _Manifests:
             assert isinstance(array, ArrayNode)
             nodes[array.path] = replace(array, manifests=tuple(refs))
         return {path: nodes[path] for path in sorted(nodes, key=sort_key)}
+
+    def _update_all(self) -> dict[bytes, ArrayNode]:
+        """Write the manifests of all arrays whose references change. Returns these arrays by id."""
+        arrays = _changed_arrays(self.changes, self.parent)
+        for node_id in sorted(self.changes.changed_arrays() | self.changes.bounds.keys()):
+            self._update(arrays[node_id])
+        self._flush()
+        return arrays
 
     def _rebased(self, node: Node) -> Node:
         """Return a changed node with the manifests that it has in the parent: the session may have been rebased."""
@@ -237,6 +256,7 @@ class _Manifests:
             shared[node_id] = references
             count, size = count + len(references), size + own_bytes
         self._write(shared)
+        self._pending.clear()
 
     def _write(self, arrays: Mapping[bytes, ChunkReferences]) -> None:
         if not arrays:
@@ -245,3 +265,28 @@ class _Manifests:
         self.files[info.id_bytes] = info
         for node_id, references in arrays.items():
             self._refs[node_id].append(ManifestRef(info.id_bytes, references.extents))
+
+
+class _RewrittenManifests(_Manifests):
+    """The manifests of a commit that changes nothing but how references are spread over manifests."""
+
+    def _update_all(self) -> dict[bytes, ArrayNode]:
+        arrays = {node.node_id: node for node in self.parent.nodes.values() if isinstance(node, ArrayNode)}
+        for array in arrays.values():
+            self._refs[array.node_id] = []
+            pieces = split(self._references(array), split_sizes(self.config.splitting, array))
+            self._pending += ((array.node_id, piece) for piece in pieces)
+            if sum(len(references) for _, references in self._pending) > _MOST_SHARED:
+                self._flush()
+        self._flush()
+        return arrays
+
+    def _references(self, array: ArrayNode) -> ChunkReferences:
+        """Return the references of an array that a reader finds: those within its shape and the extents of their manifest."""
+        bounds = tuple((0, end) for end in array.grid)
+        parts = [references_from(len(array.shape), {})]
+        # A reader takes the first manifest that holds an index, and `concatenated` keeps the last reference of it.
+        for ref in reversed(array.manifests):
+            references = self._read(array, ref)
+            parts.append(references.take(references.inside(ref.extents) & references.inside(bounds)))
+        return concatenated(parts)

@@ -15,10 +15,11 @@ NODE_ID_LENGTH = 8
 INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")
 """Id of the snapshot that every repository begins with."""
 
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_VALUES = {character: value for value, character in enumerate(_ALPHABET)}
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {character: value for value, character in enumerate(ALPHABET)}
 _VALUES.update({character.lower(): value for character, value in _VALUES.items()})
 _BITS = 5
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 
 
 def new_object_id() -> bytes:
@@ -34,8 +35,9 @@ def new_node_id() -> bytes:
 def encode_id(identifier: bytes) -> str:
     """Return an id as text: upper case, most significant bit first, padded with zero bits on the right."""
     characters = -(-len(identifier) * 8 // _BITS)
-    number = int.from_bytes(identifier, "big") << (characters * _BITS - len(identifier) * 8)
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range((characters - 1) * _BITS, -1, -_BITS))
+    pairs = -(-characters // 2)
+    number = int.from_bytes(identifier, "big") << (pairs * 2 * _BITS - len(identifier) * 8)
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range((pairs - 1) * 2 * _BITS, -1, -2 * _BITS)])[:characters]
 
 
 def encode_ids(identifiers: npt.NDArray[np.uint8]) -> list[str]:
@@ -45,7 +47,7 @@ def encode_ids(identifiers: npt.NDArray[np.uint8]) -> list[str]:
     bits = np.zeros((count, characters * _BITS), np.uint8)
     bits[:, : length * 8] = np.unpackbits(identifiers, axis=1)
     values = bits.reshape(count, characters, _BITS) @ np.array([16, 8, 4, 2, 1], np.uint8)
-    text = np.frombuffer(_ALPHABET.encode(), np.uint8)[values].tobytes().decode()
+    text = np.frombuffer(ALPHABET.encode(), np.uint8)[values].tobytes().decode()
     return [text[start : start + characters] for start in range(0, len(text), characters)]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,16 @@ _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _LAST_MODIFIED =
 
 _MANIFEST = table_layout(20, (4, 16))
 _ARRAY = table_layout(16, (4, 12))
+
+
+@dataclass(frozen=True, slots=True)
+class NativeChunks:
+    """Where native chunks are: one element of each column for each chunk."""
+
+    chunk_id: npt.NDArray[np.uint8]
+    """Shape (chunks, 12)."""
+    offset: npt.NDArray[np.uint64]
+    length: npt.NDArray[np.uint64]
 
 
 class ArrayManifest:
@@ -79,6 +90,15 @@ class ArrayManifest:
             dimensions = len(self._index(self._table(0))) if self._count else 0
         return self.references(dimensions)
 
+    def native_chunks(self) -> NativeChunks:
+        """Return where all native chunks are, whatever the number of their dimensions."""
+        with damage_of(self._path):
+            places = self._start + 4 * np.arange(self._count, dtype=np.int64)
+            targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
+            tables = Tables(self._buffer, places + targets)
+            native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
+            return NativeChunks(chunk_id[native], tables.numbers(_OFFSET, "<u8")[native], tables.numbers(_LENGTH, "<u8")[native])
+
     def _table(self, number: int) -> Table:
         place = self._start + 4 * number
         return Table(self._buffer, place + int.from_bytes(self._buffer[place : place + 4], "little"))
@@ -105,6 +125,13 @@ class Manifest:
     def node_ids(self) -> Iterable[bytes]:
         """The ids of the arrays that have references here."""
         return self._arrays.keys()
+
+    def native_chunks(self) -> Iterator[NativeChunks]:
+        """Yield where the native chunks of each array are."""
+        for node_id in self._arrays:
+            array = self.array(node_id)
+            if array is not None:
+                yield array.native_chunks()
 
     def array(self, node_id: bytes) -> ArrayManifest | None:
         """Return the references of an array, or None if the manifest has none of it."""

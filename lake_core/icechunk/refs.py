@@ -65,6 +65,18 @@ def list_names(store: ObjectStore, kind: RefKind) -> set[str]:
     return names - deleted
 
 
+def list_refs(store: ObjectStore) -> list[Ref]:
+    """Return all tags and branches, tags first, each kind by name. One that was deleted meanwhile is left out. Raises DamagedObject."""
+    tips = []
+    for kind in (RefKind.TAG, RefKind.BRANCH):
+        for name in sorted(list_names(store, kind)):
+            try:
+                tips.append(lookup(store, kind, name))
+            except RefNotFound:
+                continue
+    return tips
+
+
 def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
     """Return a branch or tag.
 

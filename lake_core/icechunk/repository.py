@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
-import numpy as np
-
 from lake_core.clock import Clock, aware
 from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.icechunk import refs
@@ -31,7 +29,7 @@ from lake_core.icechunk.errors import (
     UnsupportedSpecVersion,
 )
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, decode_id, encode_id
-from lake_core.icechunk.manifest import ReferenceKind
+from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.session import Session
 from lake_core.icechunk.snapshot import SnapshotInfo, initial_snapshot, microseconds, snapshot_info
@@ -44,7 +42,7 @@ SPEC_V2_KEY = "repo"
 SessionT = TypeVar("SessionT", bound=Session)
 
 
-class Repository:
+class Repository(RepositoryMaintenance):
     """A repository. `create`, `open` and `open_or_create` return one; all of them take a URL, a path or an `ObjectStore`."""
 
     def __init__(
@@ -427,40 +425,6 @@ class Repository:
     def delete_tag(self, tag: str) -> None:
         """Delete a tag. Its name is never used again. Raises RefNotFound."""
         refs.delete_tag(self._store, tag)
-
-    # Statistics
-
-    def total_chunks_storage(self) -> int:
-        """Return the bytes of all native and inline chunks that branches and tags reach, each once."""
-        seen: set[bytes] = set()
-        manifests: set[bytes] = set()
-        for kind in RefKind:
-            for name in refs.list_names(self._store, kind):
-                for snapshot in ancestry(self._assets, refs.lookup(self._store, kind, name).snapshot_id):
-                    if snapshot.snapshot_id in seen:
-                        break
-                    seen.add(snapshot.snapshot_id)
-                    manifests.update(snapshot.manifest_files)
-        return _chunk_bytes(self._assets, manifests)
-
-
-def _chunk_bytes(assets: AssetManager, manifests: set[bytes]) -> int:
-    """Return the bytes of the native and inline chunks of manifests. An object that holds several chunks counts each of them once."""
-    inline = 0
-    native = [np.empty((0, 28), np.uint8)]
-    for manifest_id in sorted(manifests):
-        manifest = assets.manifest(manifest_id)
-        for node_id in manifest.node_ids:
-            array = manifest.array(node_id)
-            references = None if array is None else array.all_references()
-            if references is None:
-                continue
-            inline += int(references.data_length[references.kind == ReferenceKind.INLINE].sum())
-            chosen = references.take(references.kind == ReferenceKind.NATIVE)
-            ranges = np.ascontiguousarray(np.stack([chosen.offset, chosen.length], axis=1)).view(np.uint8)
-            native.append(np.concatenate([chosen.chunk_id, ranges.reshape(len(chosen), 16)], axis=1))
-        native = [np.unique(np.concatenate(native), axis=0)]
-    return inline + int(np.ascontiguousarray(native[0][:, 20:]).view(np.uint64).sum())
 
 
 def _store(location: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, object] | None) -> ObjectStore:

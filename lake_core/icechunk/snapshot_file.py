@@ -22,6 +22,7 @@ _SHAPE, _DIMENSION_NAMES, _MANIFESTS = range(3)  # slots of ArrayNodeData
 _ARRAY, _GROUP = 1, 2  # members of the union NodeData
 
 _FILE_INFO = np.dtype({"names": ["id", "size", "refs"], "formats": ["V12", "<u8", "<u4"], "offsets": [0, 16, 24], "itemsize": 32})
+_FILE_INFO_FIELDS = struct.Struct("<12s4xQI4x")
 _RANGE = struct.Struct("<QQ")
 _EXTENT = struct.Struct("<II")
 
@@ -43,17 +44,17 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
     body = decode_file(data, FileType.SNAPSHOT, path)
     with damage_of(path):
         root = Table.root(body)
-        files = root.array(_MANIFEST_FILES, _FILE_INFO)
+        start, count = root.vector(_MANIFEST_FILES, _FILE_INFO.itemsize)
+        files = memoryview(body)[start : start + count * _FILE_INFO.itemsize]
+        root.vector(_NODES, 4)
         return Snapshot(
             snapshot_id=root.structure(_ID, OBJECT_ID_LENGTH),
             parent_id=root.optional_structure(_PARENT_ID, OBJECT_ID_LENGTH),
             flushed_at=root.uint64(_FLUSHED_AT),
             message=root.string(_MESSAGE),
-            metadata=_metadata(root.tables(_METADATA)),
-            manifest_files={
-                info["id"].tobytes(): ManifestFileInfo(info["id"].tobytes(), int(info["size"]), int(info["refs"])) for info in files
-            },
-            nodes=_Nodes(root.tables(_NODES), path),
+            metadata=_metadata(root.tables(_METADATA)) if root.vector(_METADATA, 4)[1] else {},
+            manifest_files={info[0]: ManifestFileInfo(*info) for info in _FILE_INFO_FIELDS.iter_unpack(files)},
+            nodes=_Nodes(root, path),
         )
 
 
@@ -71,11 +72,19 @@ def _metadata(items: Tables) -> dict[str, Any]:
 class _Nodes(Mapping[str, Node]):
     """The nodes of a snapshot file, by path."""
 
-    def __init__(self, tables: Tables, file_path: str) -> None:
-        self._tables = tables
+    def __init__(self, snapshot: Table, file_path: str) -> None:
+        self._snapshot = snapshot
+        self._tables_of_nodes: Tables | None = None
         self._file_path = file_path
         self._numbers_of_paths: dict[str, int] | None = None
         self._decoded: dict[str, Node] = {}
+
+    @property
+    def _tables(self) -> Tables:
+        if self._tables_of_nodes is None:
+            with damage_of(self._file_path):
+                self._tables_of_nodes = self._snapshot.tables(_NODES)
+        return self._tables_of_nodes
 
     @property
     def _numbers(self) -> dict[str, int]:
@@ -171,6 +180,17 @@ def encode_snapshot(snapshot: Snapshot, level: int = DEFAULT_COMPRESSION_LEVEL) 
     for number, path in enumerate(sorted(snapshot.nodes, key=sort_key)):
         writer.link(nodes + 4 * number, _write_node(writer, snapshot.nodes[path]))
     return encode_file(FileType.SNAPSHOT, writer.finish(), level)
+
+
+def with_parent(data: bytes, path: str, parent_id: bytes, level: int = DEFAULT_COMPRESSION_LEVEL) -> bytes:
+    """Return a snapshot file with another parent, and otherwise as it is. Raises DamagedObject; so does a snapshot without a parent."""
+    body = bytearray(decode_file(data, FileType.SNAPSHOT, path))
+    with damage_of(path):
+        position = Table.root(bytes(body)).field(_PARENT_ID)
+        if not position or position + OBJECT_ID_LENGTH > len(body):
+            raise FlatbufferError("it has no parent that could be replaced")
+    body[position : position + OBJECT_ID_LENGTH] = parent_id
+    return encode_file(FileType.SNAPSHOT, body, level)
 
 
 def _write_node(writer: FlatbufferWriter, node: Node) -> int:

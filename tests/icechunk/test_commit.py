@@ -137,13 +137,13 @@ def written_session(store: ObjectStore) -> Session:
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_an_error_at_any_request_leaves_a_commit_that_can_be_repeated(mode: FaultMode) -> None:
-    sound = FaultStore(Repository.create(MemoryStore()).store, 0)
+    sound = FaultStore(Repository.create(MemoryStore()).storage, 0)
     session = written_session(sound)
     begin = sound.operations
     session.commit("mine")
     assert sound.operations - begin >= 4
     for at in range(begin + 1, sound.operations + 1):
-        store = Repository.create(MemoryStore()).store
+        store = Repository.create(MemoryStore()).storage
         session = written_session(FaultStore(store, at, mode, error=StoreUnavailable("no answer")))
         try:
             session.commit("mine")

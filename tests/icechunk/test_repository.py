@@ -221,12 +221,6 @@ def test_a_configuration_that_is_not_valid_is_refused() -> None:
         Repository.create(MemoryStore(), config=RepositoryConfig(inline_chunk_threshold_bytes=-1))
 
 
-def test_the_storage_of_all_chunks_is_counted_once(repository: Repository) -> None:
-    for value in (1, 2):
-        write(repository, 0, value)
-    assert repository.total_chunks_storage() == 2 * 4
-
-
 def _commit_several(folder: Path, writer: int) -> int:
     acknowledged = 0
     for number in range(10):

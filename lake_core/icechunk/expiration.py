@@ -1,0 +1,114 @@
+"""Expiration: old snapshots leave the history. Their objects stay until they are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lake_core.errors import NotFound, PreconditionFailed, StoreUnavailable
+from lake_core.icechunk import refs
+from lake_core.icechunk.ancestry import reachable
+from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
+from lake_core.icechunk.errors import ConflictError, DamagedObject, MissingObject, RefNotFound
+from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.refs import MAIN, Ref, RefKind
+from lake_core.icechunk.snapshot_file import decode_snapshot, with_parent
+from lake_core.store import ObjectStore
+
+_TRIES = 10
+"""How often a snapshot is rewritten that other clients rewrite at the same time."""
+
+
+@dataclass(slots=True)
+class _Header:
+    """What expiration needs of a snapshot."""
+
+    flushed_at: int
+    parent_id: bytes | None
+
+
+def expire(
+    assets: AssetManager, older_than: int, *, delete_expired_branches: bool = False, delete_expired_tags: bool = False
+) -> set[bytes]:
+    """Take snapshots written before a time out of the history of every tag and branch.
+
+    Each history is cut by one write, so a crash leaves some of them cut and the others as they were.
+
+    Args:
+        assets: The files of the repository.
+        older_than: Microseconds since the epoch.
+        delete_expired_branches: Whether branches whose tip is expired are deleted; main never is.
+        delete_expired_tags: Whether tags that name an expired snapshot are deleted.
+
+    Returns:
+        The ids of the snapshots that left the history of a ref, and of tips that are expired themselves. Other refs may still reach them.
+
+    Raises:
+        DamagedObject: A ref or a snapshot cannot be read. Nothing was written.
+        ConflictError: A branch that was to be deleted has moved meanwhile.
+    """
+    tips = refs.list_refs(assets.store)
+    headers = {
+        snapshot.snapshot_id: _Header(snapshot.flushed_at, snapshot.parent_id)
+        for snapshot in reachable(assets, [tip.snapshot_id for tip in tips])
+    }
+    released: set[bytes] = set()
+    for tip in tips:
+        released |= _cut(assets, headers, tip.snapshot_id, older_than)
+        if headers[tip.snapshot_id].flushed_at < older_than:
+            _delete_ref(assets.store, tip, branches=delete_expired_branches, tags=delete_expired_tags)
+    return released
+
+
+def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, older_than: int) -> set[bytes]:
+    """Make the root the parent of the oldest snapshot that is kept, or of the tip if none is. Returns what was cut out, or is expired."""
+    history = [tip]
+    while (parent := headers[history[-1]].parent_id) is not None:
+        history.append(parent)
+    kept = [number for number, snapshot_id in enumerate(history) if headers[snapshot_id].flushed_at >= older_than]
+    oldest, root = (kept[-1] if kept else 0), history[-1]
+    if len(history) - oldest <= 2:
+        return set()
+    _adopt(assets, history[oldest], root)
+    headers[history[oldest]].parent_id = root
+    return set(history[oldest + bool(kept) : -1])
+
+
+def _adopt(assets: AssetManager, snapshot_id: bytes, parent_id: bytes) -> None:
+    """Give a snapshot another parent, in place."""
+    path = SNAPSHOTS + encode_id(snapshot_id)
+    for _ in range(_TRIES):
+        try:
+            data = assets.store.get(path)
+        except NotFound:
+            raise MissingObject(path, "a branch or tag reaches it, and it is not there") from None
+        if decode_snapshot(data, path).parent_id == parent_id:
+            break
+        try:
+            assets.store.put(path, with_parent(data, path, parent_id, assets.compression_level), if_match=data.etag)
+        except (PreconditionFailed, StoreUnavailable):
+            # Another client rewrote it, or the outcome is unknown: what stands there now decides.
+            continue
+        break
+    else:
+        raise DamagedObject(path, f"it was rewritten {_TRIES} times by others, or could not be: expire the snapshots again")
+    assets.forget_snapshot(snapshot_id)
+
+
+def _delete_ref(store: ObjectStore, tip: Ref, *, branches: bool, tags: bool) -> None:
+    if not (tags if tip.kind is RefKind.TAG else branches and tip.name != MAIN):
+        return
+    try:
+        now = refs.lookup(store, tip.kind, tip.name)
+        if now.snapshot_id != tip.snapshot_id:
+            raise ConflictError(
+                f"the {tip.kind.value} {tip.name} moved while its old snapshots were expired, and was not deleted: expire them again",
+                expected_parent=encode_id(tip.snapshot_id),
+                actual_parent=encode_id(now.snapshot_id),
+            )
+        if tip.kind is RefKind.TAG:
+            refs.delete_tag(store, tip.name)
+        else:
+            refs.delete_branch(store, tip.name)
+    except RefNotFound:
+        return

@@ -1,0 +1,160 @@
+"""The upkeep of a repository: expiration, garbage collection, new manifests for old, and how much is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from lake_core.clock import AwareClock
+from lake_core.icechunk import refs
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.chunk_storage import native_chunk_bytes
+from lake_core.icechunk.commit import Commit
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.errors import ConflictError
+from lake_core.icechunk.expiration import expire
+from lake_core.icechunk.garbage_collection import GCSummary, collect
+from lake_core.icechunk.identifier import encode_id
+from lake_core.icechunk.manifest_rewrite import METADATA_KEY, splitting_document
+from lake_core.icechunk.read_limits import ReadLimits
+from lake_core.icechunk.refs import RefKind
+from lake_core.icechunk.snapshot import microseconds
+from lake_core.store import ObjectStore
+
+
+class RepositoryMaintenance:
+    """What a repository does for its own upkeep."""
+
+    _store: ObjectStore
+    _assets: AssetManager
+    _config: RepositoryConfig
+    _clock: AwareClock
+    _default_metadata: dict[str, Any]
+    _txn_retention: timedelta | None
+
+    def expire_snapshots(
+        self, older_than: datetime, *, delete_expired_branches: bool = False, delete_expired_tags: bool = False
+    ) -> set[str]:
+        """Take old snapshots out of the history of every branch and tag. Their objects stay until `garbage_collect` deletes them.
+
+        The oldest snapshot that is kept in a history gets the first snapshot of the repository as its parent, in place: its id stays.
+        A branch or tag keeps its tip, however old that is, unless it is to be deleted.
+
+        A session that was opened before on a snapshot that expires cannot be rebased any more. A commit to a branch that is being
+        deleted may be lost with it: do not delete expired branches that others still write.
+
+        In a state of a lake nothing is rewritten: the lake's own retention ends for what is older.
+
+        Args:
+            older_than: Snapshots written before this time expire.
+            delete_expired_branches: Whether to delete branches whose tip has expired. The branch main is never deleted.
+            delete_expired_tags: Whether to delete tags that name an expired snapshot.
+
+        Returns:
+            The ids of the expired snapshots. Some may still be reached by another branch or tag.
+
+        Raises:
+            DamagedObject: A branch, tag or snapshot cannot be read. Nothing has expired.
+            ConflictError: A branch that was to be deleted has moved meanwhile. What came before it has expired.
+        """
+        time = _with_zone("older_than", older_than)
+        if self._store.versioned:
+            self._store.end_retention(time)
+            return set()
+        released = expire(
+            self._assets,
+            microseconds(time),
+            delete_expired_branches=delete_expired_branches,
+            delete_expired_tags=delete_expired_tags,
+        )
+        return {encode_id(snapshot_id) for snapshot_id in released}
+
+    def garbage_collect(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        dry_run: bool = False,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 2**20,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> GCSummary:
+        """Delete the snapshots, transaction logs, manifests and chunks that no branch or tag reaches.
+
+        A session has written chunks that nothing reaches until it is committed. **Choose a time before the start of every session that
+        is still open**, or their chunks are lost: nothing in the repository tells that they are in use.
+
+        Objects whose names are not ids are left alone. The times are those of the objects, by the clock of the store. A note of what was
+        looked at (`last_collection.json`) makes the next collection quick; it may be deleted at any time.
+
+        In a state of a lake nothing is deleted: the lake's own retention ends for what is older, and the lake collects.
+
+        Args:
+            delete_object_older_than: Objects written at this time or later are kept.
+            dry_run: Whether only to tell what would be deleted.
+            max_snapshots_in_memory: How many snapshots are read side by side.
+            max_compressed_manifest_mem_bytes: How many bytes of manifests, as they are stored, are read side by side.
+            max_concurrent_manifest_fetches: How many manifests are read side by side.
+
+        Raises:
+            DamagedObject: A branch, tag, snapshot or manifest cannot be read, so that nobody can tell what is reached. Nothing was
+                deleted.
+        """
+        time = _with_zone("delete_object_older_than", delete_object_older_than)
+        limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
+        if self._store.versioned:
+            if not dry_run:
+                self._store.end_retention(time)
+            return GCSummary()
+        return collect(self._assets, time, dry_run=dry_run, limits=limits)
+
+    def rewrite_manifests(self, message: str, *, branch: str, metadata: Mapping[str, Any] | None = None) -> str:
+        """Write the manifests of all arrays anew, split as the configuration says now, and commit that.
+
+        Arrays that grew by many small commits have many small manifests: these become one for each split. The chunks stay as they are.
+
+        Args:
+            message: Says what the commit is for.
+            branch: The branch to commit to.
+            metadata: Values that JSON can hold. The rules of splitting are added as `splitting_config`.
+
+        Returns:
+            The id of the new snapshot.
+
+        Raises:
+            RefNotFound: There is no such branch.
+            ConflictError: Another commit came first. The branch is as that commit left it: rewrite again.
+        """
+        retention = None if self._txn_retention is None else self._txn_retention // timedelta(microseconds=1)
+        notes = {**self._default_metadata, **(metadata or {}), METADATA_KEY: splitting_document(self._config.splitting)}
+        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
+        commit = Commit(self._assets, self._config, self._clock, message, notes, None, retention)
+        snapshot_id = commit.rewrite(self._assets.snapshot(tip.snapshot_id))
+        if not refs.move_branch(self._store, tip, snapshot_id):
+            actual = encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+            raise ConflictError(
+                f"the branch {branch} moved while its manifests were rewritten, and stays as it is: rewrite them again",
+                expected_parent=encode_id(tip.snapshot_id),
+                actual_parent=actual,
+            )
+        return encode_id(snapshot_id)
+
+    def total_chunks_storage(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 2**20,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """Return the bytes of all native chunks that branches and tags reach, each once. Inline and virtual chunks do not count.
+
+        The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
+        """
+        limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
+        return native_chunk_bytes(self._assets, limits)
+
+
+def _with_zone(name: str, time: datetime) -> datetime:
+    if time.tzinfo is None:
+        raise ValueError(f"{name} is a time with a zone: use datetime.now(UTC) - timedelta(...), for example")
+    return time
