@@ -100,6 +100,14 @@ class ConflictError(IcechunkError):
         return _conflict_error, (str(self), self.expected_parent, self.actual_parent)
 
 
+class UnconfirmedCommit(IcechunkError):
+    """The store did not say whether a commit of the session was published, so that the session takes no other changes yet."""
+
+
+class InvalidHierarchy(IcechunkError):
+    """A commit would make a snapshot with a node that has no parent group, or with two nodes at one path."""
+
+
 class RebaseFailedError(IcechunkError):
     """A commit that came first conflicts with the session's changes, and the solver does not resolve it. The session can still be used.
 
@@ -120,14 +128,6 @@ class RebaseFailedError(IcechunkError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.snapshot, self.conflicts, self._why)
-
-
-class UnconfirmedCommit(IcechunkError):
-    """The store did not say whether a commit of the session was published, so that the session takes no other changes yet."""
-
-
-class InvalidHierarchy(IcechunkError):
-    """A commit would make a snapshot with a node that has no parent group, or with two nodes at one path."""
 
 
 class InvalidTransaction(IcechunkError):

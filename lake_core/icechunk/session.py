@@ -171,6 +171,7 @@ class Session(SessionState):
         fork = ForkSession.__new__(ForkSession)
         fork.__dict__.update(self.__dict__)
         fork.change_set = deepcopy(self.change_set)
+        fork._unconfirmed = set()
         return fork
 
     def merge(self, *others: ForkSession) -> None:
