@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.conflict_detector import ConflictDetector, RebaseStep
 from lake_core.icechunk.conflict_solver import ConflictSolver
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node
 
@@ -31,6 +33,11 @@ class _Append:
         return self.theirs.shape[self.axis] - self.first
 
     @property
+    def places(self) -> int:
+        """How many chunks theirs appended."""
+        return self.shift // self.ours.chunk_shape[self.axis]
+
+    @property
     def is_of_whole_chunks(self) -> bool:
         """Whether every chunk of ours stays whole behind theirs."""
         size = self.ours.chunk_shape[self.axis]
@@ -47,10 +54,16 @@ class _Append:
 
     def shifted_chunks(self, changes: ChangeSet) -> dict[ChunkIndex, ChunkReference | None]:
         """Return the chunks of ours, each as many places further as theirs has filled."""
-        places = self.shift // self.ours.chunk_shape[self.axis]
+        places = self.places
         before, behind = slice(0, self.axis), slice(self.axis + 1, None)
         chunks = changes.chunks.get(self.ours.node_id, {})
         return {(*index[before], index[self.axis] + places, *index[behind]): chunk for index, chunk in chunks.items()}
+
+    def shifted_columns(self, references: ChunkReferences) -> ChunkReferences:
+        """Return references of ours, each as many places further as theirs has filled."""
+        index = references.index.copy()
+        index[self.axis] += np.uint32(self.places)
+        return replace(references, index=index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +91,15 @@ class AppendSolver:
         if not appends:
             return self.otherwise.solve(step)
         self._check(appends, step)
-        nodes, chunks = dict(step.changes.nodes), dict(step.changes.chunks)
+        nodes, chunks, columns = dict(step.changes.nodes), dict(step.changes.chunks), dict(step.changes.columns)
         for append in appends:
             nodes[append.ours.path] = append.node()
             if append.ours.node_id in chunks:
                 chunks[append.ours.node_id] = append.shifted_chunks(step.changes)
+            if append.ours.node_id in columns:
+                columns[append.ours.node_id] = [append.shifted_columns(part) for part in columns[append.ours.node_id]]
         settled = step.settled | {append.ours.node_id for append in appends}
-        changes = replace(step.changes, nodes=nodes, chunks=chunks)
+        changes = replace(step.changes, nodes=nodes, chunks=chunks, columns=columns)
         return self.otherwise.solve(replace(step, changes=changes, settled=settled))
 
     def _appends(self, step: RebaseStep) -> Iterator[_Append]:
@@ -148,4 +163,4 @@ def _writes_behind(base: ArrayNode, ours: ArrayNode, axis: int, changes: ChangeS
     if ours.node_id in changes.bounds:
         return False
     first = base.shape[axis] // ours.chunk_shape[axis]
-    return all(index[axis] >= first for index in changes.chunks.get(ours.node_id, {}))
+    return bool((changes.changed_chunks(ours.node_id, ours.grid)[:, axis] >= first).all())

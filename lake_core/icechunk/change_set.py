@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from lake_core.icechunk.errors import UnmergeableFork
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, concatenated, is_in, references_from
 from lake_core.icechunk.snapshot import ArrayNode, Node
 
 
@@ -19,7 +22,9 @@ class ChangeSet:
     deleted: dict[bytes, Node] = field(default_factory=dict)
     """Nodes of the snapshot that are gone, by id."""
     chunks: dict[bytes, dict[ChunkIndex, ChunkReference | None]] = field(default_factory=dict)
-    """Chunks that were written, and None for those that were erased, by the id of their array."""
+    """Chunks that were written one by one, and None for those that were erased, by the id of their array."""
+    columns: dict[bytes, list[ChunkReferences]] = field(default_factory=dict)
+    """Chunks that were written many at once, by the id of their array. Later ones take precedence, and those in `chunks` over all."""
     bounds: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     """By the id of an array that was made smaller: the smallest grid of chunks that it had meanwhile. What lay outside is gone."""
     touched: bool = False
@@ -39,12 +44,16 @@ class ChangeSet:
             chunks = self.chunks.get(after.node_id)
             if chunks is not None:
                 self.chunks[after.node_id] = {index: chunk for index, chunk in chunks.items() if is_inside(index, bounds)}
+            if after.node_id in self.columns:
+                box = [(0, end) for end in bounds]
+                self.columns[after.node_id] = [part.take(part.inside(box)) for part in self.columns[after.node_id]]
 
     def delete_node(self, node: Node, in_snapshot: Node | None) -> None:
         """Delete a node. `in_snapshot`: what the snapshot has at its path."""
         self.touched = True
         self.nodes.pop(node.path, None)
         self.chunks.pop(node.node_id, None)
+        self.columns.pop(node.node_id, None)
         self.bounds.pop(node.node_id, None)
         if in_snapshot is not None and in_snapshot.node_id == node.node_id:
             self.deleted[node.node_id] = in_snapshot
@@ -59,9 +68,58 @@ class ChangeSet:
         bounds = self.bounds.get(node_id)
         return bounds is not None and not is_inside(index, bounds)
 
-    def references(self) -> Iterator[tuple[bytes, Mapping[ChunkIndex, ChunkReference | None]]]:
-        """Yield the chunks of each array that were written or erased."""
-        yield from self.chunks.items()
+    def set_chunks(self, node_id: bytes, references: ChunkReferences) -> None:
+        """Write many chunks of an array."""
+        self.touched = True
+        single = self.chunks.get(node_id)
+        if single:
+            self.chunks[node_id] = {index: chunk for index, chunk in single.items() if references.find(index) is None}
+        self.columns.setdefault(node_id, []).append(references)
+
+    def changed_arrays(self) -> set[bytes]:
+        """Return the ids of the arrays of which chunks were written or erased."""
+        return {*self.chunks, *self.columns}
+
+    def changes_chunk(self, node_id: bytes, index: ChunkIndex) -> bool:
+        """Return whether a chunk was written or erased."""
+        return index in self.chunks.get(node_id, {}) or any(part.find(index) is not None for part in self.columns.get(node_id, ()))
+
+    def chunk(self, node_id: bytes, index: ChunkIndex) -> ChunkReference | None:
+        """Return a chunk as it was written last, or None if it was erased or not changed."""
+        single = self.chunks.get(node_id, {})
+        if index in single:
+            return single[index]
+        parts = reversed(self.columns.get(node_id, ()))
+        return next((reference for part in parts if (reference := part.find(index)) is not None), None)
+
+    def written(self, node_id: bytes, grid: tuple[int, ...]) -> ChunkReferences:
+        """Return the chunks of an array that were written and not erased, within a grid of chunks."""
+        single = self.chunks.get(node_id, {})
+        present = {index: chunk for index, chunk in single.items() if chunk is not None and is_inside(index, grid)}
+        parts = self.columns.get(node_id)
+        if not parts:
+            return references_from(len(grid), present)
+        box = [(0, end) for end in grid]
+        several = concatenated([*parts, references_from(len(grid), present)] if present else parts)
+        return several.take(several.inside(box) & ~is_in(several.index, self.erased(node_id, len(grid))))
+
+    def erased(self, node_id: bytes, dimensions: int) -> npt.NDArray[np.uint32]:
+        """Return the indexes of the chunks of an array that were erased: shape (dimensions, chunks)."""
+        indexes = [index for index, chunk in self.chunks.get(node_id, {}).items() if chunk is None]
+        return np.array(indexes, np.uint32).reshape(len(indexes), dimensions).T
+
+    def changed_chunks(self, node_id: bytes, grid: tuple[int, ...]) -> npt.NDArray[np.uint32]:
+        """Return the indexes of the chunks of an array that were written or erased, within a grid: shape (chunks, dimensions), sorted."""
+        indexes = self.chunks.get(node_id, {})
+        single = np.array(list(indexes), np.uint32).reshape(len(indexes), len(grid))
+        single = single[(single < np.array(grid, np.int64)).all(axis=1)]
+        parts = self.columns.get(node_id)
+        if not parts:
+            # lexsort takes its last key for the first, and wants one at least.
+            return single[np.lexsort(single.T[::-1])] if grid else single
+        several = concatenated(parts)
+        several = several.take(several.inside([(0, end) for end in grid]))
+        return several.index.T if not len(single) else np.unique(np.concatenate([single, several.index.T]), axis=0)
 
     def merge(self, other: ChangeSet) -> None:
         """Take over the changes of another fork of the same session.
@@ -75,6 +133,8 @@ class ChangeSet:
         self.deleted.update(other.deleted)
         for node_id, chunks in other.chunks.items():
             self.chunks.setdefault(node_id, {}).update(chunks)
+        for node_id, parts in other.columns.items():
+            self.columns.setdefault(node_id, []).extend(parts)
         for node_id, bounds in other.bounds.items():
             mine = self.bounds.get(node_id, bounds)
             self.bounds[node_id] = tuple(min(pair) for pair in zip(mine, bounds, strict=True))
@@ -87,20 +147,29 @@ class ChangeSet:
                     f"two forks changed the metadata of {path}: let one of them do so, or the session before it is forked"
                 )
         for one, two in ((self, other), (other, self)):
-            changed = {node.node_id for node in two.nodes.values()} | two.chunks.keys()
+            changed = {node.node_id for node in two.nodes.values()} | two.changed_arrays()
             for node_id, node in one.deleted.items():
                 if node_id in changed:
                     raise UnmergeableFork(f"one fork deleted {node.path}, and another changed it")
             for path, node in one.nodes.items():
-                if node.node_id in two.chunks and (node.node_id in one.bounds):
+                if node.node_id in two.changed_arrays() and node.node_id in one.bounds:
                     raise UnmergeableFork(f"one fork made {path} smaller, and another wrote chunks of it")
 
     def _check_chunks(self, other: ChangeSet) -> None:
-        for node_id, chunks in other.chunks.items():
-            mine = self.chunks.get(node_id, {})
-            for index in mine.keys() & chunks.keys():
-                if mine[index] != chunks[index]:
+        for node_id in self.changed_arrays() & other.changed_arrays():
+            for index in self._common_chunks(other, node_id):
+                if self.chunk(node_id, index) != other.chunk(node_id, index):
                     raise UnmergeableFork(f"two forks wrote the chunk {index} of one array: give each chunk to one fork")
+
+    def _common_chunks(self, other: ChangeSet, node_id: bytes) -> Iterator[ChunkIndex]:
+        """Yield the indexes of the chunks of an array that both have written or erased."""
+        mine, theirs = self.chunks.get(node_id, {}), other.chunks.get(node_id, {})
+        yield from mine.keys() & theirs.keys()
+        for one, two, single in ((self, other, theirs), (other, self, mine)):
+            for part in one.columns.get(node_id, ()):
+                yield from (index for index in single if part.find(index) is not None)
+                for another in two.columns.get(node_id, ()):
+                    yield from map(tuple, part.index[:, is_in(part.index, another.index)].T.tolist())
 
 
 def is_inside(index: ChunkIndex, grid: tuple[int, ...]) -> bool:

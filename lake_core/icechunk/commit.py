@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
-import numpy as np
 
 from lake_core.clock import AwareClock
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.change_set import ChangeSet, is_inside
+from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.hierarchy import check_hierarchy
@@ -143,18 +142,14 @@ def _ids(nodes: Any, kind: type[Node]) -> frozenset[bytes]:
 
 def _changed_chunks(changes: ChangeSet, parent: Snapshot) -> Iterator[tuple[bytes, Any]]:
     arrays = _changed_arrays(changes, parent)
-    for node_id, chunks in changes.references():
-        array = arrays[node_id]
-        indexes = np.array(list(chunks), np.uint32).reshape(len(chunks), len(array.shape))
-        indexes = indexes[(indexes < np.array(array.grid, np.int64)).all(axis=1)]
-        # lexsort takes its last key for the first, and wants one at least.
-        yield node_id, indexes[np.lexsort(indexes.T[::-1])] if array.shape else indexes
+    for node_id in changes.changed_arrays():
+        yield node_id, changes.changed_chunks(node_id, arrays[node_id].grid)
 
 
 def _changed_arrays(changes: ChangeSet, parent: Snapshot) -> dict[bytes, ArrayNode]:
     """Return the arrays whose chunks or metadata have changed, as they are now, by id."""
     arrays = {node.node_id: node for node in changes.nodes.values() if isinstance(node, ArrayNode)}
-    missing = changes.chunks.keys() - arrays.keys()
+    missing = changes.changed_arrays() - arrays.keys()
     if missing:
         arrays.update({node.node_id: node for node in parent.nodes.values() if isinstance(node, ArrayNode) and node.node_id in missing})
     return arrays
@@ -176,7 +171,7 @@ class _Manifests:
     def write(self) -> dict[str, Node]:
         """Write the manifests that are new. Returns all nodes, sorted."""
         arrays = _changed_arrays(self.changes, self.parent)
-        for node_id in sorted(self.changes.chunks.keys() | self.changes.bounds.keys()):
+        for node_id in sorted(self.changes.changed_arrays() | self.changes.bounds.keys()):
             self._update(arrays[node_id])
         self._flush()
         nodes = {path: node for path, node in self.parent.nodes.items() if node.node_id not in self.changes.deleted}
@@ -198,16 +193,10 @@ class _Manifests:
     def _update(self, node: ArrayNode) -> None:
         array = self._rebased(node)
         assert isinstance(array, ArrayNode)
-        dimensions = len(array.shape)
-        chunks = self.changes.chunks.get(array.node_id, {})
-        present = {index: chunk for index, chunk in chunks.items() if chunk is not None and is_inside(index, array.grid)}
-        written = references_from(dimensions, present)
-        gone = [index for index, chunk in chunks.items() if chunk is None]
-        erased = np.array(gone, np.uint32).reshape(len(gone), dimensions).T
         update = update_manifests(
             array,
-            written,
-            erased,
+            self.changes.written(array.node_id, array.grid),
+            self.changes.erased(array.node_id, len(array.shape)),
             self.changes.bounds.get(array.node_id, array.grid),
             split_sizes(self.config.splitting, array),
             lambda ref: self._read(array, ref),

@@ -16,7 +16,7 @@ from lake_core.icechunk.commit import change_log
 from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.errors import RebaseFailedError
 from lake_core.icechunk.identifier import encode_id
-from lake_core.icechunk.manifest_update import is_in
+from lake_core.icechunk.manifest import is_in
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.transaction_log import TransactionLog
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
+
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.conflict_detector import RebaseStep
-from lake_core.icechunk.manifest import ChunkIndex
+from lake_core.icechunk.manifest import ChunkIndex, is_in
 
 
 class ConflictSolver(Protocol):
@@ -49,13 +51,16 @@ class BasicConflictSolver:
             raise step.failed()
         if self.on_chunk_conflict is not VersionSelection.UseTheirs:
             return step.changes
-        chunks = dict(step.changes.chunks)
+        chunks, columns = dict(step.changes.chunks), dict(step.changes.columns)
         for conflict in conflicts:
             if conflict.coordinates is not None:
                 node_id = step.base.nodes[conflict.path].node_id
                 theirs = _indexes(conflict)
-                chunks[node_id] = {index: chunk for index, chunk in chunks[node_id].items() if index not in theirs}
-        return replace(step.changes, chunks=chunks)
+                chunks[node_id] = {index: chunk for index, chunk in chunks.get(node_id, {}).items() if index not in theirs}
+                if node_id in columns:
+                    dropped = np.array(sorted(theirs), np.uint32).T
+                    columns[node_id] = [part.take(~is_in(part.index, dropped)) for part in columns[node_id]]
+        return replace(step.changes, chunks=chunks, columns=columns)
 
     def _resolves(self, conflict: Conflict, step: RebaseStep) -> bool:
         match conflict.conflict_type:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TypeAlias
@@ -16,6 +17,8 @@ ChunkIndex: TypeAlias = tuple[int, ...]
 """Coordinates of a chunk in the grid of its array."""
 Extents: TypeAlias = tuple[tuple[int, int], ...]
 """A box in a grid of chunks: for each dimension the first coordinate, and the one behind the last."""
+
+_LARGEST_NUMBER = 2**63 - 1
 
 
 class ReferenceKind(IntEnum):
@@ -61,7 +64,7 @@ class VirtualChunk:
 ChunkReference: TypeAlias = NativeChunk | InlineChunk | VirtualChunk
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChunkReferences:
     """References of one array, sorted by index. Every column has one element for each reference."""
 
@@ -84,6 +87,13 @@ class ChunkReferences:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ChunkReferences):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, column.name), getattr(other, column.name)) for column in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def dimensions(self) -> int:
@@ -123,6 +133,20 @@ class ChunkReferences:
         """Return some of the references, chosen by a mask or by ascending numbers."""
         columns = {column.name: getattr(self, column.name)[numbers] for column in fields(self) if column.name not in ("index", "heap")}
         return replace(self, index=self.index[:, numbers], **columns)
+
+    def locations(self) -> set[str]:
+        """Return the locations of the virtual chunks, each once."""
+        virtual = self.kind == ReferenceKind.VIRTUAL
+        spans = np.unique(np.stack([self.data_start[virtual], self.data_length[virtual]]), axis=1)
+        return {self.heap[start : start + length].decode() for start, length in spans.T.tolist()}
+
+    def located_at(self, locations: Set[str]) -> npt.NDArray[np.bool_]:
+        """Return which references are of virtual chunks at one of these locations."""
+        return np.fromiter(
+            (isinstance(chunk, VirtualChunk) and chunk.location in locations for chunk in map(self.__getitem__, range(len(self)))),
+            np.bool_,
+            len(self),
+        )
 
     def inside(self, extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
         """Return which references lie within a box."""
@@ -198,10 +222,46 @@ def concatenated(parts: Sequence[ChunkReferences]) -> ChunkReferences:
         columns[name] = np.concatenate([getattr(part, name) + start for part, start in zip(parts, heap_starts, strict=False)])
     index = np.concatenate([part.index for part in parts], axis=1)
     whole = ChunkReferences(index=index, heap=b"".join(part.heap for part in parts), **columns)
-    count = len(whole)
+    return sorted_references(whole)
+
+
+def sorted_references(references: ChunkReferences) -> ChunkReferences:
+    """Return references sorted by index. Where several have the same index, the last of them stays."""
+    index, count = references.index, len(references)
+    if _is_ascending(index):
+        return references
     # lexsort is stable, and takes its last key for the first.
     order = np.lexsort(index[::-1]) if len(index) else np.arange(count)
     in_order = index[:, order]
     last_of_index = np.ones(count, bool)
     last_of_index[:-1] = (in_order[:, 1:] != in_order[:, :-1]).any(axis=0) if len(index) else False
-    return whole.take(order[last_of_index])
+    return references.take(order[last_of_index])
+
+
+def _is_ascending(index: npt.NDArray[np.uint32]) -> bool:
+    """Return whether each column of an array of shape (dimensions, chunks) comes after the one before it."""
+    ascends, equal = np.zeros(max(0, index.shape[1] - 1), bool), np.ones(max(0, index.shape[1] - 1), bool)
+    for coordinates in index:
+        ascends |= equal & (coordinates[1:] > coordinates[:-1])
+        equal &= coordinates[1:] == coordinates[:-1]
+    return bool(ascends.all())
+
+
+def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Return which columns of `index`, of shape (dimensions, chunks), are among those of `other`."""
+    count = index.shape[1]
+    if not count or not other.shape[1]:
+        return np.zeros(count, bool)
+    numbers = _numbers(np.concatenate([index, other], axis=1))
+    return np.isin(numbers[:count], numbers[count:])
+
+
+def _numbers(index: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return a number for each column. Equal columns have equal numbers."""
+    lengths = [int(column.max()) + 1 for column in index]
+    if math.prod(lengths) > _LARGEST_NUMBER:
+        return np.unique(index, axis=1, return_inverse=True)[1].reshape(-1)
+    numbers = np.zeros(index.shape[1], np.int64)
+    for column, length in zip(index, lengths, strict=True):
+        numbers = numbers * length + column
+    return numbers

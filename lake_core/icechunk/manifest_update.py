@@ -7,21 +7,19 @@ is written anew.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated
+from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in
 from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 from lake_core.icechunk.splitting import split
 
 MOST_MANIFESTS = 64
 """How many manifests of an array may share one split before small ones are merged."""
 _AFTER_MERGE = 16
-_LARGEST_NUMBER = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,23 +155,3 @@ def _inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -
     for column, (first, end) in zip(index, extents, strict=True):
         mask &= (column >= first) & (column < end)
     return mask
-
-
-def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Return which columns of `index` are among those of `other`."""
-    count = index.shape[1]
-    if not count or not other.shape[1]:
-        return np.zeros(count, bool)
-    numbers = _numbers(np.concatenate([index, other], axis=1))
-    return np.isin(numbers[:count], numbers[count:])
-
-
-def _numbers(index: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return a number for each column. Equal columns have equal numbers."""
-    lengths = [int(column.max()) + 1 for column in index]
-    if math.prod(lengths) > _LARGEST_NUMBER:
-        return np.unique(index, axis=1, return_inverse=True)[1].reshape(-1)
-    numbers = np.zeros(index.shape[1], np.int64)
-    for column, length in zip(index, lengths, strict=True):
-        numbers = numbers * length + column
-    return numbers

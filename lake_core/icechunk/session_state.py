@@ -20,7 +20,7 @@ from lake_core.icechunk.errors import (
     UnconfirmedCommit,
 )
 from lake_core.icechunk.identifier import encode_id, new_node_id
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, NativeChunk, ReferenceKind
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, InlineChunk, NativeChunk, is_in
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.virtual import VirtualChunks
@@ -165,7 +165,7 @@ class SessionState:
         self.change_set.set_node(node, before)
 
     def _has_chunks(self, array: ArrayNode) -> bool:
-        return bool(array.manifests) or bool(self.change_set.chunks.get(array.node_id))
+        return bool(array.manifests) or array.node_id in self.change_set.changed_arrays()
 
     def delete_node(self, path: str) -> None:
         """Delete an array, or a group and all below it. Without effect if there is none."""
@@ -183,9 +183,8 @@ class SessionState:
 
         Raises MissingObject and DamagedObject where a manifest cannot be read.
         """
-        chunks = self.change_set.chunks.get(array.node_id)
-        if chunks is not None and index in chunks:
-            return chunks[index]
+        if self.change_set.changes_chunk(array.node_id, index):
+            return self.change_set.chunk(array.node_id, index)
         if not is_inside(index, array.grid) or self.change_set.is_gone(array.node_id, index):
             return None
         for ref in array.manifests:
@@ -218,6 +217,16 @@ class SessionState:
         self.check_writable()
         self.change_set.set_chunk(self._check_index(path, index).node_id, index, chunk)
 
+    def set_references(self, path: str, references: ChunkReferences) -> None:
+        """Let many chunks of an array be where references say. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
+        self.check_writable()
+        array = self.array(path)
+        outside = ~references.inside([(0, end) for end in array.grid])
+        if outside.any():
+            index = tuple(references.index[:, int(outside.argmax())].tolist())
+            raise InvalidChunkIndex(f"the chunk {index} lies outside of the array {path}, which has {array.grid} chunks")
+        self.change_set.set_chunks(array.node_id, references)
+
     def _check_index(self, path: str, index: ChunkIndex) -> ArrayNode:
         array = self.array(path)
         if not is_inside(index, array.grid):
@@ -245,13 +254,11 @@ class SessionState:
                 references = manifest.references(dimensions)
                 parts.append(references.index[:, references.inside(grid) & references.inside(ref.extents)].T)
         indexes = np.concatenate(parts)
-        changes = self.change_set.chunks.get(array.node_id)
-        if not changes:
+        if array.node_id not in self.change_set.changed_arrays():
             return indexes
-        present = set(map(tuple, indexes.tolist()))
-        present.difference_update(changes)
-        present.update(index for index, chunk in changes.items() if chunk is not None and is_inside(index, array.grid))
-        return np.array(sorted(present), np.uint32).reshape(len(present), dimensions)
+        written = self.change_set.written(array.node_id, array.grid)
+        unchanged = indexes[~is_in(indexes.T, self.change_set.changed_chunks(array.node_id, array.grid).T)]
+        return np.unique(np.concatenate([unchanged, written.index.T]), axis=0)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the location of every virtual chunk, each once, sorted."""
@@ -263,19 +270,12 @@ class SessionState:
         return sorted(locations)
 
     def _virtual_locations(self, array: ArrayNode) -> set[str]:
-        locations = set()
-        changes = self.change_set.chunks.get(array.node_id, {})
+        changed = self.change_set.changed_chunks(array.node_id, array.grid).T
         grid = [(0, end) for end in self.change_set.bounds.get(array.node_id, array.grid)]
+        locations = self.change_set.written(array.node_id, array.grid).locations()
         for ref in array.manifests:
             manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
-            if manifest is None:
-                continue
-            references = manifest.references(len(array.shape))
-            chosen = references.take((references.kind == ReferenceKind.VIRTUAL) & references.inside(grid))
-            if changes:
-                chosen = chosen.take(np.array([index not in changes for index in map(tuple, chosen.index.T.tolist())], bool))
-            spans = np.unique(np.stack([chosen.data_start, chosen.data_length]), axis=1)
-            locations |= {chosen.heap[start : start + length].decode() for start, length in spans.T.tolist()}
-        return locations | {
-            chunk.location for chunk in changes.values() if chunk is not None and not isinstance(chunk, InlineChunk | NativeChunk)
-        }
+            if manifest is not None:
+                references = manifest.references(len(array.shape))
+                locations |= references.take(references.inside(grid) & ~is_in(references.index, changed)).locations()
+        return locations

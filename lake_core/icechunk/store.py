@@ -14,10 +14,11 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
 from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.session_state import SessionState
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.virtual import VirtualChunkSpec, virtual_chunk
+from lake_core.icechunk.virtual_references import virtual_references
 from lake_core.store import FolderStore, LocalStore, MemoryStore, ObjectStore
 
 _METADATA = "zarr.json"
@@ -243,20 +244,23 @@ class IcechunkStore(Store):
 
         Returns:
             The indexes of the chunks whose locations no virtual chunk container holds, which were left as they are; None if there are none.
+
+        Raises:
+            InvalidVirtualReference, InvalidChunkIndex: A reference is not valid. None of them is set then.
         """
         self._check_writable()
         path = "/" + array_path.strip("/")
-        self._session.array(path)
+        references = virtual_references([*chunks], len(self._session.array(path).shape))
         refused: list[tuple[int, ...]] = []
-        containers = self._session.virtual_chunks
-        for spec in chunks:
-            index = tuple(spec.index)
-            checksum = spec.etag_checksum if spec.etag_checksum is not None else spec.last_updated_at_checksum
-            chunk = virtual_chunk(spec.location, spec.offset, spec.length, checksum)
-            if validate_containers and containers.container(chunk.location) is None:
-                refused.append(index)
-            else:
-                self._session.set_reference(path, index, chunk)
+        if validate_containers:
+            containers = self._session.virtual_chunks
+            orphans = {location for location in references.locations() if containers.container(location) is None}
+            if orphans:
+                held = ~references.located_at(orphans)
+                refused = [*map(tuple, references.index[:, ~held].T.tolist())]
+                references = references.take(held)
+        if len(references):
+            self._session.set_references(path, sorted_references(references))
         return refused or None
 
     # Listing

@@ -23,7 +23,8 @@ Access: TypeAlias = "Mapping[str, Any] | ObjectStore | None"
 
 _LOCATION = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "azure", "tigris", "file", "http", "https", "memory")
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
+"""The largest offset or length of a virtual chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,22 @@ def virtual_chunk(location: str, offset: int, length: int, checksum: str | datet
             an etag nor a time with a zone.
     """
     for name, number in (("offset", offset), ("length", length)):
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _LARGEST:
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST:
             raise InvalidVirtualReference(f"the {name} of a virtual chunk is a whole number of bytes from 0 up, not {number!r}")
-    etag, last_modified = None, 0
-    if isinstance(checksum, str):
-        etag = checksum
-    elif checksum is not None:
-        if not isinstance(checksum, datetime) or checksum.tzinfo is None:
-            raise InvalidVirtualReference(f"the checksum of a virtual chunk is an etag or a time with a zone, not {checksum!r}")
-        last_modified = int(checksum.timestamp())
-        if not 0 < last_modified < 2**32:
-            raise InvalidVirtualReference(f"the checksum of a virtual chunk is a time from 1970 to 2106, not {checksum}")
+    etag, last_modified = checked_checksum(checksum)
     return VirtualChunk(normal_location(location), offset, length, etag, last_modified)
+
+
+def checked_checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
+    """Return an etag, and a time in seconds since the epoch or 0. Raises InvalidVirtualReference."""
+    if checksum is None or isinstance(checksum, str):
+        return checksum, 0
+    if not isinstance(checksum, datetime) or checksum.tzinfo is None:
+        raise InvalidVirtualReference(f"the checksum of a virtual chunk is an etag or a time with a zone, not {checksum!r}")
+    last_modified = int(checksum.timestamp())
+    if not 0 < last_modified < 2**32:
+        raise InvalidVirtualReference(f"the checksum of a virtual chunk is a time from 1970 to 2106, not {checksum}")
+    return None, last_modified
 
 
 def normal_location(location: str) -> str:
@@ -124,7 +129,7 @@ class VirtualChunks:
         end = chunk.length if end is None else min(end, chunk.length)
         if chunk.length == 0:
             raise VirtualChunkError(f"the reference to {location} is of 0 bytes")
-        if chunk.offset + chunk.length > _LARGEST:
+        if chunk.offset + chunk.length > LARGEST:
             raise VirtualChunkError(f"the reference to {location} reaches past any object's end")
         access = self.authorized[prefix]
         store, options = (access, {}) if isinstance(access, ObjectStore) else (None, access or {})

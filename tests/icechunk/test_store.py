@@ -23,6 +23,7 @@ from lake_core.icechunk.errors import (
     VirtualChunkError,
     VirtualChunkNotAuthorized,
 )
+from lake_core.icechunk.manifest import VirtualChunk
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group"}).encode()
 
@@ -189,3 +190,46 @@ def test_virtual_references(repository: Repository, tmp_path: Path) -> None:
 def test_locations_that_are_no_absolute_urls_are_refused(repository: Repository, location: str) -> None:
     with pytest.raises(InvalidVirtualReference):
         repository.writable_session("main").store.set_virtual_ref("g/a/c/0/0", location, offset=0, length=1, validate_container=False)
+
+
+def test_many_virtual_references_are_checked_and_kept_by_columns(repository: Repository, tmp_path: Path) -> None:
+    folder = f"file://{tmp_path}/files"
+    session = repository.writable_session("main")
+    store = session.store
+    specs = [VirtualChunkSpec([row, 0], f"{folder}//{row}", row, 4, etag_checksum="x" if row else None) for row in (2, 0)]
+    other = VirtualChunkSpec([1, 1], "file:///elsewhere/x", 0, 4)
+    twice = VirtualChunkSpec([0, 0], f"{folder}/later", 5, 6, last_updated_at_checksum=datetime(2030, 1, 1, tzinfo=UTC))
+    assert store.set_virtual_refs("g/a", [*specs, other, twice]) == [(1, 1)]
+    assert session.all_virtual_chunk_locations() == [f"{folder}/2", f"{folder}/later"]
+    put(store, "g/a/c/2/0", b"single")
+    assert store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], f"{folder}/1", 0, 4)]) is None
+    asyncio.run(store.delete("g/a/c/1/1"))
+    assert session.status().updated_chunks == {"/g/a": [[0, 0], [1, 1], [2, 0]]}
+    keys = ["g/a/c/0/0", "g/a/c/0/1", "g/a/c/2/0", "g/a/zarr.json", "g/zarr.json", "zarr.json"]
+    assert listed(store.list()) == keys
+    session.commit("references")
+    store = repository.readonly_session("main").store
+    assert listed(store.list()) == keys
+    assert get(store, "g/a/c/2/0") == b"single"
+    reference = store.session.reference(store.session.array("/g/a"), (0, 0))
+    assert reference == VirtualChunk(f"{folder}/later", 5, 6, None, 1893456000)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        VirtualChunkSpec([3, 0], "file:///x/y", 0, 4),
+        VirtualChunkSpec([-1, 0], "file:///x/y", 0, 4),
+        VirtualChunkSpec([0], "file:///x/y", 0, 4),
+        VirtualChunkSpec([0.5, 0], "file:///x/y", 0, 4),  # type: ignore[list-item]
+        VirtualChunkSpec([0, 0], "x/y", 0, 4),
+        VirtualChunkSpec([0, 0], "file:///x/y", -1, 4),
+        VirtualChunkSpec([0, 0], "file:///x/y", 0, 2**63),
+        VirtualChunkSpec([0, 0], "file:///x/y", 0, 4, last_updated_at_checksum=datetime(2030, 1, 1)),
+    ],
+)
+def test_one_invalid_virtual_reference_keeps_all_from_being_set(repository: Repository, spec: VirtualChunkSpec) -> None:
+    session = repository.writable_session("main")
+    with pytest.raises((InvalidVirtualReference, InvalidChunkIndex)):
+        session.store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], "file:///x/y", 0, 4), spec], validate_containers=False)
+    assert not session.has_uncommitted_changes

@@ -1,0 +1,105 @@
+"""Virtual references that are set many at once: checked and kept column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.icechunk.errors import InvalidChunkIndex, InvalidVirtualReference
+from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
+from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
+from lake_core.icechunk.virtual import LARGEST, VirtualChunkSpec, checked_checksum, normal_location
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def virtual_references(specs: Sequence[VirtualChunkSpec], dimensions: int) -> ChunkReferences:
+    """Return checked references to virtual chunks, in the order of the specs. Each distinct location and checksum is checked once.
+
+    Raises:
+        InvalidChunkIndex: An index is not one of an array of so many dimensions.
+        InvalidVirtualReference: A location, range or checksum is not valid.
+    """
+    count = len(specs)
+    heap = _Heap()
+    location_start, location_length = heap.places([spec.location for spec in specs], normal_location)
+    checksums = [spec.last_updated_at_checksum if spec.etag_checksum is None else spec.etag_checksum for spec in specs]
+    etag_start, etag_length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
+    last_modified = np.zeros(count, np.uint32)
+    if any(checksum is not None for checksum in checksums):
+        checked = _distinct(checksums, _checksum)
+        last_modified = np.array([checked[checksum][1] for checksum in checksums], np.uint32)
+        has_etag = np.array([checked[checksum][0] is not None for checksum in checksums], bool)
+        etag_start[has_etag], etag_length[has_etag] = heap.places([etag for etag in checksums if isinstance(etag, str)], str)
+    return ChunkReferences(
+        index=_indexes([spec.index for spec in specs], dimensions),
+        kind=np.full(count, ReferenceKind.VIRTUAL, np.uint8),
+        offset=_numbers("offset", [spec.offset for spec in specs]),
+        length=_numbers("length", [spec.length for spec in specs]),
+        chunk_id=np.zeros((count, OBJECT_ID_LENGTH), np.uint8),
+        data_start=location_start,
+        data_length=location_length,
+        etag_start=etag_start,
+        etag_length=etag_length,
+        last_modified=last_modified,
+        heap=bytes(heap.data),
+    )
+
+
+class _Heap:
+    """Distinct texts, one behind the other."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def places(self, texts: Sequence[str], checked: Callable[[str], str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return where each of the texts begins, and how many bytes it has, after `checked` was applied to it."""
+        places: dict[str, tuple[int, int]] = {}
+        for text, value in _distinct(texts, checked).items():
+            data = value.encode()
+            places[text] = len(self.data), len(data)
+            self.data += data
+        columns = np.array([places[text] for text in texts], np.int64).reshape(len(texts), 2).T
+        return columns[0], columns[1]
+
+
+def _distinct(values: Sequence[K], function: Callable[[K], V]) -> dict[K, V]:
+    """Return the result of a function for each distinct value."""
+    try:
+        return {value: function(value) for value in dict.fromkeys(values)}
+    except TypeError:  # one of them cannot be hashed
+        for value in values:
+            function(value)
+        raise
+
+
+def _checksum(checksum: str | datetime | None) -> tuple[str | None, int]:
+    return checked_checksum(checksum)
+
+
+def _indexes(indexes: Sequence[Sequence[int]], dimensions: int) -> npt.NDArray[np.uint32]:
+    """Return indexes as columns. Raises InvalidChunkIndex."""
+    message = f"the index of a virtual chunk is a list of {dimensions} whole numbers, as the array has {dimensions} dimensions"
+    try:
+        table: npt.NDArray[Any] = np.array(indexes)
+    except (ValueError, TypeError):
+        raise InvalidChunkIndex(message) from None
+    if table.size == 0:
+        table = table.reshape(len(indexes), 0).astype(np.int64)
+    if table.shape != (len(indexes), dimensions) or table.dtype.kind not in "iu":
+        raise InvalidChunkIndex(message)
+    if table.size and not (table.min() >= 0 and table.max() < 2**32):
+        raise InvalidChunkIndex("the coordinates of a chunk are from 0 to 2**32 - 1")
+    return np.ascontiguousarray(table.T.astype(np.uint32))
+
+
+def _numbers(name: str, values: Sequence[int]) -> npt.NDArray[np.uint64]:
+    column: npt.NDArray[Any] = np.array(values)
+    if column.size and (column.ndim != 1 or column.dtype.kind not in "iu" or column.min() < 0 or column.max() > LARGEST):
+        raise InvalidVirtualReference(f"the {name} of a virtual chunk is a whole number of bytes from 0 up")
+    return column.astype(np.uint64)
