@@ -103,7 +103,7 @@ result = [opened, time.process_time() - cpu_begin, got]
 COLLECT = """
 lake = Lake.open(folder, clock=lambda: datetime.now(UTC) + timedelta(days=20))
 cpu_begin = time.process_time()
-result = [len(lake.gc(dry_run=True).keys), time.process_time() - cpu_begin]
+result = [len(lake.maintenance.gc(dry_run=True).keys), time.process_time() - cpu_begin]
 """
 
 IMPORT_SETUP = """

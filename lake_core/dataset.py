@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Any, Literal
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, Protocol, TypeVar
 
 from lake_core.errors import LakeError
 from lake_core.store import ObjectStore
@@ -26,6 +26,10 @@ FORMATS = "lake_core.formats"
 
 class UnknownFormat(LakeError):
     """No class is registered for a dataset's format. Install the package that has it."""
+
+
+class NotConvertible(LakeError):
+    """The format has no way to make a dataset of plain files. Create an empty dataset and write the rows to it instead."""
 
 
 class DatasetConflict(LakeError):
@@ -47,6 +51,19 @@ class KeyClass(Enum):
     """A fixed name that moves: kept in the tree, replaced in place by compare-and-swap."""
     DERIVED = "derived"
     """Rebuilt from the log at will: stands in place only, never in the tree, never merged."""
+
+
+class WriteBuffer(Protocol):
+    """What a format's handles hold back in a session, to write it at once. All handles on one dataset of a session share one buffer."""
+
+    def flush(self) -> None:
+        """Write what is held back to the store. Called before the session is published, or brought into a shared one."""
+
+    def refresh(self) -> None:
+        """Continue from what the store holds now: the session has taken in what others wrote. Called when nothing is held back."""
+
+
+BufferT = TypeVar("BufferT", bound=WriteBuffer)
 
 
 class DatasetStore(ObjectStore, ABC):
@@ -74,6 +91,17 @@ class DatasetStore(ObjectStore, ABC):
     @abstractmethod
     def base(self) -> ObjectStore | None:
         """The dataset as the session found it, for one that is written in a session; None where it was not there."""
+
+    @abstractmethod
+    def write_buffer(self, create: Callable[[], BufferT]) -> BufferT:
+        """Return the dataset's buffer in this session: that of an earlier call, or a new one by `create`.
+
+        Raises where the store is not of a session, or the session has ended.
+        """
+
+    @abstractmethod
+    def check_buffer(self, buffer: WriteBuffer) -> None:
+        """Raise where what a buffer holds would be lost: the session has ended, or the dataset was dropped in it."""
 
     @abstractmethod
     def note_scan(self) -> None:
@@ -118,6 +146,18 @@ class ColumnChange:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeChange:
+    """An array or a group that differs between two states of a dataset which holds several."""
+
+    path: str
+    kind: Literal["added", "dropped", "changed"]
+    node: Literal["array", "group"]
+    chunks_written: int = 0
+    """Chunks of an array that the later state has, and the earlier one lacks or has otherwise."""
+    chunks_erased: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetComparison:
     """What differs between two states of a dataset, as a person asks."""
 
@@ -135,6 +175,8 @@ class DatasetComparison:
     sample_added: Sequence[Mapping[str, Any]] = ()
     """Some of the rows."""
     sample_removed: Sequence[Mapping[str, Any]] = ()
+    nodes: Sequence[NodeChange] = ()
+    """For a dataset that holds arrays instead of rows: those that differ."""
 
 
 class DatasetFormat(ABC):
@@ -246,8 +288,11 @@ class DatasetFormat(ABC):
         return
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Make a dataset of plain files that stand in place, and return a handle on it."""
-        raise NotImplementedError(f"no plain files can be made a {self.format} dataset")
+        """Make a dataset of plain files that stand in place, and return a handle on it. Raises NotConvertible, the default."""
+        raise NotConvertible(
+            f"the files at {store.url()} cannot be made a {self.format} dataset where they lie: create one with "
+            f"session.create(path, {self.format!r}) and write their content to it"
+        )
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
         """List the fixed-name keys by which a dataset that stands in place is known: they are copied into the tree."""
@@ -275,8 +320,9 @@ class ApplyContext:
 
 
 @cache
-def _format_classes() -> dict[str, Callable[[], DatasetFormat]]:
-    return {point.name: point.load() for point in entry_points(group=FORMATS)}
+def _format_classes() -> dict[str, EntryPoint]:
+    """Return where the classes of the installed formats are. They are loaded when they are needed: some import much."""
+    return {point.name: point for point in entry_points(group=FORMATS)}
 
 
 @cache
@@ -287,4 +333,9 @@ def dataset_format(name: str) -> DatasetFormat:
         raise UnknownFormat(
             f"no format {name!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
         )
-    return known[name]()
+    try:
+        return known[name].load()()  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        raise UnknownFormat(
+            f"the format {name!r} needs the package {error.name}, which is not installed: install the format's package with its extras"
+        ) from error

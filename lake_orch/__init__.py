@@ -3,6 +3,12 @@
 Start at `DeltaIOManager` and `LakeResource`. `lake_executor` and `lake_job` make a run one session, which is published whole or not at all.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lake_orch.automation import LakeUnpublished, lake_eager
+from lake_orch.checks import checks_first
 from lake_orch.errors import (
     BatchFailed,
     CheckPending,
@@ -12,7 +18,9 @@ from lake_orch.errors import (
     LakeOrchError,
     NotALake,
     NothingToRecover,
+    OutsideRegion,
     PartitionSliceError,
+    RegionMismatch,
     SessionLost,
     TableNotEmpty,
     TableOwned,
@@ -20,22 +28,24 @@ from lake_orch.errors import (
 )
 from lake_orch.io_managers.delta import DeltaIOManager
 from lake_orch.io_managers.files import FileIOManager
+from lake_orch.jobs.backfill import lake_backfill_sensor
+from lake_orch.jobs.executor import lake_executor, with_sessions
+from lake_orch.jobs.job import lake_job
+from lake_orch.jobs.ops import lake_publish_asset, lake_recover
+from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.sessions.automation import LakeUnpublished, lake_eager
-from lake_orch.sessions.backfill import lake_backfill_sensor
-from lake_orch.sessions.checks_first import checks_first
-from lake_orch.sessions.executor import lake_executor, with_sessions
-from lake_orch.sessions.job import lake_job
-from lake_orch.sessions.ops import lake_publish_asset, lake_recover
-from lake_orch.sessions.sensors import SessionAlert, lake_session_reaper, lake_session_sensors
 from lake_orch.tables.data import TableSlice, TypeHandler
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.partition_slice import slice_where
 from lake_orch.tables.step_session import StepSession
 
+if TYPE_CHECKING:
+    from lake_orch.io_managers.icechunk import IcechunkIOManager as IcechunkIOManager
+
 __all__ = [
     "DeltaIOManager",
     "FileIOManager",
+    "IcechunkIOManager",
     "LakeResource",
     "LakeTable",
     "LakeUnpublished",
@@ -63,9 +73,20 @@ __all__ = [
     "InvalidDefinition",
     "NotALake",
     "NothingToRecover",
+    "OutsideRegion",
     "PartitionSliceError",
+    "RegionMismatch",
     "SessionLost",
     "TableNotEmpty",
     "TableOwned",
     "UnsupportedData",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It needs the extra `arrays`, and takes its time to import.
+    if name == "IcechunkIOManager":
+        from lake_orch.io_managers.icechunk import IcechunkIOManager
+
+        return IcechunkIOManager
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

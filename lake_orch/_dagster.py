@@ -26,4 +26,11 @@ __all__ = [
     "RetryMode",
     "StepDependencyConfig",
     "StepEventStatus",
+    "class_of_resource",
 ]
+
+
+def class_of_resource(definition: object) -> type:
+    """Return the class of the resource that a definition makes, such as `LakeResource`; of any other object its own class."""
+    configured = getattr(definition, "configurable_resource_cls", None)
+    return configured if isinstance(configured, type) else type(definition)

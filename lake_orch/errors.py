@@ -23,8 +23,16 @@ class PartitionSliceError(LakeOrchError):
     """The partitions of a run cannot be turned into a predicate on the table's columns. Nothing was written."""
 
 
+class OutsideRegion(LakeOrchError):
+    """Arrays have coordinates that are not of the run's partitions. Nothing was written."""
+
+
 class UnsupportedData(LakeOrchError):
     """An output or an input has a Python type, or holds one, that no handler knows how to store or load."""
+
+
+class RegionMismatch(LakeOrchError):
+    """Arrays do not fit those that stand there, or other partitions share the coordinates that would change. Nothing was written."""
 
 
 class TableNotEmpty(LakeOrchError):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -24,7 +24,7 @@ from lake_orch.location import checked_path, table_path
 from lake_orch.runs.attempt import Attempt, RunOfStep, StepContext
 from lake_orch.runs.publishing import publish_session
 from lake_orch.runs.reading import pinned
-from lake_orch.runs.session import (
+from lake_orch.runs.run_session import (
     BACKFILL_TAG,
     Gate,
     PublishScope,
@@ -39,11 +39,15 @@ from lake_orch.runs.session import (
 )
 from lake_orch.runs.steps import all_succeeded
 from lake_orch.spark.resource import SparkResource
+from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.settings import Ownership, ownership_of
 from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
+
+if TYPE_CHECKING:
+    from lake_core.icechunk import Repository
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -229,6 +233,23 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
         return state.delta(path, **options)
 
+    def read_repository(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Repository":
+        """Open an Icechunk repository as a run reads it; `ref` as in `read_table`. Raises RepositoryNotFound."""
+        from lake_core.icechunk import Repository  # needs the extra `arrays`
+        from lake_core.icechunk.errors import RepositoryNotFound
+
+        if not self.is_lake():
+            if ref is not None:
+                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+            return Repository.open(self.url(path), storage_options=self.options() or None)
+        lake = self.open()
+        if ref is None:
+            ref = self.branch if run is None else self._pinned(path, *run)
+        state = lake.at(ref)
+        if path not in state.datasets():
+            raise RepositoryNotFound(f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did")
+        return state.icechunk(path)
+
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Tell whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""
         session = self.run_session(instance, run) if self.is_lake() else None
@@ -288,6 +309,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 self.url(path),
                 marker,
                 context.log,
+                handlers=handlers_of_step(context),
                 partition_by=tuple(partition_by),
                 one_partition=len(keys) == 1,
                 owner=None if own is None else own[0],
@@ -312,7 +334,13 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
     def _step_session(self, attempt: Attempt, context: StepContext, numbers: CallNumbers, number: int) -> Iterator[StepSession]:
         try:
             workspace = self.workspace(attempt)
-            session = StepSession(workspace, workspace.task_id, context.log, one_partition=len(attempt.partition_keys) == 1)
+            session = StepSession(
+                workspace,
+                workspace.task_id,
+                context.log,
+                handlers=handlers_of_step(context),
+                one_partition=len(attempt.partition_keys) == 1,
+            )
             with workspace:
                 yield session
         except BaseException:

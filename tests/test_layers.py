@@ -14,15 +14,19 @@ _GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
 _FORMATS = ("lake_core.delta", "lake_core.icechunk")
-_LAKE_WINGS = ("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc", "exporting", "lake", "filesystem")
+_LAKE_WINGS = (
+    *("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc"),
+    *("exporting", "settings", "maintenance", "lake", "filesystem"),
+)
 """What a lake consists of, lowest first: each imports only what stands before it."""
 _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.workspace", "lake_core.spark")
 _ORCH_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.environment", "lake_orch._dagster")
-_BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_pipes", "lake_orch.spark", "lake_orch.runs", "lake_orch.tables")
+_BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_pipes", "lake_orch.spark", "lake_orch.runs", "lake_orch.tables", "lake_orch.arrays")
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
-    *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.sessions"),
-    *("lake_orch.change_sensors", "lake_orch.landing_zone", "lake_orch.maintenance", "lake_orch.pipes"),
+    *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.jobs"),
+    *("lake_orch.automation", "lake_orch.checks", "lake_orch.change_sensors"),
+    *("lake_orch.landing_zone", "lake_orch.maintenance", "lake_orch.pipes"),
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -34,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
-    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store"),
+    "lake_core.testing": ("lake_core.errors", "lake_core.runtime", "lake_core.store", "lake_core.dataset", "lake_core.lake"),
     "lake_core.expression": _FOUNDATION,
     "lake_core.journal": _FOUNDATION,
     "lake_core.graveler": (*_FOUNDATION, "lake_core.journal"),
@@ -61,16 +65,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),
+    "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.tables"),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
-    "lake_orch.sessions": _ABOVE_RESOURCES,
+    "lake_orch.jobs": _ABOVE_RESOURCES,
+    "lake_orch.automation": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs"),
+    "lake_orch.checks": (),
     "lake_orch.change_sensors": _ABOVE_RESOURCES,
     "lake_orch.landing_zone": _ABOVE_RESOURCES,
-    "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.sessions"),
+    "lake_orch.maintenance": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.pipes": _ABOVE_RESOURCES,
-    "lake_orch.testing": (*_ABOVE_RESOURCES, "lake_orch.sessions"),
+    "lake_orch.testing": (*_ABOVE_RESOURCES, "lake_orch.jobs"),
     "lake_orch.components": (*_ABOVE_RESOURCES, *_DEFINITIONS),
-    "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.sessions", "lake_core.cli"),  # it looks and answers as `lake` does
+    "lake_orch.cli": (*_ABOVE_RESOURCES, "lake_orch.jobs", "lake_core.cli"),  # it looks and answers as `lake` does
     "lake_orch.__main__": ("lake_orch.cli",),
     "example_pipelines": (*_ALL_OF_CORE, "lake_core", "lake_orch", *_DEFINITIONS, "lake_orch.tables", "lake_orch.testing"),
 }

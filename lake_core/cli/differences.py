@@ -28,12 +28,15 @@ def _fields(comparison: DatasetComparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Say what differs: a line for each table with its columns and sample rows below it, and one for each plain file."""
+    """Say what differs: a line for each dataset with its columns, arrays and sample rows below it, and one for each plain file."""
     for each in comparison.datasets:
         yield dataset_line(each)
         for column in each.comparison.columns:
             kinds = " -> ".join(kind for kind in (column.before, column.after) if kind is not None)
             yield f"    {_SIGNS[column.kind]} column {column.name} {kinds}"
+        for node in each.comparison.nodes:
+            chunks = f"  chunks +{node.chunks_written:,} -{node.chunks_erased:,}" if node.node == "array" else ""
+            yield f"    {_SIGNS[node.kind]} {node.node} {node.path}{chunks}"
         yield from _sample_lines("-", each.comparison.sample_removed, each.comparison.rows_removed)
         yield from _sample_lines("+", each.comparison.sample_added, each.comparison.rows_added)
     for file in comparison.files:
@@ -43,12 +46,14 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 def dataset_line(difference: ChangedDataset) -> str:
     """Say in one line what differs in a dataset: its versions, rows and files."""
     compared = difference.comparison
+    files = f"files +{compared.files_added} -{compared.files_removed}"
+    if compared.nodes:
+        return f"{_SIGNS[difference.kind]} {difference.path}  {files}"
     versions = f"version {compared.before} -> {compared.after}"
     if compared.before is None or compared.after is None:
         versions = f"version {compared.after if compared.before is None else compared.before}"
     about = "" if compared.rows_exact else "about "
     rows = f"rows {about}{_count('+', compared.rows_added)} {_count('-', compared.rows_removed)}"
-    files = f"files +{compared.files_added} -{compared.files_removed}"
     return f"{_SIGNS[difference.kind]} {difference.path}  {versions}  {rows}  {files}"
 
 

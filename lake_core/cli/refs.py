@@ -172,7 +172,7 @@ def branch_delete(context: Context, name: str) -> None:
 def branch_protect(context: Context, pattern: str, off: bool) -> None:
     """Let branches that match a pattern take merges only."""
     lake = context.open()
-    (lake.unprotect if off else lake.protect)(pattern)
+    (lake.settings.unprotect if off else lake.settings.protect)(pattern)
     context.output.show({"pattern": pattern, "protected": not off}, f"{pattern}: {'open' if off else 'merges only'}")
 
 

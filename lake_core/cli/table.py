@@ -123,5 +123,5 @@ def vacuum(context: Context, path: str, branch: str, retention: timedelta | None
 @command
 def checkpoint(context: Context, path: str) -> None:
     """Write a checkpoint of a table of main, in place."""
-    context.open().checkpoint(path)
+    context.open().maintenance.checkpoint(path)
     context.output.show({"checkpoint": path}, f"{path} has a checkpoint of its latest version")

@@ -25,7 +25,7 @@ def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
     if history is not None and history < MOST_EXPIRY:
         raise click.UsageError(f"--history: commits are kept for {MOST_EXPIRY.days} days at least, as long as a session may work on one")
     with context.output.progress("collecting") as progress:
-        collected = context.open().gc(dry_run=dry_run, history=history, progress=progress)
+        collected = context.open().maintenance.gc(dry_run=dry_run, history=history, progress=progress)
     verb = "would go" if dry_run else "deleted"
     objects, commits = count_of(len(collected.keys), "object"), count_of(collected.commits, "commit")
     context.output.show(collected, f"{objects} ({readable_bytes(collected.bytes)}) and {commits} {verb}")
@@ -36,7 +36,7 @@ def gc(context: Context, dry_run: bool, history: timedelta | None) -> None:
 def checkout(context: Context) -> None:
     """Put main's datasets in place, as far as they are not."""
     with context.output.progress("putting in place") as progress:
-        result = context.open().checkout(progress=lambda number, count: progress("commit", number))
+        result = context.open().maintenance.checkout(progress=lambda number, count: progress("commit", number))
     context.output.show(result, f"{count_of(result.objects, 'object')} put in place")
 
 
@@ -51,7 +51,7 @@ def adopt(context: Context, dataset: str) -> None:
         if dataset_format("delta").exists(FolderStore(lake.repository.root, dataset)):
             raise DatasetNotFound(f"the table at {dataset!r} is not in the lake yet: bring it in with `lake import {dataset}`")
         state.dataset(dataset)  # Raises, and names those there.
-    published = lake.adopt(dataset)
+    published = lake.maintenance.adopt(dataset)
     context.output.show(published, f"commit {published.commit[:12]} {dataset}@{published.versions.get(dataset)}")
 
 
@@ -62,7 +62,7 @@ def release(context: Context, dataset: str) -> None:
     """Make a dataset a plain one, of which the lake knows no more."""
     lake = context.open()
     lake.at().dataset(dataset)  # Raises in words of main, where a session would speak of itself.
-    published = lake.release(dataset)
+    published = lake.maintenance.release(dataset)
     context.output.show(published, f"commit {published.commit[:12]}: {dataset} is a plain dataset")
 
 
@@ -72,7 +72,7 @@ def release(context: Context, dataset: str) -> None:
 def verify(context: Context, quick: bool) -> None:
     """Look whether every reachable object exists and is what its name says."""
     with context.output.progress("verifying") as progress:
-        problems = context.open().verify(hashes=not quick, progress=progress)
+        problems = context.open().maintenance.verify(hashes=not quick, progress=progress)
     context.output.show(problems, "\n".join(f"{each.kind}: {each.key}: {each.detail}" for each in problems) or "all is there")
     if problems:
         raise SystemExit(FOUND)

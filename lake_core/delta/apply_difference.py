@@ -261,7 +261,6 @@ def _body(
 
 
 def _references(operation: Operation, state: Snapshot, changes: Sequence[dict[str, Any]]) -> Sequence[str]:
-    assert operation.restored is not None or not changes
     keys = [] if operation.restored is None else list(reached_keys(operation.restored, state.store))
     paths = pa.chunked_array([pa.array([body["path"] for body in changes], pa.string())])
     return [*keys, *data_keys(paths, state.store).to_pylist()]

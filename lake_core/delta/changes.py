@@ -77,20 +77,8 @@ def read_changes(
 def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, int, CommitTimes]:
     lower, upper = _bound(start), snapshot.version if end is None else _bound(end)
     times = CommitTimes(snapshot)
-    first = times.earliest_from(lower) if isinstance(lower, dt.datetime) else lower
-    if first is None:
-        assert isinstance(lower, dt.datetime)
-        raise VersionNotFound(
-            f"no commit at or after {lower.isoformat()}: the last one, version {snapshot.version}, was committed at "
-            f"{times.text(snapshot.version)}"
-        )
-    last = times.latest_until(upper) if isinstance(upper, dt.datetime) else upper
-    if last is None:
-        assert isinstance(upper, dt.datetime)
-        raise VersionNotFound(
-            f"no commit at or before {upper.isoformat()}: the first one that can be rebuilt, version {times.earliest}, was committed "
-            f"at {times.text(times.earliest)}"
-        )
+    first = _earliest_from(times, lower, snapshot.version) if isinstance(lower, dt.datetime) else lower
+    last = _latest_until(times, upper) if isinstance(upper, dt.datetime) else upper
     for version in (first, last):
         if not 0 <= version <= snapshot.version:
             raise VersionNotFound(f"version {version} does not exist: the latest that this handle shows is {snapshot.version}")
@@ -106,6 +94,25 @@ def _bound(bound: Bound) -> int | dt.datetime:
     if isinstance(bound, bool) or not isinstance(bound, (int, str, dt.datetime)):
         raise ValueError(f"the start and end of changes are versions or timestamps, not {bound!r}")
     return bound if isinstance(bound, int) else parse_instant(bound)
+
+
+def _earliest_from(times: CommitTimes, moment: dt.datetime, latest: int) -> int:
+    version = times.earliest_from(moment)
+    if version is None:
+        raise VersionNotFound(
+            f"no commit at or after {moment.isoformat()}: the last one, version {latest}, was committed at {times.text(latest)}"
+        )
+    return version
+
+
+def _latest_until(times: CommitTimes, moment: dt.datetime) -> int:
+    version = times.latest_until(moment)
+    if version is None:
+        raise VersionNotFound(
+            f"no commit at or before {moment.isoformat()}: the first one that can be rebuilt, version {times.earliest}, was committed "
+            f"at {times.text(times.earliest)}"
+        )
+    return version
 
 
 @dataclass(frozen=True, slots=True)

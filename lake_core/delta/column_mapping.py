@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from lake_core import runtime
-from lake_core.delta.errors import MalformedMetadata
+from lake_core.delta.errors import MalformedMetadata, SchemaMismatch
 from lake_core.delta.schema import ArrayType, DataType, MapType, StructField, StructType, walk
 
 MODE_PROPERTY = "delta.columnMapping.mode"
@@ -40,7 +40,8 @@ class ColumnMapping:
         names: list[str] = []
         kind: DataType = self.schema
         for name in path:
-            assert isinstance(kind, StructType)
+            if not isinstance(kind, StructType):
+                raise SchemaMismatch(f"{'.'.join(path)} leads through something that is no struct, at {name!r}")
             child = kind.field(name)
             names.append(self._name(child))
             kind = child.type
@@ -145,8 +146,8 @@ def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict
 
     def edited(kind: DataType) -> DataType:
         match kind:
-            case StructType(fields=fields):
-                return StructType(tuple(StructField(c.name, edited(c.type), c.nullable, edit(c.metadata)) for c in fields))
+            case StructType():
+                return edited_metadata(kind, edit)
             case ArrayType(element=element, contains_null=nulls):
                 return ArrayType(edited(element), nulls)
             case MapType(key=key, value=value, value_contains_null=nulls):
@@ -154,9 +155,7 @@ def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict
             case _:
                 return kind
 
-    found = edited(schema)
-    assert isinstance(found, StructType)
-    return found
+    return StructType(tuple(StructField(c.name, edited(c.type), c.nullable, edit(c.metadata)) for c in schema.fields))
 
 
 def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
     Raises CorruptCommit naming the file for anything that is not lines of JSON actions, a cut last line included.
     """
     body = b"".join(b'{"%s":%d}\n%s\n' % (_MARKER.encode(), version, data) for version, data in commits)
-    schema = _json_schema(partition_keys)
+    schema = _json_schema(tuple(partition_keys))
     try:
         table = _read_json(body, schema)
     except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -91,13 +92,13 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
 
     def rows(action: str, required: Sequence[str], fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
         column = table[action].combine_chunks()
+        if column.null_count == len(column):
+            return _no_rows(tuple(fields))
         present = column.is_valid()
         struct = column.filter(present)
         columns = {
-            name: partition_map(pc.struct_field(struct, [name]), partition_keys)
-            if kind == PARTITION_VALUES
-            else pc.struct_field(struct, [name])
-            for name, kind in fields
+            name: partition_map(values, partition_keys) if kind == PARTITION_VALUES else values
+            for (name, kind), values in zip(fields, struct.flatten(), strict=True)
         }
         for key in required:
             if columns[key].null_count:
@@ -178,7 +179,13 @@ def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
     return pa.MapArray.from_arrays(offsets, names.take(integers(np.tile(np.arange(width), rows))), values.take(row_major))
 
 
-def _json_schema(partition_keys: Sequence[str]) -> pa.Schema:
+@cache
+def _no_rows(fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
+    return pa.schema([*fields, ("commit", pa.int64()), ("position", pa.int64())]).empty_table()
+
+
+@lru_cache(maxsize=256)
+def _json_schema(partition_keys: tuple[str, ...]) -> pa.Schema:
     actions = (("add", ADD_FIELDS), ("remove", REMOVE_FIELDS), ("txn", TRANSACTION_FIELDS))
     return pa.schema([(_MARKER, pa.int64()), *((name, _struct(fields, partition_keys)) for name, fields in actions)])
 

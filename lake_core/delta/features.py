@@ -167,7 +167,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
     if MANAGED in supported_features(protocol) and not store.versioned:
         raise ManagedTable(
             f"the table at {store.url()} is managed by a lake (it has the feature {MANAGED!r}), which alone may write it: open it in a "
-            f"session, Lake.open(root).session(branch).delta(path), or make it a plain table with Lake.release(path)",
+            f"session, Lake.open(root).session(branch).delta(path), or make it a plain table with lake.maintenance.release(path)",
             feature=MANAGED,
         )
     if protocol.min_writer_version > 7:

@@ -28,7 +28,7 @@ _PIECE_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ReplaceWhere:
     """The rows that an overwrite replaces, or that a write is confined to."""
 
     text: str
@@ -73,7 +73,7 @@ class RowWriter:
     rules: RowRules
     now: int
     """Milliseconds since the epoch."""
-    scope: Scope | None = None
+    replace_where: ReplaceWhere | None = None
     """Where an overwrite replaces rows: all others are refused."""
     threads: int = 0
     """How many threads encode files while rows come in; executors have their cores for other tasks."""
@@ -91,8 +91,8 @@ class RowWriter:
         complete = null_partitions(complete, schema, self.metadata.partition_columns)
         check_nulls(complete, schema)
         self.rules.check(complete, rows.column_names)
-        if self.scope is not None:
-            self.scope.check(complete)
+        if self.replace_where is not None:
+            self.replace_where.check(complete)
         return complete
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
@@ -117,9 +117,11 @@ class RowWriter:
             writer.close()
 
 
-def row_writer(store: ObjectStore, metadata: Metadata, protocol: Protocol, now: int, scope: Scope | None = None) -> RowWriter:
+def row_writer(
+    store: ObjectStore, metadata: Metadata, protocol: Protocol, now: int, replace_where: ReplaceWhere | None = None
+) -> RowWriter:
     """How rows are written into a table. `now`: milliseconds since the epoch. Raises UnsupportedExpression, MalformedMetadata
     where the table has a rule that cannot be evaluated.
     """
     # Not a method: what RowWriter's methods name travels to the executors, which have no SQL parser.
-    return RowWriter(store, metadata, row_rules(metadata, protocol), now, scope)
+    return RowWriter(store, metadata, row_rules(metadata, protocol), now, replace_where)

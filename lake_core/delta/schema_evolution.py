@@ -216,7 +216,8 @@ def _edited(schema: StructType, path: tuple[str, ...], edit: Callable[[StructFie
             if changed is not None:
                 fields.append(changed)
         else:
-            assert isinstance(child.type, StructType)
+            if not isinstance(child.type, StructType):
+                raise SchemaMismatch(f"{path[0]!r} is no struct: it has no field {path[1]!r}")
             fields.append(replace(child, type=_edited(child.type, path[1:], edit)))
     if not fields:
         raise SchemaMismatch(f"{path[0]!r} is the only field of its struct: drop the struct")

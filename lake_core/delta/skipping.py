@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -184,10 +185,18 @@ class _Skipper:
                 return np.full(self._rows, True)
         if self._statistics is None or any(name in self._partitions.column_names for name in named) or not is_pushable(predicate):
             return np.full(self._rows, True)
-        return self._by_statistics(predicate, self._statistics)
+        return _StatisticsSkipper(self._statistics, self._rows).may_match(predicate)
 
-    def _by_statistics(self, leaf: Predicate, statistics: _Statistics) -> Mask:
-        """What statistics tell of a leaf, or of a negated one. Every file may match what is neither."""
+
+@dataclass(frozen=True, slots=True)
+class _StatisticsSkipper:
+    """Tells from statistics alone which files may hold a row for which a leaf of a predicate is true."""
+
+    _statistics: _Statistics
+    _rows: int
+
+    def may_match(self, leaf: Predicate) -> Mask:
+        """Return which files may match a leaf, or a negated one. Every file may match what is neither."""
         match leaf:
             case Comparison(operator=operator, left=Column() as column, right=Literal(value=value)):
                 return self._compare(operator, column, value)
@@ -196,7 +205,7 @@ class _Skipper:
             case Like(operand=Column() as column, pattern=str(pattern)):
                 return self._like(column, pattern)
             case IsNull(operand=Column() as column):
-                nulls = statistics.get("nullCount", column)
+                nulls = self._statistics.get("nullCount", column)
                 return self._unless(None if nulls is None else pc.greater(nulls, 0))
             case Not(operand=IsNull(operand=Column() as column)):
                 return self._has_values(column)
@@ -206,7 +215,6 @@ class _Skipper:
                 return np.full(self._rows, True)
 
     def _compare(self, operator: str, column: Column, value: pa.Scalar) -> Mask:
-        assert self._statistics is not None
         keep = self._has_values(column)
         low, high = self._statistics.get("minValues", column), self._statistics.get("maxValues", column)
         floating = pa.types.is_floating(column.type)
@@ -233,7 +241,6 @@ class _Skipper:
         return self._compare(">=", column, ordered[0]) & self._compare("<=", column, ordered[-1])
 
     def _like(self, column: Column, pattern: str) -> Mask:
-        assert self._statistics is not None
         prefix = _literal_prefix(pattern)
         keep = self._has_values(column)
         if not prefix:
@@ -244,7 +251,6 @@ class _Skipper:
 
     def _has_values(self, column: Column) -> Mask:
         """Whether a file may hold a value that is not null."""
-        assert self._statistics is not None
         nulls, rows = self._statistics.get("nullCount", column), self._statistics.rows(column)
         return self._unless(None if nulls is None or rows is None else pc.less(nulls, rows))
 

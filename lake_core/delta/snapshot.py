@@ -262,8 +262,7 @@ def _load_snapshot(store: ObjectStore, version: int | None, allowed_roots: tuple
             # Newer checkpoints are there, so nothing is damaged: this version has left the log.
             raise VersionNotFound(f"{error}. Refresh the table, and run the operation again") from None
         raise first_error or error from None
-    assert first_error is not None
-    raise first_error
+    raise first_error or CorruptCheckpoint(f"no checkpoint and no commits of {store.url()} lead to a version of the table")
 
 
 def _load_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:

@@ -308,34 +308,23 @@ class DeltaTable(TableView):
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
         """
-        if not self._is_recorded(txn):
+        check_transaction(txn)
+        self._check_writable()
+        if txn is None:
             return None
-        assert txn is not None
+        latest = self._snapshot.refreshed()
+        recorded = recorded_version(latest, txn[0], now_ms(self._clock))
+        if recorded is None or recorded < txn[1]:
+            return None
+        self._snapshot = latest
         return recorded_operation(self.store, self.version, set_transaction(txn, None))
 
     def _check_writable(self) -> None:
         check_writable(self._snapshot.protocol, self._snapshot.metadata, self.store)
 
-    def _is_recorded(self, txn: Txn | None) -> bool:
-        check_transaction(txn)
-        self._check_writable()
-        if txn is None:
-            return False
-        latest = self._snapshot.refreshed()
-        recorded = recorded_version(latest, txn[0], now_ms(self._clock))
-        if recorded is None or recorded < txn[1]:
-            return False
-        self._snapshot = latest
-        return True
-
     def commit(self, operation: Operation, txn: Txn | None) -> OperationResult:
         """Commit a write (of `plan_append` or `plan_overwrite`), on top of the snapshot that it was planned on."""
-        done = self._commit(operation, txn)
-        if done.already_recorded:
-            assert txn is not None
-            return recorded_operation(self.store, self.version, set_transaction(txn, None))
-        metrics = operation.metrics
-        return OperationResult(done.version, False, metrics)
+        return self._committed(operation, txn)
 
     def operate(self, plan: Callable[[Snapshot, int], Operation | None], txn: Txn | None) -> OperationResult:
         """Plan an operation on this snapshot (`plan` takes it and the time, in milliseconds), and commit it.
@@ -343,9 +332,9 @@ class DeltaTable(TableView):
         A marker that is recorded already makes it a no-op. Where there is nothing to do but a marker to set, the marker is
         committed alone.
         """
-        if self._is_recorded(txn):
-            assert txn is not None
-            return recorded_operation(self.store, self.version, set_transaction(txn, None))
+        earlier = self.recorded(txn)
+        if earlier is not None:
+            return earlier
         start = runtime.monotonic()
         operation = plan(self._snapshot, now_ms(self._clock))
         if operation is None:
@@ -354,11 +343,14 @@ class DeltaTable(TableView):
             # That there is nothing to do was read from the whole table.
             operation = Operation("SET TRANSACTION", {}, self._snapshot, reads=Reads.WHOLE_TABLE)
         metrics = {**operation.metrics, "executionTimeMs": int((runtime.monotonic() - start) * 1000)}
-        done = self._commit(replace(operation, metrics=metrics), txn)
-        if done.already_recorded:
-            assert txn is not None
+        return self._committed(replace(operation, metrics=metrics), txn)
+
+    def _committed(self, operation: Operation, txn: Txn | None) -> OperationResult:
+        """Commit an operation, and return what it did, or what an attempt with the same marker did that was faster."""
+        done = self._commit(operation, txn)
+        if done.already_recorded and txn is not None:
             return recorded_operation(self.store, self.version, set_transaction(txn, None))
-        return OperationResult(done.version, False, metrics)
+        return OperationResult(done.version, False, operation.metrics)
 
     def _commit(self, operation: Operation, txn: Txn | None) -> Committed:
         now = now_ms(self._clock)

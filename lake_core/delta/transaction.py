@@ -21,7 +21,7 @@ from lake_core.delta.action import DomainMetadata, Metadata, Protocol, SetTransa
 from lake_core.delta.commit_file import encode_actions, read_commit_info
 from lake_core.delta.conflict import Footprint, Isolation, Reads, check_conflicts, check_unseen, isolation_level
 from lake_core.delta.data_file import AddFile
-from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, TableAlreadyExists, VersionNotFound
+from lake_core.delta.errors import CommitOutcomeUnknown, CommitTimeout, MissingMetadata, TableAlreadyExists, TableNotFound, VersionNotFound
 from lake_core.delta.features import check_writable, is_active, upgraded_for
 from lake_core.delta.log_segment import commit_key
 from lake_core.delta.read_set import READS_FIELD, read_set_texts
@@ -70,6 +70,13 @@ class Operation:
     domains: Sequence[DomainMetadata] = ()
 
     @property
+    def planned_on(self) -> Snapshot:
+        """The base. Raises TableNotFound for an operation that creates its table, which `commit_first` commits."""
+        if self.base is None:
+            raise TableNotFound(f"{self.name} was planned on no version of a table: open the table, and plan it on that")
+        return self.base
+
+    @property
     def is_blind_append(self) -> bool:
         only_adds = not self.removes and self.metadata is None and self.protocol is None and self.restored is None
         return self.reads is Reads.NOTHING and not self.read_files and only_adds
@@ -79,8 +86,7 @@ class Operation:
 
         `protocol`: the lowest that the metadata needs by default. Raises UnsupportedWriterFeature.
         """
-        assert self.base is not None
-        base = self.base
+        base = self.planned_on
         wanted = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
         return replace(
             self,
@@ -91,9 +97,8 @@ class Operation:
     @property
     def isolation(self) -> Isolation:
         """The level that it runs at, by the table's properties and by what it does."""
-        assert self.base is not None
         only_files = self.metadata is None and self.protocol is None and not self.domains
-        return isolation_level(self.metadata or self.base.metadata, data_change=self.data_change or not only_files)
+        return isolation_level(self.metadata or self.planned_on.metadata, data_change=self.data_change or not only_files)
 
     @property
     def footprint(self) -> Footprint:
@@ -128,17 +133,15 @@ def commit(operation: Operation, now: int, deadline: float = COMMIT_DEADLINE) ->
     `now`: milliseconds since the epoch. `deadline`: seconds. Raises a ConcurrentModification where a faster commit is in the way,
     CommitTimeout after the deadline, CommitOutcomeUnknown where the store stopped answering in between.
     """
-    assert operation.base is not None
     end = runtime.monotonic() + deadline
-    with _queue(operation.base.store.url()):
+    with _queue(operation.planned_on.store.url()):
         return _commit(operation, now, deadline, end)
 
 
 def _commit(operation: Operation, now: int, deadline: float, end: float) -> Committed:
-    assert operation.base is not None
     txn_id = str(runtime.uuid4())
     actions = encode_operation(operation, now)
-    latest, attempt = operation.base, 0
+    latest, attempt = operation.planned_on, 0
     while True:
         # Never into the next slot unseen: where a log was cleaned up, slots that were taken once look free.
         newest = latest.refreshed()
@@ -250,7 +253,8 @@ def commit_info(operation: Operation, latest: Snapshot | None, store: ObjectStor
     """The provenance of a commit on top of `latest`; inside a lake also what it read. `now`: milliseconds since the epoch."""
     metadata = operation.metadata or (latest.metadata if latest is not None else None)
     protocol = operation.protocol or (latest.protocol if latest is not None else None)
-    assert metadata is not None and protocol is not None
+    if metadata is None or protocol is None:
+        raise MissingMetadata(f"{operation.name} is to create the table at {store.url()}, and does not say which columns it has")
     info: dict[str, Any] = {}
     if is_active("inCommitTimestamp", protocol, metadata):
         before = -1 if latest is None else last_in_commit_timestamp(latest)

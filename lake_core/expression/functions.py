@@ -104,18 +104,18 @@ def _timestamp(name: str, argument: Expression) -> Expression:
     raise _not_taken(name, argument, "a TIMESTAMP")
 
 
-def _literal(accept: Accept) -> Accept:
-    def accepted(name: str, argument: Expression) -> Expression:
-        if not isinstance(argument, Literal):
+def _literal(accept: Accept) -> Callable[[str, Expression], Literal]:
+    def accepted(name: str, argument: Expression) -> Literal:
+        literal = accept(name, argument) if isinstance(argument, Literal) else argument
+        if not isinstance(literal, Literal):
             raise InvalidExpression(f"{name} takes a literal there, not an expression")
-        return accept(name, argument)
+        return literal
 
     return accepted
 
 
 def _one_letter(name: str, argument: Expression) -> Expression:
     letter = _literal(_text)(name, argument)
-    assert isinstance(letter, Literal)
     if letter.value.is_valid and len(letter.value.as_py()) != 1:
         raise InvalidExpression(f"{name} fills up with one character, not {letter.value.as_py()!r}")
     return letter
@@ -267,7 +267,6 @@ def _bind_whole(name: str, arguments: Sequence[Expression]) -> Expression:
 def _bind_round(name: str, arguments: Sequence[Expression]) -> Expression:
     operand = arguments[0]
     digits = _literal(_integer)(name, arguments[1]) if len(arguments) > 1 else Literal(pa.scalar(0, pa.int32()))
-    assert isinstance(digits, Literal)
     places = digits.value.as_py()
     if places is None or abs(places) > 20:
         raise InvalidExpression(f"round takes between -20 and 20 digits, not {places}")
@@ -303,7 +302,6 @@ _DATE_UNITS = ("year", "quarter", "month", "week")
 
 def _bind_date_format(name: str, arguments: Sequence[Expression]) -> Expression:
     pattern = _literal(_text)(name, arguments[1])
-    assert isinstance(pattern, Literal)
     text = pattern.value.as_py() or ""
     if not text or "".join(match[0] for match in temporal.PATTERN.finditer(text)) != text:
         raise InvalidExpression(f"date_format with {text!r} is not evaluated here: patterns consist of yyyy, MM, dd, HH, mm, ss and signs")
@@ -320,7 +318,6 @@ def _bind_not(name: str, arguments: Sequence[Expression]) -> Expression:
 
 def _bind_like(name: str, arguments: Sequence[Expression]) -> Expression:
     operand, pattern = _text(name, arguments[0]), _literal(_text)(name, arguments[1])
-    assert isinstance(pattern, Literal)
     return Like(operand, pattern.value.as_py())
 
 

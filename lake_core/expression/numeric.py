@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lake_core.expression.arrays import array, booleans, true, valid, values
 from lake_core.expression.decimals import WIDEST, exact_decimal, to_decimal, unscaled
-from lake_core.expression.errors import EvaluationFailed
+from lake_core.expression.errors import EvaluationFailed, InvalidExpression
 from lake_core.expression.tree import Call, Literal
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -239,5 +239,6 @@ def constant(call: Call, position: int, default: Any) -> Any:
     if position >= len(call.arguments):
         return default
     argument = call.arguments[position]
-    assert isinstance(argument, Literal)
+    if not isinstance(argument, Literal):
+        raise InvalidExpression(f"{call.function} takes a literal there, not an expression")
     return argument.value.as_py()

@@ -76,7 +76,8 @@ def _double_literal(value: float) -> Literal:
 
 def _decimal_literal(number: Decimal) -> Literal:
     digits, exponent = len(number.as_tuple().digits), number.as_tuple().exponent
-    assert isinstance(exponent, int)
+    if not isinstance(exponent, int):  # not a number, or infinite
+        raise ValueError(number)
     scale = max(-exponent, 0)
     return Literal(pa.scalar(number, pa.decimal128(max(digits, scale), scale)))
 

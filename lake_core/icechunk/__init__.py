@@ -28,6 +28,7 @@ from lake_core.icechunk.config import (
 from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.conflict_detector import ConflictDetector
 from lake_core.icechunk.conflict_solver import BasicConflictSolver, ConflictSolver, VersionSelection
+from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.diff import Diff
 from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToCommit, RebaseFailedError
 from lake_core.icechunk.repository import Repository
@@ -47,6 +48,7 @@ __all__ = [
     "ConflictError",
     "ConflictSolver",
     "ConflictType",
+    "DatasetRepository",
     "Diff",
     "ForkSession",
     "IcechunkError",

@@ -110,13 +110,15 @@ class ChangeSet:
 
     def changed_chunks(self, node_id: bytes, grid: tuple[int, ...]) -> npt.NDArray[np.uint32]:
         """Return the indexes of the chunks of an array that were written or erased, within a grid: shape (chunks, dimensions), sorted."""
-        indexes = self.chunks.get(node_id, {})
-        single = np.array(list(indexes), np.uint32).reshape(len(indexes), len(grid))
+        chunks = self.chunks.get(node_id, {})
+        single = np.array(list(chunks), np.uint32).reshape(len(chunks), len(grid))
         single = single[(single < np.array(grid, np.int64)).all(axis=1)]
+        if grid:
+            # lexsort takes its last key for the first.
+            single = single[np.lexsort(single.T[::-1])]
         parts = self.columns.get(node_id)
         if not parts:
-            # lexsort takes its last key for the first, and wants one at least.
-            return single[np.lexsort(single.T[::-1])] if grid else single
+            return single
         several = concatenated(parts)
         several = several.take(several.inside([(0, end) for end in grid]))
         return several.index.T if not len(single) else np.unique(np.concatenate([single, several.index.T]), axis=0)

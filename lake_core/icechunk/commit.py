@@ -79,8 +79,16 @@ class Commit:
         marker = live_markers(self.assets.snapshot(tip), self._now(), self.txn_retention).get(app_id)
         return CommitResult(marker.snapshot, skipped=True) if marker is not None and marker.version >= version else None
 
-    def write(self, changes: ChangeSet, parent: Snapshot) -> bytes:
+    def write(
+        self, changes: ChangeSet, parent: Snapshot, *, log: TransactionLog | None = None, markers: Mapping[str, Marker] | None = None
+    ) -> bytes:
         """Write everything but the branch. Returns the id of the new snapshot, which nothing refers to yet.
+
+        Args:
+            changes: What the snapshot has other than its parent.
+            parent: The parent, or what is to be taken for it: its nodes, with changes of which `log` tells.
+            log: The transaction log; by default that of the changes.
+            markers: The markers that count from then on; by default the parent's, and that of `txn`.
 
         Raises InvalidHierarchy before anything is written.
         """
@@ -88,6 +96,7 @@ class Commit:
         snapshot_id = new_object_id()
         # Readers take a snapshot that is no later than its parent for damage.
         flushed_at = max(self._now(), parent.flushed_at + 1)
+        markers = self._markers(parent, snapshot_id, flushed_at) if markers is None else markers
         nodes = _Manifests(self.assets, self.config, changes, parent)
         written = nodes.write()
         used = {ref.manifest_id for node in written.values() if isinstance(node, ArrayNode) for ref in node.manifests}
@@ -97,12 +106,12 @@ class Commit:
             parent.snapshot_id,
             flushed_at,
             self.message,
-            {**self.metadata, **marker_metadata(self._markers(parent, snapshot_id, flushed_at))},
+            {**self.metadata, **marker_metadata(markers)},
             {manifest_id: files.get(manifest_id) or self._file_info(manifest_id) for manifest_id in used},
             written,
         )
         self.assets.write_snapshot(snapshot)
-        self.assets.write_transaction_log(snapshot_id, change_log(changes, parent))
+        self.assets.write_transaction_log(snapshot_id, change_log(changes, parent) if log is None else log)
         return snapshot_id
 
     def _markers(self, parent: Snapshot, snapshot_id: bytes, flushed_at: int) -> dict[str, Marker]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from lake_core import runtime
 from lake_core.icechunk.errors import InvalidIdentifier
 
@@ -33,6 +36,17 @@ def encode_id(identifier: bytes) -> str:
     characters = -(-len(identifier) * 8 // _BITS)
     number = int.from_bytes(identifier, "big") << (characters * _BITS - len(identifier) * 8)
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range((characters - 1) * _BITS, -1, -_BITS))
+
+
+def encode_ids(identifiers: npt.NDArray[np.uint8]) -> list[str]:
+    """Return many ids as text. Shape of `identifiers`: (ids, bytes of an id)."""
+    count, length = identifiers.shape
+    characters = -(-length * 8 // _BITS)
+    bits = np.zeros((count, characters * _BITS), np.uint8)
+    bits[:, : length * 8] = np.unpackbits(identifiers, axis=1)
+    values = bits.reshape(count, characters, _BITS) @ np.array([16, 8, 4, 2, 1], np.uint8)
+    text = np.frombuffer(_ALPHABET.encode(), np.uint8)[values].tobytes().decode()
+    return [text[start : start + characters] for start in range(0, len(text), characters)]
 
 
 def decode_id(text: str, length: int = OBJECT_ID_LENGTH) -> bytes:

@@ -101,7 +101,7 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
         raise RefAlreadyExists(f"a tag {name!r} was deleted, and names of tags are never used twice: choose another name")
     try:
-        store.put(ref_key(kind, name), _document(snapshot_id), if_absent=True)
+        store.put(ref_key(kind, name), encode_ref(snapshot_id), if_absent=True)
     except AlreadyExists:
         raise RefAlreadyExists(f"the repository has a {kind.value} {name!r} already") from None
 
@@ -112,7 +112,7 @@ def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
     A put whose outcome is unknown is looked up: nothing but this call names `snapshot_id`, unless a branch is reset to it.
     """
     try:
-        store.put(ref_key(branch.kind, branch.name), _document(snapshot_id), if_match=branch.etag)
+        store.put(ref_key(branch.kind, branch.name), encode_ref(snapshot_id), if_match=branch.etag)
     except (PreconditionFailed, StoreUnavailable, NotFound) as error:
         try:
             now = lookup(store, branch.kind, branch.name)
@@ -151,5 +151,6 @@ def lookup_key(store: ObjectStore, kind: RefKind, name: str) -> None:
         return
 
 
-def _document(snapshot_id: bytes) -> bytes:
+def encode_ref(snapshot_id: bytes) -> bytes:
+    """Return the object of a branch or tag that names a snapshot."""
     return json.dumps({"snapshot": encode_id(snapshot_id)}, separators=(",", ":")).encode()

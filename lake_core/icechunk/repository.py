@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -39,7 +39,9 @@ from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
 from lake_core.store import ObjectStore, open_store
 
-_SPEC_V2_KEY = "repo"
+SPEC_V2_KEY = "repo"
+
+SessionT = TypeVar("SessionT", bound=Session)
 
 
 class Repository:
@@ -81,7 +83,7 @@ class Repository:
         exist_ok: bool = False,
         clock: Clock | None = None,
         txn_retention: timedelta | None = None,
-    ) -> Repository:
+    ) -> Self:
         """Create a repository in an empty folder.
 
         Args:
@@ -140,7 +142,7 @@ class Repository:
         authorize_virtual_chunk_access: Mapping[str, Access] | None = None,
         clock: Clock | None = None,
         txn_retention: timedelta | None = None,
-    ) -> Repository:
+    ) -> Self:
         """Open a repository.
 
         Args:
@@ -158,7 +160,7 @@ class Repository:
             DamagedObject: The branch main, or the configuration, cannot be read.
         """
         store = _store(location, storage_options)
-        _check_spec_version(store)
+        check_spec_version(store)
         try:
             refs.lookup(store, RefKind.BRANCH, MAIN)
         except RefNotFound:
@@ -178,7 +180,7 @@ class Repository:
         )
 
     @classmethod
-    def open_or_create(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Repository:
+    def open_or_create(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
         """Open a repository, or create it if there is none. Takes the arguments of `create`."""
         return cls.create(location, **{**options, "exist_ok": True})
 
@@ -186,7 +188,7 @@ class Repository:
     def exists(location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None) -> bool:
         """Return whether a repository stands at the location."""
         store = _store(location, storage_options)
-        return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(_SPEC_V2_KEY)
+        return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(SPEC_V2_KEY)
 
     @staticmethod
     def fetch_config(
@@ -197,7 +199,7 @@ class Repository:
         return config if etag is not None else None
 
     @property
-    def store(self) -> ObjectStore:
+    def storage(self) -> ObjectStore:
         """Where the repository lies."""
         return self._store
 
@@ -249,7 +251,7 @@ class Repository:
 
     def writable_session(self, branch: str) -> Session:
         """Open a session on the tip of a branch. Raises RefNotFound."""
-        return self._session(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id, branch)
+        return self._session(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id, branch, Session)
 
     def readonly_session(
         self,
@@ -274,8 +276,8 @@ class Repository:
         if as_of is not None:
             if branch is None or tag is not None or snapshot_id is not None:
                 raise ValueError("as_of goes with a branch, and with nothing else")
-            return self._session(self._as_of(branch, as_of), None)
-        return self._session(self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id), None)
+            return self._session(self._as_of(branch, as_of), None, Session)
+        return self._session(self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id), None, Session)
 
     def _as_of(self, branch: str, time: datetime) -> bytes:
         if time.tzinfo is None:
@@ -285,10 +287,10 @@ class Repository:
                 return snapshot.snapshot_id
         raise SnapshotNotFound(f"the branch {branch} has no snapshot as old as {time}")
 
-    def _session(self, snapshot_id: bytes, branch: str | None) -> Session:
-        _check_spec_version(self._store)
+    def _session(self, snapshot_id: bytes, branch: str | None, kind: type[SessionT]) -> SessionT:
+        check_spec_version(self._store)
         containers = VirtualChunks(dict(self._config.virtual_chunk_containers or {}), self._authorized)
-        return Session(
+        return kind(
             self._assets,
             self._config,
             containers,
@@ -465,8 +467,9 @@ def _store(location: str | os.PathLike[str] | ObjectStore, storage_options: Mapp
     return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
 
 
-def _check_spec_version(store: ObjectStore) -> None:
-    if store.exists(_SPEC_V2_KEY):
+def check_spec_version(store: ObjectStore) -> None:
+    """Raise UnsupportedSpecVersion where the repository follows version 2 of the specification."""
+    if store.exists(SPEC_V2_KEY):
         raise UnsupportedSpecVersion(
             f"the repository at {store.url()} follows version 2 of the Icechunk specification, not 1: open it with icechunk 2"
         )

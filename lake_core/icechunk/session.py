@@ -125,6 +125,12 @@ class Session(SessionState):
         self._unconfirmed.clear()
         return None
 
+    def recorded(self, txn: Txn) -> CommitResult | None:
+        """Return the commit that recorded a txn, or a later version of its application, before the session was opened; None for none."""
+        check_txn(txn)
+        commit = Commit(self.assets, self._config, self._clock, "", {}, txn, self._txn_retention)
+        return commit.recorded(self._base_id)
+
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
         self._base_id = snapshot_id
         self.change_set = ChangeSet()

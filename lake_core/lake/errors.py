@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lake_core.errors import LakeError
+from lake_core.readable import count_of
 
 
 class LakeNotFound(LakeError):
@@ -115,13 +116,21 @@ class Contradiction:
 class Conflict(LakeError):
     """What was to be applied contradicts what another commit did meanwhile. Nothing was published; the session stays readable.
 
-    `datasets` and `keys` name what is contradicted, `kinds` say how (by name), `contradictions` tell more of the first of them, `commit`
-    is the other side's, `session` the session that holds the work, where there is one. `explanation` is the message without the `remedy`.
+    The message is `explanation` and `remedy`; the explanation is `summary` and the `contradictions`.
+
+    Args:
+        summary: what happened, in one sentence without its full stop.
+        datasets: paths of datasets that are contradicted.
+        keys: plain files that are contradicted.
+        kinds: how, by path or key. There may be more of them than `contradictions`, which tell more of the first.
+        commit: the id of the other side's commit.
+        remedy: what the user can do next.
+        session: the id of the session that holds the work, where there is one.
     """
 
     def __init__(
         self,
-        message: str,
+        summary: str,
         *,
         datasets: Sequence[str] = (),
         keys: Sequence[str] = (),
@@ -129,15 +138,47 @@ class Conflict(LakeError):
         commit: str = "",
         contradictions: Sequence[Contradiction] = (),
         remedy: str = "",
+        session: str | None = None,
     ) -> None:
-        super().__init__(f"{message}. {remedy}" if remedy else message)
-        self.explanation, self.remedy = message, remedy
+        self.summary, self.remedy = summary, remedy
         self.contradictions = tuple(contradictions)
         self.datasets = tuple(datasets)
         self.keys = tuple(keys)
         self.kinds = dict(kinds or {})
         self.commit = commit
-        self.session: str | None = None
+        self.session = session
+        super().__init__(f"{self.explanation}. {remedy}" if remedy else self.explanation)
+
+    @property
+    def explanation(self) -> str:
+        """The message without the remedy."""
+        if not self.contradictions:
+            return self.summary
+        reasons = [str(contradiction) for contradiction in self.contradictions]
+        rest = len(self.kinds) - len(reasons)
+        if rest:
+            reasons.append(f"and {count_of(rest, 'more place')}")
+        return f"{self.summary}. {'; '.join(reasons)}"
+
+    def replace(
+        self,
+        *,
+        summary: str | None = None,
+        contradictions: Sequence[Contradiction] | None = None,
+        remedy: str | None = None,
+        session: str | None = None,
+    ) -> Conflict:
+        """Return the same conflict with some values replaced. What is not passed stays."""
+        return Conflict(
+            self.summary if summary is None else summary,
+            datasets=self.datasets,
+            keys=self.keys,
+            kinds=self.kinds,
+            commit=self.commit,
+            contradictions=self.contradictions if contradictions is None else contradictions,
+            remedy=self.remedy if remedy is None else remedy,
+            session=self.session if session is None else session,
+        )
 
 
 class Diverged(LakeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from os import PathLike
@@ -14,21 +14,16 @@ from urllib.parse import quote
 from lake_core import runtime
 from lake_core.clock import Clock, aware
 from lake_core.graveler import Commit, Graveler
-from lake_core.graveler.export import Exported
-from lake_core.journal import Action, Add, Journal, State, Update
+from lake_core.journal import Action, Add, Journal, State
 from lake_core.lake.errors import InvalidRef, LakeAlreadyExists
-from lake_core.lake.exporting import export
-from lake_core.lake.gc.collect import Collection, collect
-from lake_core.lake.gc.mark import HISTORY
-from lake_core.lake.gc.verify import Problem, verify
 from lake_core.lake.lake_format import check_no_repository, create_format, read_format
-from lake_core.lake.publish.adopt import adopt
-from lake_core.lake.publish.checkout import Checkout, check_out_branch, is_checked_out, pending_checkout
+from lake_core.lake.maintenance import LakeMaintenance
+from lake_core.lake.publish.checkout import is_checked_out, pending_checkout
 from lake_core.lake.publish.comparison import MOST_ROWS, ChangedKey, Comparison, changed_keys, compare_states
 from lake_core.lake.publish.merge import MergePreview, cherry_pick, merge, preview_merge, revert
 from lake_core.lake.publish.published import Published
 from lake_core.lake.publish.tree_update import Strategy
-from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag, protect, unprotect
+from lake_core.lake.refs.branches import create_branch, create_tag, delete_branch, delete_tag
 from lake_core.lake.refs.commit_record import commit_value
 from lake_core.lake.refs.history import log
 from lake_core.lake.refs.refs_state import RefsState, check_name
@@ -36,15 +31,16 @@ from lake_core.lake.refs.revision import resolve, resolve_commit
 from lake_core.lake.refs.session_record import FAILED, OPEN, SessionRecord
 from lake_core.lake.repository import CONFIG, REFS, Repository
 from lake_core.lake.session.private_session import Session, SessionOptions
-from lake_core.lake.session.release import release
 from lake_core.lake.session.session_state import DEFAULT_EXPIRY
 from lake_core.lake.session.shared_session import SharedOptions, SharedSession, open_shared
+from lake_core.lake.settings import LakeSettings
 from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
+    from lake_core.icechunk import DatasetRepository
 
 _FIRST_MESSAGE = "Repository created"
 
@@ -61,7 +57,7 @@ class Status:
     entries: int
     """Of the refs journal."""
     pending_checkout: Sequence[str]
-    """Commits of main that are published, and not known to be checked out yet; the next publish, or `checkout`, completes them."""
+    """Commits of main that are published, and not known to be checked out yet; the next publish completes them."""
 
 
 class Lake:
@@ -186,7 +182,7 @@ class Lake:
         """
         _check_metadata(message, metadata)
         id = f"s-{runtime.uuid4().hex}" if id is None else check_name(id, "session")
-        return Session(self._repository, SessionOptions(id, branch, message, metadata, isolation or self.isolation))
+        return Session(self._repository, SessionOptions(id, branch, message, metadata, isolation or self.settings.isolation))
 
     def open_session(
         self,
@@ -205,7 +201,7 @@ class Lake:
         It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
-        options = SharedOptions(branch, id, expires_in, isolation or self.isolation, message, metadata or {})
+        options = SharedOptions(branch, id, expires_in, isolation or self.settings.isolation, message, metadata or {})
         return open_shared(self._repository, options, resume=resume)
 
     def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
@@ -251,14 +247,6 @@ class Lake:
         """Take a tag away. Its name is not used again. Raises RefNotFound."""
         delete_tag(self._repository.journal, name)
 
-    def protect(self, pattern: str) -> None:
-        """Let branches whose names match (`release-*`) take merges only."""
-        protect(self._repository.journal, pattern)
-
-    def unprotect(self, pattern: str) -> None:
-        """Take a protection back. Raises RefNotFound."""
-        unprotect(self._repository.journal, pattern)
-
     def merge(self, ref: str, *, into: str = "main", message: str | None = None, strategy: Strategy | None = None) -> Published:
         """Bring what a ref has and a branch lacks onto the branch. Datasets that both changed are merged by their formats' rules.
 
@@ -301,6 +289,10 @@ class Lake:
         """Open a Delta table at a ref; `options` are those of `DeltaTable.open`. Raises DatasetNotFound, RefNotFound."""
         return self.at(ref).delta(path, **options)
 
+    def icechunk(self, path: str, *, ref: str = "main", **options: Any) -> DatasetRepository:
+        """Open an Icechunk repository at a ref; `options` are those of `Repository.open`. Raises DatasetNotFound, RefNotFound."""
+        return self.at(ref).icechunk(path, **options)
+
     def list_datasets(self, ref: str = "main") -> list[DatasetRecord]:
         """List the datasets at a ref, by path."""
         return [record for _, record in sorted(self.at(ref).datasets().items())]
@@ -342,86 +334,17 @@ class Lake:
         behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]
         return Status(self.url, refs.branches(), sum(record.state == OPEN for record in refs.sessions()), refs.number, behind)
 
-    # Upkeep
-
-    def checkout(self, *, progress: Callable[[int, int], None] | None = None) -> Checkout:
-        """Put main's datasets in place, as far as a publisher that died has left them behind. Idempotent. Raises Diverged."""
-        return check_out_branch(self._repository, progress)
-
-    def gc(
-        self, *, dry_run: bool = False, history: timedelta | None = None, progress: Callable[[str, int], None] | None = None
-    ) -> Collection:
-        """Delete what no branch, tag, session or commit of the last `history` (30 days, or as configured) reaches. Publishing goes on
-        meanwhile; interrupted, the next call goes on. Objects younger than eight days stay. `dry_run` only tells.
-
-        Raises CollectionRefused where a live dataset cannot be read.
-        """
-        return collect(self._repository, self.history if history is None else history, dry_run=dry_run, progress=progress)
-
-    def verify(self, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None) -> list[Problem]:
-        """List what is wrong: objects that live states reach and that are gone or hold other bytes than named by; main not in place.
-
-        `hashes`: read all content, instead of only looking whether it is there.
-        """
-        return list(verify(self._repository, self.history, hashes=hashes, progress=progress))
-
-    # Other writers
-
-    def adopt(self, dataset: str) -> Published:
-        """Bring what another client committed to a dataset, past the lake, into main. Raises NothingToApply, DatasetNotFound, Conflict."""
-        return adopt(self._repository, dataset)
-
-    def release(self, dataset: str) -> Published:
-        """Make a dataset a plain one, which other clients may write and of which the lake knows no more. Raises DatasetNotFound."""
-        return release(self._repository, self.session(self._repository.format.branch, message=f"Release {dataset}"), dataset)
-
-    def checkpoint(self, dataset: str) -> None:
-        """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not. Raises DatasetNotFound."""
-        state = self.at(self._repository.format.branch)
-        view = state.dataset(dataset)
-        view.format.write_derived(view, view.place, self._repository.clock(), due=True)
-
-    def export(
-        self, target: str | PathLike[str] | ObjectStore, *, history: bool = True, storage_options: Mapping[str, Any] | None = None
-    ) -> Exported:
-        """Copy branches and tags, with their data files, into an empty folder or bucket as a lakeFS repository, with the dumps that
-        `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies what is missing.
-
-        Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
-        """
-        store = target if isinstance(target, ObjectStore) else open_store(target, storage_options=storage_options)
-        refs = self._repository.refs()
-        branches, tags = refs.branches(), refs.tags()
-        named = [refs.commit(id) for id in {*branches.values(), *tags.values()}]
-        commits = {commit.id: commit for start in named for commit in (log(refs, start) if history else [start])}
-        return export(self._repository, list(commits.values()), store, branches, tags)
-
-    # Configuration
+    # Upkeep and settings
 
     @property
-    def history(self) -> timedelta:
-        """How long commits that no ref names are kept."""
-        days = self._repository.settings.state(refresh=False).get("history_days")
-        return HISTORY if days is None else timedelta(days=float(days))
-
-    def configure(self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None) -> None:
-        """Set what holds for the whole lake: how long history is kept, what sessions may rely on."""
-        values: dict[str, Any] = {}
-        if history is not None:
-            values["history_days"] = history / timedelta(days=1)
-        if isolation is not None:
-            values["isolation"] = isolation
-
-        def plan(state: State) -> Sequence[Action]:
-            return [Update(key, value) if key in state else Add(key, value) for key, value in values.items() if state.get(key) != value]
-
-        self._repository.settings.append(plan)
+    def maintenance(self) -> LakeMaintenance:
+        """Main in place, garbage collection, verification, export, and what other writers did."""
+        return LakeMaintenance(self._repository)
 
     @property
-    def isolation(self) -> Literal["snapshot", "serializable"]:
-        """What sessions may rely on by default; see `session`."""
-        isolation = self._repository.settings.state(refresh=False).get("isolation")
-        return "serializable" if isolation == "serializable" else "snapshot"
+    def settings(self) -> LakeSettings:
+        """What holds for the whole lake: its retention, the isolation of its sessions, its protected branches."""
+        return LakeSettings(self._repository)
 
     def _commit(self, ref: str, refs: RefsState) -> Commit:
         return resolve_commit(refs, self._repository.journal, ref)

@@ -155,7 +155,8 @@ def _tree(text: str) -> _Node:
         path.append(node)
         if depth == 0:
             root = node
-    assert root is not None
+    if root is None:
+        raise _Unreadable
     return root
 
 

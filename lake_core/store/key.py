@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from lake_core.errors import InvalidKey
 
@@ -22,14 +23,19 @@ _MAX_KEY = 1024
 
 
 def check_key(key: str) -> str:
-    """The key in its normal form (NFC). Raises InvalidKey with the reason."""
+    """Return a key in its normal form (NFC). Raises InvalidKey with the reason."""
+    return _normal_key(key) if isinstance(key, str) else _check_text(key, "key")
+
+
+@lru_cache(maxsize=1 << 14)
+def _normal_key(key: str) -> str:
     normal = _check_text(key, "key")
     _check_components(normal, key, "key")
     return normal
 
 
 def check_prefix(prefix: str) -> str:
-    """A prefix of keys in its normal form: as a key, but it may be empty or end within or after a component."""
+    """Return a prefix of keys in its normal form: as a key, but it may be empty or end within or after a component."""
     normal = _check_text(prefix, "prefix")
     folder, slash, _ = normal.rpartition("/")
     if slash:

@@ -1,9 +1,11 @@
-"""For tests of what is built on object stores, here and elsewhere: the contract of a store, and a store that dies on demand.
+"""For tests of stores and formats, here and elsewhere: their contracts as test suites, and a store that fails on demand.
 
 Needs pytest.
 """
 
+from lake_core.testing.dataset_format_suite import DatasetFormatSuite
 from lake_core.testing.fault_store import FaultStore, StoreDied
+from lake_core.testing.manual_clock import ManualClock
 from lake_core.testing.object_store_suite import ObjectStoreSuite, SharedObjectStoreSuite
 
-__all__ = ["FaultStore", "ObjectStoreSuite", "SharedObjectStoreSuite", "StoreDied"]
+__all__ = ["DatasetFormatSuite", "FaultStore", "ManualClock", "ObjectStoreSuite", "SharedObjectStoreSuite", "StoreDied"]

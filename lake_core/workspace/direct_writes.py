@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace.workspace import Receipt, Workspace
+
+if TYPE_CHECKING:
+    from lake_core.icechunk import Repository
 
 
 class DirectWrites(Workspace):
@@ -30,9 +33,26 @@ class DirectWrites(Workspace):
     def after(self, path: str) -> DeltaTable:
         return DeltaTable.open(self.url(path), storage_options=self._options)
 
+    def find_repository(self, path: str) -> Repository | None:
+        repository = _repositories()
+        url = self.url(path)
+        return repository.open(url, storage_options=self._options) if repository.exists(url, storage_options=self._options) else None
+
+    def create_repository(self, path: str) -> Repository:
+        return _repositories().create(self.url(path), storage_options=self._options, exist_ok=True)
+
+    def repository_after(self, path: str) -> Repository:
+        return _repositories().open(self.url(path), storage_options=self._options)
+
     @property
     def store(self) -> ObjectStore:
         return open_store(self._root, storage_options=self._options)
 
     def finish(self) -> Receipt:
         return Receipt()
+
+
+def _repositories() -> type[Repository]:
+    from lake_core.icechunk import Repository  # needs the extra `arrays`
+
+    return Repository

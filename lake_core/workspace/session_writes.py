@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from lake_core.lake.session.private_session import Session
 from lake_core.lake.session.session_writer import SessionWriter
 from lake_core.store import ObjectStore
 from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
+
+if TYPE_CHECKING:
+    from lake_core.icechunk import Repository
 
 _COMMITS = 1000
 """How far back an earlier attempt is searched where nothing tells when the first one was made."""
@@ -39,6 +42,17 @@ class _SessionWrites(Workspace):
 
     def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
         return self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
+
+    def find_repository(self, path: str) -> Repository | None:
+        record = self._session.datasets().get(path)
+        if record is None:
+            return None
+        if record.format != "icechunk":
+            raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not an Icechunk repository: use another path")
+        return self._session.icechunk(path)
+
+    def create_repository(self, path: str) -> Repository:
+        return self._session.create_icechunk(path, exist_ok=True)
 
     @property
     def store(self) -> ObjectStore:
@@ -88,6 +102,10 @@ class PublishedWrites(_SessionWrites):
         ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
         return self._lake.delta(path, ref=ref)
 
+    def repository_after(self, path: str) -> Repository:
+        ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
+        return self._lake.icechunk(path, ref=ref)
+
     def discard(self) -> None:
         self._private.abandon()
 
@@ -114,6 +132,9 @@ class StagedWrites(_SessionWrites):
 
     def after(self, path: str) -> DeltaTable:
         return self._lake.delta(path, ref=self._staged.session or "")
+
+    def repository_after(self, path: str) -> Repository:
+        return self._lake.icechunk(path, ref=self._staged.session or "")
 
 
 def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:

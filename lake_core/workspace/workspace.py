@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from lake_core.delta import DeltaTable
 from lake_core.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lake_core.icechunk import Repository
 
 PUBLISHED, STAGED = "published", "staged"
 
@@ -58,6 +61,18 @@ class Workspace(ABC):
     @abstractmethod
     def after(self, path: str) -> DeltaTable:
         """Open the table as it stands once the workspace is finished."""
+
+    @abstractmethod
+    def find_repository(self, path: str) -> Repository | None:
+        """Return the Icechunk repository at a path, as it stands here. Raises DatasetExists where something else lies there."""
+
+    @abstractmethod
+    def create_repository(self, path: str) -> Repository:
+        """Create an Icechunk repository; one that somebody else has just created is opened."""
+
+    @abstractmethod
+    def repository_after(self, path: str) -> Repository:
+        """Open the Icechunk repository as it stands once the workspace is finished."""
 
     @property
     @abstractmethod

@@ -12,8 +12,8 @@ from lake_core.cli.context import Context
 from lake_orch._dagster import DagsterHomeNotSetError
 from lake_orch.cli.code_location import resources_of
 from lake_orch.errors import InvalidDefinition
+from lake_orch.jobs.resource_of_run import find_lake
 from lake_orch.resources import LakeResource
-from lake_orch.sessions.resource_of_run import find_lake
 
 
 @dataclass(slots=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from lake_core.cli.context import CONFLICT, FAILED, Context, command, parse_options, storage_option
+from lake_core.cli.context import CONFLICT, FAILED, command, parse_options, storage_option
 from lake_core.lake.errors import Conflict
 from lake_orch.cli.context import OrchContext
+from lake_orch.jobs.backfill import merge_backfills
+from lake_orch.jobs.session_sensors import reap
 from lake_orch.runs.gate import runs_of
-from lake_orch.runs.session import Gate
-from lake_orch.sessions.backfill import merge_backfills
-from lake_orch.sessions.recovery import recover, recover_all, recoverable
-from lake_orch.sessions.sensors import reap
+from lake_orch.runs.recovery import recover, recover_all, recoverable
+from lake_orch.runs.run_session import Gate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,17 +36,12 @@ def main(ctx: click.Context, root: str | None, options: tuple[str, ...], module:
     context.storage_options = parse_options(options)
 
 
-def _ours(context: Context) -> OrchContext:
-    assert isinstance(context, OrchContext)
-    return context
-
-
 @main.command()
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @command
-def sessions(context: Context, everything: bool) -> None:
+def sessions(context: OrchContext, everything: bool) -> None:
     """List the sessions on record: whose run, since when, and whether `recover` can publish it."""
-    with _ours(context).opened() as (instance, resource):
+    with context.opened() as (instance, resource):
         lake = resource.open()
         publishable = set(recoverable(instance, lake))
         now = datetime.now(UTC)
@@ -78,11 +73,11 @@ def sessions(context: Context, everything: bool) -> None:
     "--gate", type=click.Choice(["blocking", "error", "none"]), help="Publish the SESSION under this gate, whatever its run was to hold."
 )
 @command
-def recover_command(context: Context, session: str | None, gate: Gate | None) -> None:
+def recover_command(context: OrchContext, session: str | None, gate: Gate | None) -> None:
     """Publish the SESSION of a run whose steps all succeeded and whose publish did not; without one, all such sessions."""
     if gate is not None and session is None:
         raise click.UsageError("a gate is lifted for one session at a time: name the session")
-    with _ours(context).opened() as (instance, resource):
+    with context.opened() as (instance, resource):
         lake, keep = resource.open(), resource.keep_failed
         if session is not None:
             published = recover(instance, lake, session, gate=resource.gate, keep_failed_for=keep, lift_gate=gate)
@@ -103,9 +98,9 @@ def recover_command(context: Context, session: str | None, gate: Gate | None) ->
 
 @main.command("reap")
 @command
-def reap_command(context: Context) -> None:
+def reap_command(context: OrchContext) -> None:
     """Look at every session that has not ended: those of runs that have ended are failed, those whose time is up expire."""
-    with _ours(context).opened() as (instance, resource):
+    with context.opened() as (instance, resource):
         outcomes = reap(resource, instance)
     context.output.rows(
         [
@@ -119,9 +114,9 @@ def reap_command(context: Context) -> None:
 @main.command("merge-backfills")
 @click.option("--into", help="The branch that takes them; by default the resource's.")
 @command
-def merge_backfills_command(context: Context, into: str | None) -> None:
+def merge_backfills_command(context: OrchContext, into: str | None) -> None:
     """Merge the branches on which backfills gathered, once all of their runs have succeeded."""
-    with _ours(context).opened() as (instance, resource):
+    with context.opened() as (instance, resource):
         merged = merge_backfills(instance, resource.open(), into or resource.branch)
     context.output.rows(
         [

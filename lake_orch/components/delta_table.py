@@ -20,7 +20,7 @@ from lake_orch.components.scaffolding import scaffolds
 from lake_orch.components.sql_engine import input_type, partition_parameters, run_query
 from lake_orch.components.sql_query import Query, parse_query
 from lake_orch.errors import InvalidDefinition
-from lake_orch.tables.data import to_rows
+from lake_orch.tables.data import HANDLERS, TypeHandler, handlers_of_step, to_rows
 from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 from lake_orch.tables.type_name import arrow_type_of
 
@@ -141,7 +141,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the definitions. Raises InvalidDefinition for SQL or settings that cannot be followed, and a function that is not there."""
-        definition = self._of_function(context) if self.function is not None else self._of_query(context)
+        definition = self._of_function(self.function, context) if self.function is not None else self._of_query(context)
         return dg.Definitions(assets=[definition])
 
     # Both
@@ -235,19 +235,18 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             parameters = partition_parameters(context, query.parameters)
             spark = context.resources.spark if self.engine == "spark" else None
             with run_query(query, self.engine, tables, parameters, self.asset.key, spark) as rows:
-                yield from self._checked(rows)
+                yield from self._checked(rows, handlers_of_step(context))
 
         return select
 
     # From a function
 
-    def _of_function(self, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
-        assert self.function is not None
-        function = load_function(self.function, context)
+    def _of_function(self, name: str, context: dg.ComponentLoadContext) -> dg.AssetsDefinition:
+        function = load_function(name, context)
         if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
-            raise InvalidDefinition(f"checks of {self._subject} look at the rows that {self.function} returns: let it return them")
+            raise InvalidDefinition(f"checks of {self._subject} look at the rows that {name} returns: let it return them")
         options = self._options(("deltalake", "python"))
-        options["ins"] = {name: one.asset_in(dg.AssetKey(name)) for name, one in self.inputs.items()}
+        options["ins"] = {parameter: one.asset_in(dg.AssetKey(parameter)) for parameter, one in self.inputs.items()}
         asset: Any = dg.asset(**options)
         definition: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
         return definition
@@ -255,7 +254,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
     def _with_checks(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Iterator[Any]:
-            yield from self._checked(function(*args, **kwargs))
+            yield from self._checked(function(*args, **kwargs), _current_handlers())
 
         return checked
 
@@ -269,15 +268,24 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             else [check.model_copy(update={"sample_rows": min(check.sample_rows, most)}) for check in self.checks]
         )
 
-    def _checked(self, value: Any) -> Iterator[Any]:
+    def _checked(self, value: Any, handlers: Sequence[TypeHandler]) -> Iterator[Any]:
         """Yield the results of the checks first: a blocking one that fails keeps the rows from being published."""
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
-        rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}")
+        rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}", handlers)
         with rows.held():  # what was checked is what is written
             yield from evaluate(self._bounded_checks, rows, self.asset.key)
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
+
+
+def _current_handlers() -> Sequence[TypeHandler]:
+    """Return the handlers of the step that runs; outside of a run those that come with this package."""
+    try:
+        context = dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:
+        return HANDLERS
+    return handlers_of_step(context)
 
 
 def _input_name(number: int, table: str) -> str:

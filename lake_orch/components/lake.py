@@ -11,11 +11,11 @@ from lake_orch.components.references import SecretText, SensorStatus, StorageOpt
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.io_managers.delta import DeltaIOManager
 from lake_orch.io_managers.files import FileIOManager
+from lake_orch.jobs.backfill import lake_backfill_sensor
+from lake_orch.jobs.executor import lake_executor
+from lake_orch.jobs.ops import lake_recover
+from lake_orch.jobs.session_sensors import lake_session_reaper, lake_session_sensors
 from lake_orch.resources import LakeResource, SparkResource
-from lake_orch.sessions.backfill import lake_backfill_sensor
-from lake_orch.sessions.executor import lake_executor
-from lake_orch.sessions.ops import lake_recover
-from lake_orch.sessions.sensors import lake_session_reaper, lake_session_sensors
 
 
 class SparkSettings(dg.Model, dg.Resolvable):

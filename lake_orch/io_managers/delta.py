@@ -19,7 +19,7 @@ from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.column_lineage import described
-from lake_orch.tables.data import HANDLERS, TableSlice, TypeHandler, load, to_rows
+from lake_orch.tables.data import HasTypeHandlers, TableSlice, load, to_rows
 from lake_orch.tables.handle import outcome
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
@@ -36,7 +36,7 @@ _LOGGED = 200
 """Characters of a predicate that a log line shows."""
 
 
-class DeltaIOManager(ConfigurableIOManager):
+class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
     """Stores DataFrames and Arrow data in Delta tables, each write exactly once, and loads them by annotation.
 
     Example:
@@ -98,14 +98,6 @@ class DeltaIOManager(ConfigurableIOManager):
     preview_rows: int = Field(
         default=5, ge=0, le=50, description="Rows that lake/preview shows, where metadata names no lake/preview_rows. 0: none are shown."
     )
-
-    @classmethod
-    def type_handlers(cls) -> Sequence[TypeHandler]:
-        """List who stores and loads which Python types; the first that knows one does.
-
-        Override it to add types: `return (IbisTables(), *super().type_handlers())`.
-        """
-        return HANDLERS
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write an output to its table.

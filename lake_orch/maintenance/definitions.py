@@ -6,12 +6,12 @@ from typing import Any
 import dagster as dg
 
 from lake_orch.errors import InvalidDefinition
+from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
 from lake_orch.maintenance.checks import HealthLimits, lake_session_check
 from lake_orch.maintenance.measuring import HEALTH, health_assets
 from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
 from lake_orch.maintenance.tasks import TABLE_TASKS, Job, garbage_collection
 from lake_orch.resources import LakeResource
-from lake_orch.sessions.sensors import Alert, lake_session_reaper
 from lake_orch.spark.resource import SparkResource
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]

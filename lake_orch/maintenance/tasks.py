@@ -98,8 +98,7 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
             if last == _TRIES - 1:
                 raise
             continue
-        assert session.result is not None
-        return result, session.result.commit
+        return result, session.publish().commit
     raise AssertionError("unreachable")
 
 
@@ -120,7 +119,7 @@ def checkpoint(job: Job) -> dict[str, Any]:
     if job.config.dry_run or not due or (job.lake.is_lake() and job.branch != job.lake.open().repository.format.branch):
         return metadata  # only what stands in place has checkpoints
     if job.lake.is_lake():
-        job.lake.open().checkpoint(job.target.path)
+        job.lake.open().maintenance.checkpoint(job.target.path)
     else:
         job.table().checkpoint()
     return metadata | {"lake/uncheckpointed_commits": table_health(job.table()).uncheckpointed_commits}
@@ -177,7 +176,7 @@ TABLE_TASKS: Mapping[str, Task] = {
 
 def garbage_collection(lake: LakeResource, *, dry_run: bool) -> dict[str, Any]:
     """Delete what no branch, tag, session or retained commit of the lake reaches."""
-    result = lake.open().gc(dry_run=dry_run)
+    result = lake.open().maintenance.gc(dry_run=dry_run)
     return {
         "lake/reclaimed_files": len(result.keys),
         "lake/reclaimed_bytes": result.bytes,

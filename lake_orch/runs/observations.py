@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lake_core.lake import Lake
     from lake_core.lake.publish.published import Published
-    from lake_orch.runs.session import RunSession
+    from lake_orch.runs.run_session import RunSession
 
 
 @dataclass(frozen=True, slots=True)

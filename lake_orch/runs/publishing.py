@@ -17,7 +17,7 @@ from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.errors import GateFailed
 from lake_orch.runs.gate import FailedCheck, failed_checks
 from lake_orch.runs.observations import report_published
-from lake_orch.runs.session import Gate, RunSession
+from lake_orch.runs.run_session import Gate, RunSession
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import BRANCH, COMMIT
 
@@ -49,8 +49,8 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
         published = lake.get_session(session.id, epoch=session.epoch).publish()
     except Conflict as error:
         # Trying again would end the same way, and no step is left that a re-execution from failure could run.
-        error.args = (f"{error.explanation}. Nothing was published: re-execute all steps, which then start from what the branch has now",)
-        raise
+        remedy = "Nothing was published: re-execute all steps, which then start from what the branch has now"
+        raise error.replace(remedy=remedy) from error.__cause__
     except Exception as error:
         lake.get_session(session.id, epoch=session.epoch).fail(str(error), keep=keep_failed_for)
         raise

@@ -15,7 +15,7 @@ from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.errors import BatchFailed
 from lake_orch.runs.marker import SINGLE_BATCH
-from lake_orch.tables.data import to_rows
+from lake_orch.tables.data import TypeHandler, to_rows
 from lake_orch.tables.merge_settings import MergeSettings
 from lake_orch.tables.metadata import write_metadata
 from lake_orch.tables.owner import Owner
@@ -57,6 +57,7 @@ class LakeTable:
         app_id: str,
         log: Log,
         *,
+        handlers: Sequence[TypeHandler],
         partition_by: Sequence[str] = (),
         one_partition: bool = False,
         owner: Owner | None = None,
@@ -68,6 +69,7 @@ class LakeTable:
         self._open_workspace, self._open_table = open_workspace, open_table
         self._app_id = app_id
         self._log = log
+        self._handlers = handlers
         self._partition_by = partition_by
         self._one_partition = one_partition
         self._owner, self._ownership = owner, ownership
@@ -81,7 +83,8 @@ class LakeTable:
     def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
-        Rows are of any type that comes with `DeltaIOManager`: Arrow, pandas, polars, PySpark. `schema_mode` says what becomes of
+        Rows are of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and what its `type_handlers` add.
+        `schema_mode` says what becomes of
         columns that only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge` (new ones are added,
         too). `txn`: a marker of the source's own, such as a landed batch's, instead of the batch's.
         """
@@ -147,7 +150,7 @@ class LakeTable:
         batch = len(self._results) + SINGLE_BATCH
         # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
         self._failed = True
-        rows = to_rows(data, f"batch {batch} for {self.url}")
+        rows = to_rows(data, f"batch {batch} for {self.url}", self._handlers)
         guard = None if where is None else PartitionGuard(where)
         with self._open_workspace(batch) as workspace:
             settings = TableSettings(self.path, schema_mode=None if schema_mode == "none" else schema_mode, ownership=self._ownership)

@@ -39,8 +39,13 @@ class Owner:
     @classmethod
     def of_table(cls, table: DeltaTable) -> Owner | None:
         """Return the owner that a table's properties name, if any."""
-        asset = table.properties.get(_ASSET)
-        return None if asset is None else cls(asset, table.properties.get(_LOCATION))
+        return cls.of_properties(table.properties)
+
+    @classmethod
+    def of_properties(cls, properties: Mapping[str, str]) -> Owner | None:
+        """Return the owner that properties name, if any."""
+        asset = properties.get(_ASSET)
+        return None if asset is None else cls(asset, properties.get(_LOCATION))
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from dagster import PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from lake_core.delta.operations.write import Write
-from lake_core.delta.row_writer import Scope
+from lake_core.delta.row_writer import ReplaceWhere
 from lake_core.expression import InvalidExpression, parse_predicate
 from lake_orch.errors import DefinitionMismatch
 
@@ -25,7 +25,7 @@ class PartitionGuard:
     remedy: str = ""
     """What errors say to do about other rows."""
 
-    def scope_of_source(self, schema: pa.Schema, rows: str) -> Scope:
+    def scope_of_source(self, schema: pa.Schema, rows: str) -> ReplaceWhere:
         """Parse the guard for the source of a merge. `rows`: what errors call that.
 
         Raises DefinitionMismatch where the source lacks the columns by which a row is told to lie inside.
@@ -37,15 +37,17 @@ class PartitionGuard:
                 f"{rows} is to be merged into the run's partitions, {self.where!r}, and its rows cannot be told to lie there: {error}. "
                 f"Give them the columns that partition_expr names"
             ) from None
-        return self._named(Scope(self.where, predicate))
+        return self._named(ReplaceWhere(self.where, predicate))
 
     def bound(self, write: Write) -> Write:
         """Return a write that refuses rows outside the slice as they are written, whether or not it replaces the slice."""
-        scope = write.writer.scope or Scope(self.where, parse_predicate(self.where, write.writer.metadata.arrow_schema))
-        return replace(write, writer=replace(write.writer, scope=self._named(scope)))
+        replace_where = write.writer.replace_where or ReplaceWhere(
+            self.where, parse_predicate(self.where, write.writer.metadata.arrow_schema)
+        )
+        return replace(write, writer=replace(write.writer, replace_where=self._named(replace_where)))
 
-    def _named(self, scope: Scope) -> Scope:
-        return replace(scope, name=self.name, remedy=self.remedy) if self.name else scope
+    def _named(self, replace_where: ReplaceWhere) -> ReplaceWhere:
+        return replace(replace_where, name=self.name, remedy=self.remedy) if self.name else replace_where
 
 
 def guard_of_partitions(

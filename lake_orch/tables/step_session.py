@@ -13,6 +13,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.store import ObjectStore
 from lake_core.workspace import Workspace
 from lake_orch.location import checked_path
+from lake_orch.tables.data import TypeHandler
 from lake_orch.tables.handle import LakeTable, Log
 from lake_pipes.metadata import receipt_metadata
 
@@ -26,8 +27,9 @@ class StepSession:
     A step that is retried makes the session again: where the earlier one was published, this one changes nothing.
     """
 
-    def __init__(self, workspace: Workspace, app_id: str, log: Log, *, one_partition: bool) -> None:
+    def __init__(self, workspace: Workspace, app_id: str, log: Log, *, handlers: Sequence[TypeHandler], one_partition: bool) -> None:
         self._workspace, self._app_id, self._log, self._one_partition = workspace, app_id, log, one_partition
+        self._handlers = handlers
         self._tables: dict[str, LakeTable] = {}
 
     def table(self, path: str, *, partition_by: Sequence[str] = ()) -> LakeTable:
@@ -46,6 +48,7 @@ class StepSession:
                 self._workspace.url(path),
                 self._app_id,
                 self._log,
+                handlers=self._handlers,
                 partition_by=tuple(partition_by),
                 one_partition=self._one_partition,
             )

@@ -12,7 +12,7 @@ from lake_core.delta.errors import FolderNotEmpty, NaiveTimestamp
 from lake_core.delta.operations.write import Write
 from lake_core.delta.set_transaction import Txn
 from lake_core.workspace import Receipt, Workspace
-from lake_orch.errors import TableNotEmpty
+from lake_orch.errors import InvalidDefinition, TableNotEmpty
 from lake_orch.tables.casting import cast_rows
 from lake_orch.tables.column_check import check_rows
 from lake_orch.tables.definition import check_data, creation_properties, creation_schema, keep_up, merge_schema
@@ -98,7 +98,8 @@ class TableWriter:
                 return OperationResult(table.version)
             _check_empty(table, guard)
         if mode == "merge":
-            assert merge is not None
+            if merge is None:
+                raise InvalidDefinition(f"{self.rows_name} is to be merged: say how, with the keys or the clauses of a merge")
             return self._merge(rows, table, merge, guard, txn)
         if mode == "append":
             plan = table.plan_append(rows.schema, "merge" if settings.schema_mode == "merge" else None)

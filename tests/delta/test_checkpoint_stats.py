@@ -95,7 +95,13 @@ def opened(table: DeltaTable) -> list[int]:
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.parametrize(("as_json", "as_struct"), [(True, False), (True, True), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("as_json", "as_struct"),
+    [
+        (True, True),
+        *(pytest.param(*forms, marks=pytest.mark.exhaustive) for forms in [(True, False), (False, True), (False, False)]),
+    ],
+)
 def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool, mapped: bool) -> None:
     properties = {AS_JSON: str(as_json).lower(), AS_STRUCT: str(as_struct).lower(), "delta.checkpointInterval": "100"}
     table = create(tmp_path, {**properties, **({"delta.columnMapping.mode": "name"} if mapped else {})}, partitioned)

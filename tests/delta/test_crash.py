@@ -191,7 +191,10 @@ def _replayed(table: DeltaTable) -> set[Row]:
 
 @pytest.mark.filterwarnings("ignore:.*rebuilt from older log files")
 @pytest.mark.parametrize("mode", ["before", pytest.param("after", marks=pytest.mark.stress)])
-@pytest.mark.parametrize(("name", "feed"), [*((name, False) for name in CASES), *((name, True) for name in CHANGES_ROWS)])
+@pytest.mark.parametrize(
+    ("name", "feed"),
+    [*((name, False) for name in CASES), *(pytest.param(name, True, marks=pytest.mark.exhaustive) for name in CHANGES_ROWS)],
+)
 def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
     case, time = CASES[name], Time()
     properties = (*case.properties, *(CDF.items() if feed else ()))

@@ -145,7 +145,11 @@ def _advance(clock: Synchronized[float], begun: SynchronizedArray[float], stop: 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "seconds",
-    [4.0, pytest.param(10.0, marks=pytest.mark.exhaustive), pytest.param(60.0, marks=[pytest.mark.stress, pytest.mark.timeout(900)])],
+    [
+        pytest.param(4.0, marks=pytest.mark.exhaustive),
+        pytest.param(10.0, marks=pytest.mark.exhaustive),
+        pytest.param(60.0, marks=[pytest.mark.stress, pytest.mark.timeout(900)]),
+    ],
 )
 def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     url, now = tmp_path / "table", time.time()

@@ -236,6 +236,7 @@ def test_a_rule_that_is_not_in_force_is_not_even_read(store: MemoryStore) -> Non
         "",
         "   ",
     ],
+    ids=lambda sql: sql[:40],
 )
 def test_hostile_sql_is_refused_quickly_and_never_skipped(store: MemoryStore, sql: str) -> None:
     """As a caller's constraint, and as one that stands in the metadata of a table that somebody else wrote."""

@@ -52,7 +52,7 @@ def test_readers_of_the_lake_see_it_once_it_is_adopted(path: str, lake: Lake, ro
     before, commits = ids(lake.delta(path)), len(lake.log())
     append(root, path, 50)
     assert ids(lake.delta(path)) == before
-    lake.adopt(path)
+    lake.maintenance.adopt(path)
     assert ids(lake.delta(path)) == [*before, 50]
     assert len(lake.log()) == commits + 1
 
@@ -90,14 +90,14 @@ def test_others_read_the_published_rows_of_a_session_only(lake: Lake, root: str)
 
 
 def test_a_released_table_is_written_by_others(lake: Lake, root: str) -> None:
-    lake.release("tables/daily")
+    lake.maintenance.release("tables/daily")
     append(root, "tables/daily", 50)
     assert read(root, "tables/daily") == [0, 50]
 
 
 def test_a_released_table_is_no_more_in_the_lake_but_in_its_history(lake: Lake) -> None:
     before, commits = lake.list_branches()["main"], len(lake.log())
-    lake.release("tables/daily")
+    lake.maintenance.release("tables/daily")
     assert len(lake.log()) == commits + 2
     assert "tables/daily" not in lake.list_datasets()
     assert ids(lake.delta("tables/daily", ref=before)) == [0]

@@ -1,4 +1,4 @@
-"""The page of formats: its excerpts are those of the two formats that the tests run, and its example does what it says."""
+"""The page of formats: its excerpts are taken from what the tests run, and its example does what it says."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.conftest import ROOT
 from tests.docs.blocks import blocks
 from tests.lake.lakes import TOY_FORMATS, forget_formats
 
+SUITE = ROOT / "tests" / "lake" / "test_format_suite.py"
 EXCERPTS = [block.code.strip("\n") for block in blocks("formats.md")]
 
 
@@ -20,7 +21,7 @@ def unindented(code: str) -> str:
     return "\n".join(line.strip() for line in code.splitlines() if line.strip())
 
 
-SOURCES = [unindented(path.read_text("utf-8")) for path in sorted(TOY_FORMATS.glob("*.py"))]
+SOURCES = [unindented(path.read_text("utf-8")) for path in (*sorted(TOY_FORMATS.glob("*.py")), SUITE)]
 
 
 def test_all_but_the_example_is_taken_from_the_formats_themselves() -> None:

@@ -70,11 +70,11 @@ def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: d
     """As docs/sessions.md says of bare runs."""
     names = run_blocks("sessions.md")
     resource = names["LakeResource"](root="lake", scope="run")
-    lake.protect("main")
+    lake.settings.protect("main")
     assets = [names["orders"], names["totals"]]
     assert dg.materialize(assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance).success
     assert rows(lake) == {} and [session.state for session in lake.list_sessions()] == ["failed"]
-    lake.unprotect("main")
+    lake.settings.unprotect("main")
     assert execute(instance, "how-to/recover-a-publish.md", "lake_recover").is_success
     assert rows(lake) == {"tables/orders": 3, "tables/totals": 1}
 
@@ -93,19 +93,19 @@ def test_gate_by_checks(lake: Lake, instance: dg.DagsterInstance) -> None:
 
 def test_recover_a_publish(lake: Lake, instance: dg.DagsterInstance) -> None:
     page = "how-to/recover-a-publish.md"
-    lake.protect("main")
+    lake.settings.protect("main")
     failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
     assert not failed.is_success and rows(lake) == {}
-    lake.unprotect("main")
+    lake.settings.unprotect("main")
     assert execute(instance, page, "lake_recover").is_success and rows(lake) == {"tables/lines": 2, "tables/orders": 2}
 
 
 def test_a_publish_that_is_a_step_is_re_executed_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
     page, own = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
-    lake.protect("main")
+    lake.settings.protect("main")
     failed = execute(instance, page, "nightly", **own)
     assert not failed.is_success and not lake.at().exists("report.txt")
-    lake.unprotect("main")
+    lake.settings.unprotect("main")
     from_failure = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
     assert execute(instance, page, "nightly", **own, reexecution_options=from_failure).is_success
     assert bytes(lake.at().get("report.txt")) == b"fine" and len(lake.log()) == 2
@@ -118,7 +118,7 @@ def test_alerts(lake: Lake, instance: dg.DagsterInstance) -> None:
     dg.Definitions.validate_loadable(names["defs"])
     names["alert"](SessionAlert("stale", "run-1", "1", "its time is up"))
     assert names["told"] == ["stale: its time is up (run 1)"]
-    lake.protect("main")
+    lake.settings.protect("main")
     failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
     with _failure(instance, failed, names["defs"]) as context:
         by_name(names["defs"].sensors, "lake_sessions_on_failure")(context)
@@ -175,12 +175,12 @@ def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
         return dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
 
     revenue, first = dg.AssetKey("revenue"), tick()
-    lake.protect("main")
+    lake.settings.protect("main")
     failed = execute(instance, page, asset_selection=[dg.AssetKey("orders")], raise_on_error=False)
     assert not failed.is_success and instance.get_latest_materialization_event(dg.AssetKey("orders")) is not None
     second = tick(first.cursor)
     assert second.get_num_requested(revenue) == 0, "staged is not published"
-    lake.unprotect("main")
+    lake.settings.unprotect("main")
     execute(instance, "how-to/recover-a-publish.md", "lake_recover")
     assert tick(second.cursor).get_num_requested(revenue) == 1
 
@@ -194,7 +194,7 @@ def test_maintain_tables(lake: Lake) -> None:
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
-    from lake_orch.sessions.backfill import merge_backfills
+    from lake_orch.jobs.backfill import merge_backfills
 
     page = "how-to/backfill.md"
     days = ["2024-01-01", "2024-01-03"]

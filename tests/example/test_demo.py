@@ -55,7 +55,7 @@ def test_other_libraries_say_nothing_in_its_story(demo: Demo, noise: str) -> Non
 def test_its_runs_are_sessions(demo: Demo) -> None:
     """Fourteen publishes of five tables each (twelve months, corrections; the broken month once), and nothing half done."""
     lake = Lake.open(demo.lake)
-    assert lake.verify(hashes=False) == [] and lake.list_branches().keys() == {"main"}
+    assert lake.maintenance.verify(hashes=False) == [] and lake.list_branches().keys() == {"main"}
     assert [session.state for session in lake.list_sessions()] == []
     published = [commit for commit in lake.log() if commit.message.startswith(("month (run", "corrections (run"))]
     assert len(published) == 13

@@ -53,11 +53,11 @@ def test_appends_follow_one_another_and_no_chunk_is_copied(tmp_path: Path) -> No
     sessions = [repository.writable_session("main") for _ in range(3)]
     for session, (first, end) in zip(sessions, [(4, 6), (6, 10), (10, 13)], strict=True):
         append(session, days(first, end))
-    chunks = {meta.key for meta in repository.store.list("chunks/")}
+    chunks = {meta.key for meta in repository.storage.list("chunks/")}
     for session in sessions:
         session.commit("appended", rebase_with=AppendSolver("time"))
     xr.testing.assert_identical(dataset_of(repository.readonly_session("main")), days(0, 13))
-    assert {meta.key for meta in repository.store.list("chunks/")} == chunks
+    assert {meta.key for meta in repository.storage.list("chunks/")} == chunks
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     xr.testing.assert_identical(dataset_of(theirs.readonly_session("main")), days(0, 13))
 

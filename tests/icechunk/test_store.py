@@ -145,8 +145,8 @@ def test_a_session_that_only_reads_is_pickled(repository: Repository) -> None:
 
 
 def test_a_missing_chunk_object_is_an_error(repository: Repository) -> None:
-    (key,) = [meta.key for meta in repository.store.list("chunks/")]
-    repository.store.delete([key])
+    (key,) = [meta.key for meta in repository.storage.list("chunks/")]
+    repository.storage.delete([key])
     with pytest.raises(DamagedObject, match=key):
         get(repository.readonly_session("main").store, "g/a/c/2/0")
 

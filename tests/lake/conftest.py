@@ -6,22 +6,23 @@ import pytest
 
 from lake_core import Lake
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, create_tables
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import create_tables
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def store(time: Time) -> MemoryStore:
+def store(time: ManualClock) -> MemoryStore:
     """Its clock is the lake's."""
     return MemoryStore(clock=time)
 
 
 @pytest.fixture
-def empty(store: MemoryStore, time: Time) -> Lake:
+def empty(store: MemoryStore, time: ManualClock) -> Lake:
     """A lake without anything in it."""
     return Lake.create(store, clock=time)
 

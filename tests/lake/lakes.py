@@ -14,25 +14,12 @@ from lake_core import dataset as formats
 from lake_core.delta import DeltaTable
 from lake_core.lake.refs.lease import LeaseConfig
 from lake_core.store import FolderStore, ObjectStore
+from lake_core.testing.manual_clock import ManualClock
 
 TOY_FORMATS = Path(__file__).parent / "formats"
 """Where two formats lie that register themselves, for tests that put this folder on the path."""
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
-
-class Time:
-    """A clock that moves when it is told to, and a little with each look."""
-
-    def __init__(self, now: dt.datetime = START) -> None:
-        self.now = now
-
-    def __call__(self) -> dt.datetime:
-        self.now += dt.timedelta(microseconds=10)
-        return self.now
-
-    def pass_days(self, days: float) -> None:
-        self.now += dt.timedelta(days=days)
 
 
 def forget_formats() -> None:
@@ -41,7 +28,7 @@ def forget_formats() -> None:
         cached.cache_clear()
 
 
-def opened(store: ObjectStore, time: Time) -> Lake:
+def opened(store: ObjectStore, time: ManualClock) -> Lake:
     """A lake whose publishers do not wait for the turn of one that died."""
     lake = Lake.open(store, clock=time)
     return Lake(replace(lake.repository, lease_config=LeaseConfig(stale=0.0)))

@@ -21,7 +21,8 @@ from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
-from tests.lake.lakes import SCHEMA, Time, create_tables, ids, opened, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, create_tables, ids, opened, plain, rows
 from tests.processes import run_together
 
 
@@ -33,7 +34,7 @@ def _files(store: MemoryStore, path: str) -> set[str]:
     return {meta.key for meta in store.list(f"{path}/") if "_delta_log" not in meta.key}
 
 
-def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     old = address_of(new_item(b"one", time()).entry.etag)
     assert old in _content(store)
     with lake.session() as s:
@@ -41,20 +42,20 @@ def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, ti
         s.delta("t/orders").overwrite(rows([1]))
     before = _files(store, "t/orders")
     time.pass_days(20)
-    assert lake.gc().keys == ()  # history is kept for 30 days
+    assert lake.maintenance.gc().keys == ()  # history is kept for 30 days
     time.pass_days(15)
-    told = lake.gc(dry_run=True)
+    told = lake.maintenance.gc(dry_run=True)
     assert old in told.keys and told.bytes > 0 and old in _content(store)
-    done = lake.gc()
+    done = lake.maintenance.gc()
     assert set(done.keys) >= set(told.keys) and old not in _content(store)
     assert len(_files(store, "t/orders")) < len(before)
-    assert lake.verify() == [] and ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
+    assert lake.maintenance.verify() == [] and ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
     assert bytes(lake.at().get("notes.txt")) == b"two"
     with pytest.raises(LakeError):
         lake.at("main~3")
 
 
-def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     lake.create_branch("dev")
     lake.create_tag("v1")
     with lake.session("dev") as s:
@@ -70,24 +71,24 @@ def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: Memo
     with lake.session() as s:
         s.delta("t/orders").vacuum(retention=dt.timedelta(0), allow_unsafe=True)
     time.pass_days(0.5)
-    lake.gc()
+    lake.maintenance.gc()
     assert ids(lake.delta("t/orders", ref="dev")) == [*range(10), 50]
     assert ids(lake.delta("t/orders", ref="v1")) == list(range(10))
     assert ids(lake.delta("t/orders", ref=shared.id)) == [*range(10), 50, 60]
     assert bytes(lake.at(shared.id).get("in-session")) == b"kept" and bytes(lake.at("v1").get("notes.txt")) == b"one"
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
     shared.publish()
     lake.merge("dev")
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1, 50, 60]
 
 
-def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     session = lake.session()
     session.put("late", b"late bytes")
     session.delta("t/orders").append(rows([77]))
     files = _files(store, "t/orders")
     time.pass_days(6.9)
-    lake.gc()
+    lake.maintenance.gc()
     assert _files(store, "t/orders") == files
     session.publish()
     assert bytes(lake.at().get("late")) == b"late bytes" and 77 in ids(lake.delta("t/orders"))
@@ -98,14 +99,14 @@ def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: Mem
     abandoned.abandon()
     orphans = _files(store, "t/orders") - files
     time.pass_days(7.9)
-    assert not set(lake.gc().keys) & orphans
+    assert not set(lake.maintenance.gc().keys) & orphans
     time.pass_days(0.2)
-    gone = lake.gc().keys
+    gone = lake.maintenance.gc().keys
     assert set(gone) & orphans and address_of(new_item(b"never bytes", time()).entry.etag) in gone
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
 
 
-def test_a_session_older_than_a_week_is_refused(lake: Lake, time: Time) -> None:
+def test_a_session_older_than_a_week_is_refused(lake: Lake, time: ManualClock) -> None:
     session = lake.session()
     session.put("late", b"1")
     time.pass_days(7.1)
@@ -113,15 +114,15 @@ def test_a_session_older_than_a_week_is_refused(lake: Lake, time: Time) -> None:
         session.publish()
 
 
-def test_foreign_files_are_never_touched(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_foreign_files_are_never_touched(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     store.put("landing/zone.csv", b"1")
     store.put("t/elsewhere/part-0.parquet", b"1")
     time.pass_days(90)
-    lake.gc()
+    lake.maintenance.gc()
     assert store.exists("landing/zone.csv") and store.exists("t/elsewhere/part-0.parquet")
 
 
-def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.delta("t/orders").append(rows([5]))
     time.pass_days(60)
@@ -132,31 +133,31 @@ def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: Mem
     store.delete([entry.entry.address])
     before = {meta.key for meta in store.list()}
     with pytest.raises(CollectionRefused, match="nothing was deleted"):
-        Lake.open(store, clock=time).gc()
+        Lake.open(store, clock=time).maintenance.gc()
     assert before <= {meta.key for meta in store.list()}
 
 
-def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_an_ended_retention_lets_files_of_history_go(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.delta("t/orders").overwrite(rows([1]))
     time.pass_days(10)
     with lake.session() as s:
         s.delta("t/orders").vacuum()
     time.pass_days(0.1)
-    assert lake.gc().commits == 0, "history itself is kept for 30 days"
+    assert lake.maintenance.gc().commits == 0, "history itself is kept for 30 days"
     assert len(_files(store, "t/orders")) <= 2
     assert ids(lake.delta("t/orders")) == [1]
     assert bytes(lake.at("main~1").get("notes.txt")) == b"one"
 
 
-def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_readers_in_place_keep_their_versions_for_the_tables_own_retention(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.delta("t/orders").set_properties({"delta.deletedFileRetentionDuration": "interval 60 days"})
     reader = plain(store, "t/orders")
     with lake.session() as s:
         s.delta("t/orders").overwrite(rows([1]))
     time.pass_days(45)
-    lake.gc()
+    lake.maintenance.gc()
     assert ids(reader) == list(range(10))
 
 
@@ -169,7 +170,7 @@ def _finish(lake: Lake, id: str) -> list[str]:
     return collect._finish(lake.repository, id, dt.timedelta(days=30), lambda phase, count: None)
 
 
-def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     digest = new_item(b"garbage", time()).entry.etag
     garbage = address_of(digest)
     store.put(garbage, b"garbage")
@@ -183,11 +184,11 @@ def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store:
     # On record for longer than any session: one that began before is still warned.
     with lake.session() as s:
         s.put("third", b"garbage")
-    assert bytes(lake.at().get("third")) == b"garbage" and lake.verify() == []
+    assert bytes(lake.at().get("third")) == b"garbage" and lake.maintenance.verify() == []
 
 
 def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store: MemoryStore) -> None:
-    twin = Lake.open(store, clock=Time())
+    twin = Lake.open(store, clock=ManualClock())
     session = lake.session()
     session.put("a", b"1")
     tree = twin.session()
@@ -200,11 +201,11 @@ def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store
     session.publish()
     assert applied.tree != lake.at().view.tree
     _finish(lake, id)
-    fresh = Lake.open(store, clock=Time())
-    assert bytes(fresh.at().get("a")) == b"1" and fresh.verify() == []
+    fresh = Lake.open(store, clock=ManualClock())
+    assert bytes(fresh.at().get("a")) == b"1" and fresh.maintenance.verify() == []
 
 
-def test_what_was_published_after_marking_is_spared(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_was_published_after_marking_is_spared(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     digest = new_item(b"spared", time()).entry.etag
     store.put(address_of(digest), b"spared")
     with lake.session() as s:
@@ -225,8 +226,8 @@ def test_a_data_file_that_is_being_collected_cannot_be_brought_back(lake: Lake, 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
-    def made() -> tuple[MemoryStore, Time]:
-        time = Time()
+    def made() -> tuple[MemoryStore, ManualClock]:
+        time = ManualClock()
         store = MemoryStore(clock=time)
         lake = Lake.create(store, clock=time)
         create_tables(lake, "t/a", "t/b")
@@ -239,21 +240,21 @@ def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
 
     store, time = made()
     whole = FaultStore(store, 0)
-    garbage = Lake.open(whole, clock=time).gc().keys
+    garbage = Lake.open(whole, clock=time).maintenance.gc().keys
     assert len(garbage) > 5
     for at in range(1, whole.operations + 1, 1 if mode == "before" else 3):
         store, time = made()
         dying = FaultStore(store, at, mode)  # type: ignore[arg-type]
         with suppress(StoreDied, CollectionRefused):
-            Lake.open(dying, clock=time).gc()
+            Lake.open(dying, clock=time).maintenance.gc()
         lake = opened(store, time)
         assert ids(lake.delta("t/a")) == ids(plain(store, "t/a")) == [2] and ids(lake.delta("t/b")) == list(range(10))
         with lake.session() as s:
             s.put("old again", b"0")  # content that is garbage
-        lake.gc()
+        lake.maintenance.gc()
         assert bytes(lake.at().get("old again")) == b"0"
-        assert lake.verify() == []
-        assert lake.gc(dry_run=True).keys == ()
+        assert lake.maintenance.verify() == []
+        assert lake.maintenance.gc(dry_run=True).keys == ()
 
 
 COMMON = [b"common content %d" % number for number in range(8)]
@@ -295,8 +296,8 @@ def _collector(root: str, workers: int) -> None:
     begun = time.monotonic()
     while len(list(Path(root).parent.glob(f"{Path(root).name}.*"))) < workers:
         assert time.monotonic() - begun < 1200
-        total += len(lake.gc().keys)
-    total += len(lake.gc().keys)
+        total += len(lake.maintenance.gc().keys)
+    total += len(lake.maintenance.gc().keys)
     Path(f"{root}-collected").write_text(str(total))
 
 
@@ -317,7 +318,7 @@ def _race(folder: Path, workers: int, count: int, garbage: int) -> tuple[int, in
         os.utime(path, (0, 0))
     run_together(_work, [(root, worker, workers, count) for worker in range(workers + 1)])
     lake = Lake.open(root, clock=_later)
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
     for worker in range(workers):
         assert ids(lake.delta(f"t/{worker}")) == ids(plain(lake.repository.root, f"t/{worker}")) == [count - 1]
         at = lake.at()
@@ -344,12 +345,12 @@ def test_collecting_a_thousand_objects_while_eight_publish(tmp_path: Path) -> No
     assert again >= 1
 
 
-def test_commits_named_by_nothing_cannot_be_named_again(lake: Lake, time: Time) -> None:
+def test_commits_named_by_nothing_cannot_be_named_again(lake: Lake, time: ManualClock) -> None:
     old = lake.log()[1].id
     with lake.session() as s:
         s.put("x", b"1")
     time.pass_days(60)
-    lake.gc()
+    lake.maintenance.gc()
     refs = RefsState(lake.repository.journal.state())
     assert f"commit/{old}" not in refs.state
     with pytest.raises(LakeError):

@@ -12,7 +12,8 @@ from lake_core.errors import LakeError
 from lake_core.store import MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import FaultMode, StoreDied
-from tests.lake.lakes import Time, create_tables, ids, opened, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import create_tables, ids, opened, plain, rows
 
 TABLES = ("t/a", "t/b", "t/c")
 TXN = ("job", 1)
@@ -20,7 +21,7 @@ _LATE = 45
 """Operations that belong to the publish itself, at least."""
 
 
-def before(time: Time) -> MemoryStore:
+def before(time: ManualClock) -> MemoryStore:
     store = MemoryStore(clock=time)
     lake = Lake.create(store, clock=time)
     create_tables(lake, *TABLES)
@@ -53,7 +54,7 @@ def work_shared(lake: Lake) -> None:
 OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
 
 
-def states(store: ObjectStore, time: Time) -> list[object]:
+def states(store: ObjectStore, time: ManualClock) -> list[object]:
     """What a reader of the lake finds, and what plain readers find, each as old (False) or new (True)."""
     at = Lake.open(store, clock=time).at("main")
     found = [ids(at.delta(path)) for path in TABLES]
@@ -71,7 +72,7 @@ def sweep(
     mode: FaultMode,
     *,
     sampled: int = 1,
-    make: Callable[[Time], ObjectStore] | None = None,
+    make: Callable[[ManualClock], ObjectStore] | None = None,
     late: int = _LATE,
 ) -> tuple[int, list[bool]]:
     """Die at every operation in turn; of those that come before the publish itself (the `late` last ones) only at every so manieth.
@@ -79,13 +80,13 @@ def sweep(
     `make`: the lake to begin with. Returns how many operations there are, and whether the state was new after each death.
     """
     make = make or before
-    time = Time()
+    time = ManualClock()
     whole = FaultStore(make(time), 0)
     doing(Lake.open(whole, clock=time))
     seen: list[bool] = []
     early = max(1, whole.operations - late)
     for at in [*range(1, early, sampled), *range(early, whole.operations + 1, 1 if late else sampled)]:
-        time = Time()
+        time = ManualClock()
         store = FaultStore(make(time), at, mode)
         with suppress(StoreDied):
             doing(Lake.open(store, clock=time))
@@ -102,9 +103,9 @@ def sweep(
             work(lake)
         else:
             _retry(lake)
-        lake.checkout()
+        lake.maintenance.checkout()
         assert states(store.inner, time) == [True] * 4
-        assert lake.verify() == []
+        assert lake.maintenance.verify() == []
     return whole.operations, seen
 
 
@@ -130,9 +131,9 @@ def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mod
     assert seen == sorted(seen)
 
 
-def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Time) -> None:
-    whole = FaultStore(before(Time()), 0)
-    work(Lake.open(whole, clock=Time()))
+def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: ManualClock) -> None:
+    whole = FaultStore(before(ManualClock()), 0)
+    work(Lake.open(whole, clock=ManualClock()))
     for at in range(whole.operations, 0, -1):
         store = FaultStore(before(time), at)
         with suppress(StoreDied):

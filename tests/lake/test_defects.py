@@ -12,10 +12,11 @@ from lake_core.delta.file_name import new_name
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import Conflict, DatasetExists, DatasetNotFound, InvalidRef, RefNotFound, SessionClosed, StaleAttempt
 from lake_core.store import FolderStore, MemoryStore
-from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
 
 
-def _foreign(store: MemoryStore, time: Time, path: str, appends: int = 1) -> FolderStore:
+def _foreign(store: MemoryStore, time: ManualClock, path: str, appends: int = 1) -> FolderStore:
     """A table that somebody else made in the lake's folder."""
     place = FolderStore(store, path)
     DeltaTable.create(place, SCHEMA, clock=time)
@@ -24,7 +25,7 @@ def _foreign(store: MemoryStore, time: Time, path: str, appends: int = 1) -> Fol
     return place
 
 
-def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
     _foreign(store, time, "ext/t")
     session = empty.session()
     session.import_delta("ext/t")
@@ -34,18 +35,18 @@ def test_what_an_abandoned_import_named_is_never_collected(empty: Lake, store: M
         s.import_delta("ext/t")
     empty.delete_branch("dev")
     time.pass_days(60)
-    empty.gc()
+    empty.maintenance.gc()
     assert ids(plain(store, "ext/t")) == [0]
 
 
-def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake, store: MemoryStore, time: Time) -> None:
+def test_an_imported_table_is_collected_like_others_once_main_has_it(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
     _foreign(store, time, "ext/t")
     with empty.session() as s:
         s.import_delta("ext/t")
     orphan = f"ext/t/{new_name(0)}"
     store.put(orphan, b"x")
     time.pass_days(60)
-    assert empty.gc().keys == (orphan,)
+    assert empty.maintenance.gc().keys == (orphan,)
     assert ids(plain(store, "ext/t")) == [0]
 
 
@@ -88,7 +89,7 @@ def test_criss_cross_merges_double_no_row(lake: Lake) -> None:
     assert ids(lake.delta("t/orders")) == [*range(10), 100, 200]
 
 
-def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: MemoryStore, time: Time) -> None:
+def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
     _foreign(store, time, "ext/t", appends=3)
     empty.create_branch("dev")
     for branch in ("main", "dev"):
@@ -101,7 +102,7 @@ def test_a_table_imported_on_both_branches_is_not_doubled(empty: Lake, store: Me
     assert ids(empty.delta("ext/t")) == [0, 1, 2]
 
 
-def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(empty: Lake, store: MemoryStore, time: Time) -> None:
+def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
     place = _foreign(store, time, "ext/t", appends=11)
     DeltaTable.open(place, clock=time).checkpoint()
     store.delete([f"ext/t/_delta_log/{version:020}.json" for version in range(11)])
@@ -116,7 +117,7 @@ def test_a_log_that_was_cut_short_before_its_import_takes_part_in_everything(emp
     assert ids(plain(store, "ext/t")) == ids(empty.delta("ext/t")) == [*range(11), 50, 51, 52]
 
 
-def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(empty: Lake, store: MemoryStore, time: Time) -> None:
+def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(empty: Lake, store: MemoryStore, time: ManualClock) -> None:
     create_tables(empty, "t/o", managed=False)
     place = FolderStore(store, "t/o")
     for number in range(100, 104):
@@ -125,7 +126,7 @@ def test_foreign_commits_whose_log_was_cleaned_up_are_not_passed_by(empty: Lake,
     store.delete([f"t/o/_delta_log/{version:020}.json" for version in range(4)])
     with pytest.raises(Conflict, match="release"), empty.session() as s:
         s.delta("t/o").append(rows([999]))
-    empty.release("t/o")
+    empty.maintenance.release("t/o")
     with empty.session() as s:
         s.import_delta("t/o").append(rows([999]))
     assert ids(plain(store, "t/o")) == ids(empty.delta("t/o")) == [*range(10), *range(100, 104), 999]
@@ -199,11 +200,11 @@ def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
     assert ids(plain(lake.repository.root, "t/2")) == [2]
     with pytest.raises(Conflict), lake.session() as s:
         s.delta("legacy/events").append(rows([50]))
-    lake.release("legacy/events")
-    lake.checkout()
+    lake.maintenance.release("legacy/events")
+    lake.maintenance.checkout()
     with lake.session() as s:
         s.import_delta("legacy/events")
-    assert ids(lake.delta("legacy/events")) == [0, 1] and lake.verify() == []
+    assert ids(lake.delta("legacy/events")) == [0, 1] and lake.maintenance.verify() == []
 
 
 def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> None:
@@ -233,14 +234,14 @@ def test_an_attempt_that_died_half_way_is_made_again(lake: Lake) -> None:
     assert ids(lake.delta("t/orders")) == [*range(10), 50, 51]
 
 
-def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_other_files_in_a_tables_folder_are_nobodys_garbage(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     hidden = ["t/orders/README.md", "t/orders/_manifest/manifest", "t/orders/.hidden.parquet", "t/orders/_SUCCESS"]
     foreign = [*hidden, "t/orders/mine.parquet", "t/orders/part-00000-0f8fad5b-d9cb-469f-a165-70867728950e-c000.snappy.parquet"]
     orphan = f"t/orders/{new_name(0)}"
     for key in [*foreign, orphan]:
         store.put(key, b"1")
     time.pass_days(60)
-    lake.gc()
+    lake.maintenance.gc()
     assert all(store.exists(key) for key in foreign)
     assert not store.exists(orphan)
 
@@ -253,7 +254,7 @@ def test_files_in_the_way_of_a_table_say_how_they_are_brought_in(lake: Lake, sto
 
 def test_adopting_what_is_no_dataset_says_how_it_is_brought_in(lake: Lake) -> None:
     with pytest.raises(DatasetNotFound, match=r"`lake import tables/e`, or session\.import_delta\('tables/e'\)"):
-        lake.adopt("tables/e")
+        lake.maintenance.adopt("tables/e")
 
 
 def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStore) -> None:
@@ -265,7 +266,7 @@ def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStor
     assert caught.value.kinds == {"ext": "Imported"}
     with pytest.raises(Conflict), lake.session() as s:
         s.drop("ext")
-    lake.release("ext")
+    lake.maintenance.release("ext")
     assert ids(plain(store, "ext")) == [1] and "ext" not in lake.at().datasets()
 
 

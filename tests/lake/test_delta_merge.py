@@ -11,7 +11,8 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.lake.errors import Conflict
 from lake_core.store import MemoryStore
-from tests.lake.lakes import SCHEMA, Time, create_tables, ids, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, create_tables, ids, plain, rows
 
 PATH = "t/matrix"
 
@@ -85,7 +86,7 @@ def test_two_sessions_end_as_a_serial_history_or_conflict_as_plain_delta_does(
     if not kind:
         table.refresh()
     assert _rows(empty.delta(PATH)) == _rows(plain(store, PATH)) == _rows(table)
-    assert empty.verify() == []
+    assert empty.maintenance.verify() == []
 
 
 def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store: MemoryStore) -> None:
@@ -101,7 +102,7 @@ def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store:
         lake.merge("main", into="dev")
         assert ids(lake.delta("t/orders", ref="dev")) == expected
     assert plain(store, "t/orders").version == 6, "each publish and each merge is one version"
-    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2 and lake.verify() == []
+    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2 and lake.maintenance.verify() == []
 
 
 def test_update_against_delete_conflicts(lake: Lake) -> None:
@@ -202,7 +203,7 @@ def test_dropped_here_changed_there(lake: Lake) -> None:
     assert caught.value.kinds == {"t/a": "Dropped", "t/b": "Dropped"}
 
 
-def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     lake.create_branch("dev")
     with lake.session("dev") as s:
         s.delta("t/orders").add_columns(pa.schema([("extra", pa.int64())]))

@@ -17,7 +17,7 @@ def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> No
         s.delta("t/orders").append(rows([50]))
         s.delete(["notes.txt"])
     target = MemoryStore()
-    done = lake.export(target)
+    done = lake.maintenance.export(target)
     manifest = json.loads(target.get("_lakefs/refs_manifest.json"))
     assert manifest == dict(done.manifest) and sorted(manifest) == ["branches_meta_range_id", "commits_meta_range_id", "tags_meta_range_id"]
     trees = Graveler(target)
@@ -38,5 +38,5 @@ def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> No
             served.put(key, body)
         assert len([key for key in entries if key.endswith(".json")]) == (1 if branch == "main" else 2)
         assert ids(plain(served, "t/orders")) == expected
-    assert lake.export(target).copied == 0
+    assert lake.maintenance.export(target).copied == 0
     assert ids(plain(store, "t/orders")) == list(range(10))

@@ -10,10 +10,12 @@ from lake_core import Lake
 from lake_core import dataset as formats
 from lake_core.errors import InvalidKey
 from lake_core.lake.errors import Conflict, Diverged
+from lake_core.lake.session.importing import convert_dataset
 from lake_core.store import FolderStore, MemoryStore
 from lake_core.testing import FaultStore
 from lake_core.testing.fault_store import StoreDied
-from tests.lake.lakes import TOY_FORMATS, Time, forget_formats, opened
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import TOY_FORMATS, forget_formats, opened
 
 sys.path.insert(0, str(TOY_FORMATS))
 from toy_note import Note
@@ -55,20 +57,9 @@ def test_what_a_session_writes_is_one_version(lake: Lake) -> None:
     assert lake.at().open("names").version == 0
 
 
-def test_lines_are_published_together(lake: Lake, store: MemoryStore) -> None:
-    assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
-
-
 def test_attachments_stand_in_place(lake: Lake, store: MemoryStore) -> None:
     key = in_place(store).lines()["Ada"]
     assert key is not None and bytes(store.get(f"names/{key}")) == b"a portrait"
-
-
-def test_an_abandoned_session_leaves_main_as_it_was(lake: Lake, store: MemoryStore) -> None:
-    session = lake.session()
-    session.open("names").add("Edsger")
-    session.abandon()
-    assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
 
 
 def test_a_pointer_moves_on_in_place(lake: Lake, store: MemoryStore) -> None:
@@ -76,13 +67,6 @@ def test_a_pointer_moves_on_in_place(lake: Lake, store: MemoryStore) -> None:
         s.open("names").add("Edsger")
         s.open("note").write("second")
     assert (bytes(store.get("names/HEAD")), note_in_place(store).text) == (b"1", "second")
-
-
-def test_a_pointer_of_a_branch_moves_nothing_in_place(lake: Lake, store: MemoryStore) -> None:
-    lake.create_branch("dev")
-    with lake.session("dev") as s:
-        s.open("note").write("of dev")
-    assert (note_in_place(store).text, lake.at("dev").open("note").text) == ("first", "of dev")
 
 
 def test_derived_objects_are_written_for_main(lake: Lake, store: MemoryStore) -> None:
@@ -142,39 +126,29 @@ def _attachments(store: MemoryStore) -> int:
     return len(list(store.list("names/attachments/")))
 
 
-def test_what_no_retained_state_reaches_is_collected(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_no_retained_state_reaches_is_collected(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     with lake.session() as s:
         s.open("names").remove("Ada")
     abandoned = lake.session()
     abandoned.open("note").write("never published")
     abandoned.abandon()
     time.pass_days(20)
-    lake.gc()
+    lake.maintenance.gc()
     assert (_attachments(store), len(list(store.list("note/drafts/")))) == (1, 1), "history is kept for 30 days"
     time.pass_days(20)
-    lake.gc()
+    lake.maintenance.gc()
     assert (_attachments(store), note_in_place(store).text) == (0, "first")
 
 
-def test_what_a_branch_reaches_is_kept(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_what_a_branch_reaches_is_kept(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     lake.create_branch("dev")
     with lake.session() as s:
         s.open("names").remove("Ada")
     with lake.session("dev") as s:
         s.open("note").write("of dev")
     time.pass_days(40)
-    lake.gc()
+    lake.maintenance.gc()
     assert (_attachments(store), lake.at("dev").open("note").text) == (1, "of dev")
-
-
-def test_a_whole_lake_verifies(lake: Lake) -> None:
-    assert lake.verify() == []
-
-
-def test_a_lost_attachment_is_missing(lake: Lake, store: MemoryStore) -> None:
-    key = f"names/{in_place(store).lines()['Ada']}"
-    store.delete([key])
-    assert [(problem.kind, problem.key) for problem in lake.verify()] == [("missing", key)]
 
 
 def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore) -> None:
@@ -182,8 +156,8 @@ def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore
     with lake.session() as s:
         s.open("note").write("second")
     store.put("note/CURRENT", before)
-    assert [problem.kind for problem in lake.verify()] == ["not in place"]
-    lake.checkout()
+    assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
+    lake.maintenance.checkout()
     assert note_in_place(store).text == "second"
 
 
@@ -192,7 +166,7 @@ def test_a_pointer_that_is_behind_is_not_in_place(lake: Lake, store: MemoryStore
 
 def test_what_another_writer_appended_is_adopted(lake: Lake, store: MemoryStore) -> None:
     in_place(store).add("Edsger")
-    lake.adopt("names")
+    lake.maintenance.adopt("names")
     assert sorted(lake.at().open("names").lines()) == ["Ada", "Edsger", "Grace"]
 
 
@@ -202,13 +176,13 @@ def test_what_another_writer_put_where_the_lake_has_published_is_kept_beside_it(
     store.delete([f"names/{entry_key(1)}"])
     store.put("names/HEAD", b"0")
     in_place(store).add("Edsger")
-    lake.adopt("names")
+    lake.maintenance.adopt("names")
     assert sorted(in_place(store).lines()) == ["Ada", "Barbara", "Edsger", "Grace"]
 
 
 def test_where_another_writer_moved_a_pointer_is_adopted(lake: Lake, store: MemoryStore) -> None:
     note_in_place(store).write("by another")
-    lake.adopt("note")
+    lake.maintenance.adopt("note")
     assert lake.at().open("note").text == "by another"
 
 
@@ -228,6 +202,18 @@ def test_a_pointer_that_leads_elsewhere_is_refused_by_name(lake: Lake, store: Me
         s.open("note").write("second")
 
 
+def test_files_that_a_format_cannot_convert_are_refused_with_what_to_do_instead(empty: Lake) -> None:
+    with empty.session() as s, pytest.raises(formats.NotConvertible, match=r"session\.create\(path, 'note'\)"):
+        convert_dataset(s, "texts", "note")
+
+
+def test_a_refused_conversion_leaves_no_dataset(empty: Lake) -> None:
+    with empty.session() as s:
+        with pytest.raises(formats.NotConvertible):
+            convert_dataset(s, "texts", "note")
+        assert s.datasets() == {}
+
+
 def test_a_dataset_that_stands_in_the_folder_is_brought_in(empty: Lake, store: MemoryStore) -> None:
     for line in ("Ada", "Grace"):
         (in_place(store) if store.exists("names/HEAD") else Register.create(FolderStore(store, "names"))).add(line)
@@ -236,16 +222,11 @@ def test_a_dataset_that_stands_in_the_folder_is_brought_in(empty: Lake, store: M
     assert sorted(empty.at().open("names").lines()) == ["Ada", "Grace"]
 
 
-def test_a_released_dataset_stays_where_it_is(lake: Lake, store: MemoryStore) -> None:
-    lake.release("names")
-    assert (sorted(in_place(store).lines()), "names" in lake.at().datasets()) == (["Ada", "Grace"], False)
-
-
 # Crashes
 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
-def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemoryStore, time: Time) -> None:
+def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemoryStore, time: ManualClock) -> None:
     for operation in range(1, 200):
         fresh = MemoryStore(clock=time)
         begun = Lake.create(fresh, clock=time)
@@ -268,13 +249,13 @@ def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemorySt
         with again.session() as s:
             s.open("names").add("Barbara")
         assert (len(in_place(fresh).lines()), note_in_place(fresh).text) == (seen[0] + 1, seen[1])
-        assert again.verify() == []
+        assert again.maintenance.verify() == []
     raise AssertionError("the publish has more operations than were tried")
 
 
 def test_an_entry_that_is_lost_in_place_is_put_there_again(lake: Lake, store: MemoryStore) -> None:
     store.delete([f"names/{entry_key(0)}"])
-    lake.checkout()
+    lake.maintenance.checkout()
     assert sorted(in_place(store).lines()) == ["Ada", "Grace"]
 
 

@@ -14,7 +14,8 @@ from lake_core.errors import LakeError
 from lake_core.journal import Add, Update
 from lake_core.lake.errors import DamagedLake
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, create_tables
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import create_tables
 
 JUNK: list[Any] = [None, True, 7, -1, 1.5, "", "junk", [], ["x"], {}, {"a": 1}, "2026-01-01T00:00:00", 10**400]
 
@@ -42,14 +43,14 @@ def _look(lake: Lake) -> None:
         lambda: lake.get_session("shared").publish(),
         lambda: lake.merge("dev"),
         lambda: list(lake.diff("main~1", "main")),
-        lambda: lake.gc(dry_run=True),
-        lake.checkout,
+        lambda: lake.maintenance.gc(dry_run=True),
+        lake.maintenance.checkout,
     ):
         with suppress(LakeError):
             look()
 
 
-def test_mutated_records_of_the_refs(time: Time) -> None:
+def test_mutated_records_of_the_refs(time: ManualClock) -> None:
     chance = random.Random(5)
     for number in range(300):
         store = MemoryStore(clock=time)
@@ -83,6 +84,6 @@ def test_junk_beside_the_lakes_own_files(lake: Lake, store: MemoryStore) -> None
     store.put("_lake/leases/junk", b"1")
     with lake.session() as s:
         s.put("x", b"1")
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
     lake.repository.journal.append(lambda state: [Add("unknown/key", {"a": 1})])
     assert lake.status().branches.keys() == {"main"}

@@ -105,8 +105,8 @@ def test_imported_tables_stay_open_to_others_and_what_they_write_is_adopted(loca
     assert ids(local.delta("legacy/events")) == ids(foreign(root, "legacy/events").to_pyarrow_table()) == expected
     assert [commit.message for commit in local.log(limit=4)] == ["", "Adopt legacy/events", "", "Adopt legacy/events"]
     with pytest.raises(NothingToApply):
-        local.adopt("legacy/events")
-    assert local.verify() == []
+        local.maintenance.adopt("legacy/events")
+    assert local.maintenance.verify() == []
 
 
 def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, root: str) -> None:
@@ -119,11 +119,11 @@ def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, 
     Path(root, "legacy/events/_delta_log/00000000000000000001.json").unlink()
     deltalake.write_deltalake(f"{root}/legacy/events", rows([60, 61]), mode="append")
     with pytest.raises(Diverged, match="lake adopt legacy/events"):
-        local.checkout()
-    done = local.adopt("legacy/events")
+        local.maintenance.checkout()
+    done = local.maintenance.adopt("legacy/events")
     assert done.versions == {"legacy/events": 2}
     assert ids(local.delta("legacy/events")) == ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50, 60, 61]
-    assert local.verify() == [] and local.status().pending_checkout == []
+    assert local.maintenance.verify() == [] and local.status().pending_checkout == []
 
 
 def test_a_divergence_that_contradicts_is_refused(local: Lake, root: str) -> None:
@@ -135,7 +135,7 @@ def test_a_divergence_that_contradicts_is_refused(local: Lake, root: str) -> Non
     Path(root, "legacy/events/_delta_log/00000000000000000001.json").unlink()
     foreign(root, "legacy/events").delete("id = 2")
     with pytest.raises(Conflict) as caught:
-        local.adopt("legacy/events")
+        local.maintenance.adopt("legacy/events")
     assert caught.value.datasets == ("legacy/events",)
 
 
@@ -152,14 +152,14 @@ def test_a_foreign_version_of_the_lakes_own_table_is_refused_by_name(local: Lake
 
 
 def test_release_and_import_again(local: Lake, root: str) -> None:
-    local.release("t/orders")
+    local.maintenance.release("t/orders")
     assert local.list_datasets() == []
     deltalake.write_deltalake(f"{root}/t/orders", rows([77]), mode="append")
     DeltaTable.open(f"{root}/t/orders").append(rows([78]))
-    local.gc()
+    local.maintenance.gc()
     with local.session() as s:
         s.import_delta("t/orders")
-    assert ids(local.delta("t/orders")) == [*range(10), 77, 78] and local.verify() == []
+    assert ids(local.delta("t/orders")) == [*range(10), 77, 78] and local.maintenance.verify() == []
 
 
 def test_a_folder_of_parquet_files_becomes_a_table_where_it_lies(local: Lake, root: str) -> None:
@@ -173,7 +173,7 @@ def test_a_folder_of_parquet_files_becomes_a_table_where_it_lies(local: Lake, ro
             s.import_parquet("nothing-there")
     assert len(local.delta("raw").to_arrow()) == 4 and len(list(Path(root, "raw").rglob("*.parquet"))) == 2
     assert foreign(root, "raw").to_pyarrow_table().num_rows == 4
-    local.gc()
+    local.maintenance.gc()
     assert len(list(Path(root, "raw").rglob("*.parquet"))) == 2
 
 
@@ -189,8 +189,8 @@ def test_objects_are_named_where_they_stand(local: Lake, root: str) -> None:
     assert bytes(local.at().get("in/b/c", 1, 3)) == b"/c"
     objects = list(Path(root, "_lake/objects").rglob("*"))
     assert not any(path.read_bytes() == b"b/c" for path in objects if path.is_file()), "nothing is copied"
-    local.gc()
-    assert bytes(local.at().get("in/a")) == b"a" and local.verify() == []
+    local.maintenance.gc()
+    assert bytes(local.at().get("in/a")) == b"a" and local.maintenance.verify() == []
 
 
 @pytest.fixture
@@ -216,12 +216,12 @@ def test_a_file_that_was_brought_in_and_replaced_is_not_served(
 @pytest.mark.parametrize("body", [b"id\n1\n2\n", b"id\n2\n"])
 def test_verify_names_a_file_that_was_brought_in_and_replaced(local: Lake, imported: Path, body: bytes) -> None:
     imported.write_bytes(body)
-    assert [(problem.kind, problem.key) for problem in local.verify(hashes=False)] == [("changed", "landing/a.csv")]
+    assert [(problem.kind, problem.key) for problem in local.maintenance.verify(hashes=False)] == [("changed", "landing/a.csv")]
 
 
 def test_verify_passes_what_was_brought_in_by_a_lake_that_was_copied(local: Lake, imported: Path, root: str) -> None:
     shutil.copytree(root, f"{root}-copy")
-    assert Lake.open(f"{root}-copy").verify() == []
+    assert Lake.open(f"{root}-copy").maintenance.verify() == []
 
 
 @pytest.mark.skipif(not CASES.exists(), reason=f"the reference tables are not at {CASES}")
@@ -244,7 +244,7 @@ def test_reference_tables_are_imported_whole(name: str, local: Lake, root: str) 
         s.import_delta(f"ref/{name}")
     table = local.delta(f"ref/{name}")
     assert table.version == expected.version and table.to_arrow().equals(expected.to_arrow())
-    assert local.verify() == []
+    assert local.maintenance.verify() == []
 
 
 def test_plain_readers_never_see_a_gap(local: Lake, root: str) -> None:
@@ -255,7 +255,7 @@ def test_plain_readers_never_see_a_gap(local: Lake, root: str) -> None:
             s.delta("t/orders").append(rows([id]))
     for version in (1, 2, 3, 4):
         (log / f"{version:020d}.json").unlink()
-    local.checkout()
+    local.maintenance.checkout()
     assert ids(plain(local.repository.root, "t/orders")) == [*range(10), 20, 21, 22, 23]
 
 
@@ -270,7 +270,7 @@ def test_collection_spares_what_another_writer_has_committed_and_nobody_adopted(
     for path in Path(root).rglob("*.parquet"):
         os.utime(path, (0, 0))
     later = Lake.open(root, clock=lambda: dt.datetime.now(dt.UTC) + dt.timedelta(days=90))
-    later.gc()
+    later.maintenance.gc()
     assert ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50]
-    local.adopt("legacy/events")
-    assert ids(local.delta("legacy/events")) == [0, 1, 2, 50] and local.verify() == []
+    local.maintenance.adopt("legacy/events")
+    assert ids(local.delta("legacy/events")) == [0, 1, 2, 50] and local.maintenance.verify() == []

@@ -11,7 +11,8 @@ from lake_core.errors import StoreUnavailable
 from lake_core.journal.errors import AppendOutcomeUnknown
 from lake_core.lake.errors import RefExists
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, ids, plain, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import ids, plain, rows
 
 
 def _losing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
@@ -89,10 +90,10 @@ def test_main_in_place_that_fails_does_not_fail_the_publish(lake: Lake, store: M
     assert not session.publish().is_checked_out
     assert ids(lake.delta("t/orders")) == [*range(10), 50] and ids(plain(store, "t/orders")) == list(range(10))
     monkeypatch.undo()
-    assert lake.checkout().objects == 1
+    assert lake.maintenance.checkout().objects == 1
     assert ids(plain(store, "t/orders")) == [*range(10), 50]
 
 
-def test_a_sessions_id_is_no_branchs(lake: Lake, time: Time) -> None:
+def test_a_sessions_id_is_no_branchs(lake: Lake, time: ManualClock) -> None:
     with pytest.raises(RefExists):
         lake.open_session(id="main")

@@ -178,7 +178,7 @@ def test_a_table_that_we_released_is_not_taken(lake: Lake) -> None:
     lake.create_branch("dev")
     with lake.session("dev") as s:
         update(2)(s)
-    lake.release(PATH)
+    lake.maintenance.release(PATH)
     with pytest.raises(Conflict) as refused:
         lake.merge("dev", strategy="theirs")
     assert refused.value.kinds == {PATH: "Dropped"}
@@ -294,6 +294,15 @@ def test_a_conflict_names_the_commit_that_changed_a_file(lake: Lake) -> None:
     with lake.session() as s:
         s.put("another.txt", b"")
     with pytest.raises(Conflict, match=f"notes.txt: it was changed on both sides, last changed by commit {changed[:12]}"):
+        lake.merge("dev")
+
+
+def test_a_conflict_counts_the_places_that_it_does_not_name(lake: Lake) -> None:
+    def both(data: bytes) -> Callable[[Session], object]:
+        return lambda s: [s.put(f"{number:02}.txt", data) for number in range(22)]
+
+    diverge(lake, both(b"here"), both(b"there"))
+    with pytest.raises(Conflict, match=r"in 22 places\. 00\.txt: it was created .*; 19\.txt: .*; and 2 more places\. Nothing was merged"):
         lake.merge("dev")
 
 

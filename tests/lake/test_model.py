@@ -14,7 +14,8 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_core.lake.session.private_session import Session
 from lake_core.store import MemoryStore
-from tests.lake.lakes import SCHEMA, Time, plain, rows, values
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import SCHEMA, plain, rows, values
 
 TABLES = ("t/a", "t/b")
 FILES = ("x", "y", "z/w")
@@ -86,7 +87,7 @@ class History:
     """A lake, and what each of its commits should hold."""
 
     def __init__(self) -> None:
-        self.time = Time()
+        self.time = ManualClock()
         self.store = MemoryStore(clock=self.time)
         self.lake = Lake.create(self.store, clock=self.time)
         self.next_id = 0
@@ -210,7 +211,7 @@ def _run(steps: list[tuple[str, str, Any]]) -> None:
     history = History()
     for step in steps:
         history.step(*step)
-    assert history.lake.verify() == []
+    assert history.lake.maintenance.verify() == []
 
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much, HealthCheck.large_base_example]

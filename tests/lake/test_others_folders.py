@@ -12,7 +12,8 @@ from lake_core.graveler import Graveler, Record, read_properties, read_sstable
 from lake_core.graveler.identity import AFTER_HASHING, table_id
 from lake_core.lake.errors import FolderInUse
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import rows
 from tests.skip_rule import CASES, NO_CASES
 
 _MANIFEST = "_lakefs/refs_manifest.json"
@@ -44,12 +45,12 @@ def test_no_lake_is_made_where_a_lakefs_server_has_only_looked(store: MemoryStor
 
 def test_no_lake_is_made_in_an_export(lake: Lake) -> None:
     target = MemoryStore()
-    lake.export(target)
+    lake.maintenance.export(target)
     with pytest.raises(FolderInUse):
         Lake.create(target)
 
 
-def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake: Lake, store: MemoryStore, time: Time) -> None:
+def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
     theirs = dict(map(_range_of_lakefs, ("range", "metarange", "ok1"))) | {_MANIFEST: b"{}", "_lakefs/retention/rules.json": b"{}"}
     for key, body in theirs.items():
         store.put(key, body)
@@ -58,7 +59,7 @@ def test_collection_leaves_what_a_lakefs_server_wrote_into_the_same_folder(lake:
     with lake.session() as session:
         session.delete(["gone"])
     time.pass_days(60)
-    collected = lake.gc(history=dt.timedelta(days=7))
+    collected = lake.maintenance.gc(history=dt.timedelta(days=7))
     assert any(key.startswith("_lakefs/") for key in collected.keys)
     assert not set(collected.keys) & set(theirs)
     assert {key: bytes(store.get(key)) for key in theirs} == theirs
@@ -75,14 +76,14 @@ def test_a_range_of_our_own_is_told_from_its_end_alone() -> None:
 
 def test_a_lake_is_not_exported_into_itself(lake: Lake, store: MemoryStore) -> None:
     with pytest.raises(FolderInUse, match="is a lake"):
-        lake.export(store)
+        lake.maintenance.export(store)
 
 
 def test_a_lake_is_not_exported_into_another(lake: Lake) -> None:
     other = MemoryStore()
     Lake.create(other)
     with pytest.raises(FolderInUse, match="is a lake"):
-        lake.export(other)
+        lake.maintenance.export(other)
 
 
 @pytest.mark.parametrize("key", ["notes.txt", "data/x", "_lakefs/dummy"])
@@ -90,28 +91,28 @@ def test_a_lake_is_not_exported_into_a_folder_in_use(lake: Lake, key: str) -> No
     target = MemoryStore()
     target.put(key, b"mine")
     with pytest.raises(FolderInUse, match=key):
-        lake.export(target)
+        lake.maintenance.export(target)
     assert [meta.key for meta in target.list()] == [key]
 
 
 def test_an_export_goes_on_with_an_earlier_one(lake: Lake) -> None:
     target = MemoryStore()
-    lake.export(target)
+    lake.maintenance.export(target)
     with lake.session() as session:
         session.delta("t/orders").append(rows([50]))
-    assert lake.export(target).copied == 2  # a log entry and a data file
+    assert lake.maintenance.export(target).copied == 2  # a log entry and a data file
 
 
 def test_an_export_does_not_go_on_where_somebody_wrote_meanwhile(lake: Lake) -> None:
     target = MemoryStore()
-    lake.export(target)
+    lake.maintenance.export(target)
     target.put("data/mine", b"1")
     with pytest.raises(FolderInUse, match="data/mine"):
-        lake.export(target)
+        lake.maintenance.export(target)
 
 
 def test_another_lakes_export_is_not_written_over(lake: Lake, tmp_path: Path) -> None:
     target = MemoryStore()
-    Lake.create(tmp_path / "other").export(target)
+    Lake.create(tmp_path / "other").maintenance.export(target)
     with pytest.raises(FolderInUse):
-        lake.export(target)
+        lake.maintenance.export(target)

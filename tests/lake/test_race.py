@@ -61,7 +61,7 @@ def _race(folder: Path, workers: int, count: int) -> Lake:
         assert ids(lake.delta(f"t/own-{worker}")) == ids(plain(lake.repository.root, f"t/own-{worker}")) == own
     at = lake.at("main")
     assert sum(1 for _ in at.list("files/")) == workers * count
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
     return lake
 
 

@@ -18,7 +18,8 @@ from lake_core.lake.errors import (
     UnsupportedLake,
 )
 from lake_core.store import MemoryStore
-from tests.lake.lakes import Time, ids, rows
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import ids, rows
 
 
 def _put(lake: Lake, branch: str, key: str) -> str:
@@ -28,7 +29,7 @@ def _put(lake: Lake, branch: str, key: str) -> str:
     return s.result.commit
 
 
-def test_create_and_open(store: MemoryStore, time: Time) -> None:
+def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
     with pytest.raises(LakeNotFound, match=r"Lake\.create"):
         Lake.open(store)
     assert not Lake.exists(store)
@@ -46,7 +47,7 @@ def test_create_and_open(store: MemoryStore, time: Time) -> None:
         Lake.open(store)
 
 
-def test_expressions(empty: Lake, time: Time) -> None:
+def test_expressions(empty: Lake, time: ManualClock) -> None:
     lake = empty
     one = _put(lake, "main", "one")
     time.pass_days(1)
@@ -82,7 +83,7 @@ def test_expressions(empty: Lake, time: Time) -> None:
             lake.at(wrong)
 
 
-def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: Time) -> None:
+def test_a_ref_that_leads_nowhere_says_why(empty: Lake, time: ManualClock) -> None:
     before = time.now.isoformat()
     time.pass_days(1)
     _put(empty, "main", "one")
@@ -145,7 +146,7 @@ def test_a_commit_is_what_its_id_says(lake: Lake) -> None:
 
 
 def test_protected_branches_take_merges_only(lake: Lake) -> None:
-    lake.protect("ma*")
+    lake.settings.protect("ma*")
     lake.create_branch("dev")
     with pytest.raises(ProtectedBranch, match=r"ma\*"):
         _put(lake, "main", "x")
@@ -154,10 +155,10 @@ def test_protected_branches_take_merges_only(lake: Lake) -> None:
     _put(lake, "dev", "x")
     lake.merge("dev")
     assert lake.at().exists("x")
-    lake.unprotect("ma*")
+    lake.settings.unprotect("ma*")
     _put(lake, "main", "y")
     with pytest.raises(RefNotFound):
-        lake.unprotect("ma*")
+        lake.settings.unprotect("ma*")
 
 
 def test_merge_revert_and_cherry_pick(lake: Lake) -> None:

@@ -19,7 +19,8 @@ from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import FaultMode
-from tests.lake.lakes import Time, create_tables, ids, plain, rows, values
+from lake_core.testing.manual_clock import ManualClock
+from tests.lake.lakes import create_tables, ids, plain, rows, values
 from tests.lake.test_crash import before, sweep, work, work_shared
 from tests.processes import run_together
 from tests.store.s3_server import S3Server
@@ -86,7 +87,7 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     assert caught.value.keys == ("contested",)
     again.revert(merged.commit)
     assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 600]
-    assert again.verify() == [] and again.status().pending_checkout == []
+    assert again.maintenance.verify() == [] and again.status().pending_checkout == []
 
 
 def _part(url: str, options: Options, session: str, worker: int) -> None:
@@ -113,13 +114,13 @@ def test_a_session_that_processes_share(s3_url: str, s3_options: Options) -> Non
         assert ids(lake.delta(path)) == _theirs(s3_url, path, s3_options) == [*range(10), 1000 + worker]
     assert _theirs(s3_url, "t/common", s3_options) == [*range(10), 2000, 2001]
     assert [bytes(data) for data in lake.at().get_many([f"parts/{worker}" for worker in range(2)])] == [b"0", b"1"]
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []
 
 
 def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     # The store's own clock cannot be moved: what was written just now is old to a lake whose clock is two months ahead.
     monkeypatch.setattr(collect, "_UNDER_WAY", dt.timedelta(0))
-    time = Time(dt.datetime.now(dt.UTC))
+    time = ManualClock(dt.datetime.now(dt.UTC))
     lake = Lake.create(s3_url, storage_options=s3_options, clock=time)
     create_tables(lake, "t/a")
     with lake.session() as s:
@@ -132,20 +133,20 @@ def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monke
     lost.abandon()
     store = lake.repository.root
     content, files = _keys(store, f"{OBJECTS}/"), _keys(store, "t/a/p=") | _keys(store, "t/a/part-")
-    assert lake.gc().keys == ()
+    assert lake.maintenance.gc().keys == ()
     time.pass_days(60)
     sleep(1.1)  # S3 tells times in seconds
-    told = lake.gc(dry_run=True)
-    done = lake.gc()
+    told = lake.maintenance.gc(dry_run=True)
+    done = lake.maintenance.gc()
     assert set(done.keys) == set(told.keys) and done.commits == told.commits > 0
     assert address_of(new_item(b"old content", time()).entry.etag) in content - _keys(store, f"{OBJECTS}/")
     assert len(files & set(done.keys)) >= 2 and not set(done.keys) & _keys(store)
     assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [1]
-    assert bytes(lake.at().get("file")) == b"new content" and lake.verify() == []
+    assert bytes(lake.at().get("file")) == b"new content" and lake.maintenance.verify() == []
     with lake.session() as s:
         s.put("again", b"old content")
-    lake.gc()  # of what was put again a copy may be left that nobody names
-    assert bytes(lake.at().get("again")) == b"old content" and lake.verify() == []
+    lake.maintenance.gc()  # of what was put again a copy may be left that nobody names
+    assert bytes(lake.at().get("again")) == b"old content" and lake.maintenance.verify() == []
 
 
 def _keys(store: ObjectStore, prefix: str = "") -> set[str]:
@@ -176,7 +177,7 @@ def _race(url: str, options: Options, workers: int, count: int) -> None:
     files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
     assert [meta.key for meta in at.list("files/")] == sorted(files)
     assert [int(data) for data in at.get_many(files)] == written
-    assert lake.verify() == [] and lake.status().pending_checkout == []
+    assert lake.maintenance.verify() == [] and lake.status().pending_checkout == []
 
 
 def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:
@@ -189,13 +190,13 @@ def test_eight_processes_publish_ten_times_each(s3_url: str, s3_options: Options
     _race(s3_url, s3_options, workers=8, count=10)
 
 
-def _made(url: str, options: Options) -> Callable[[Time], ObjectStore]:
+def _made(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
     """Makes the lake with which sweeps begin: a copy each time, over one connection."""
-    time = Time()
+    time = ManualClock()
     first, connected, numbers = before(time), open_store(url, storage_options=options), itertools.count()
     objects = {meta.key: first.get(meta.key) for meta in first.list()}
 
-    def make(clock: Time) -> ObjectStore:
+    def make(clock: ManualClock) -> ObjectStore:
         clock.now = time.now
         folder = FolderStore(connected, f"{next(numbers)}")
         with ThreadPoolExecutor(8) as pool:
@@ -234,4 +235,4 @@ def test_answers_that_get_lost_while_publishing(s3_url: str, s3_options: Options
             s.put("file", b"%d" % number)
     assert [commit.message for commit in lake.log()[:-2]] == [*reversed(kinds)]
     assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), *range(100, 106)]
-    assert bytes(lake.at().get("file")) == b"5" and lake.verify() == []
+    assert bytes(lake.at().get("file")) == b"5" and lake.maintenance.verify() == []

@@ -81,4 +81,4 @@ def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
     assert looks[0] == ({"old"}, 0) and looks[-1] == ({"new"}, 12)
     assert all(state in ("old", "new") for states in found["plain"] for state in states), found["plain"]
     assert found["plain"][-1] == ["new"] * 3
-    assert lake.verify() == []
+    assert lake.maintenance.verify() == []

@@ -8,7 +8,7 @@ import dagster as dg
 import pyarrow as pa
 
 from lake_orch import DeltaIOManager, LakeResource
-from lake_orch.sessions.ops import open_session, publish
+from lake_orch.jobs.ops import open_session, publish
 
 
 def job(folder: str) -> dg.JobDefinition:

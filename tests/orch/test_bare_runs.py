@@ -15,7 +15,7 @@ from lake_core import Lake
 from lake_core.errors import LakeError
 from lake_core.lake.errors import RefNotFound
 from lake_orch import DeltaIOManager, GateFailed, LakeResource, NotALake, testing
-from lake_orch.sessions.ops import abandon, merge_branch, open_session, publish
+from lake_orch.jobs.ops import abandon, merge_branch, open_session, publish
 
 ROWS = pa.table({"id": [1, 2]})
 

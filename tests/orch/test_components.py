@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
-from lake_orch import LakeResource
+from lake_orch import DeltaIOManager, LakeResource, TableSlice, TypeHandler
 from lake_orch import components as ours
 from lake_orch.components import (
     BranchSensorComponent,
@@ -407,6 +407,16 @@ def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_pat
     assert materialize(tmp_path, tolerant).success and DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
 
 
+def test_checks_take_the_types_that_the_io_manager_knows(tmp_path: Path) -> None:
+    check = {"name": "large", "expression": "id > 1"}
+    table = build(DeltaTableComponent, asset={"key": "counted"}, function=f"{__name__}:counted", checks=[check])
+    resources = {"io_manager": CounterIOManager(lake=LakeResource(root=str(tmp_path)))}
+    job = dg.Definitions.merge(table, dg.Definitions(resources=resources)).resolve_implicit_global_asset_job_def()
+    (evaluation,) = job.execute_in_process().get_asset_check_evaluations()
+    assert evaluation.metadata["lake/violations"].value == 2
+    assert DeltaTable.open(tmp_path / "tables/counted").to_arrow()["id"].to_pylist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("sample_rows", "shown"), [(1, "| id |\n| --- |\n| 0 |"), (0, None)])
 def test_a_failed_check_shows_rows_that_break_it(tmp_path: Path, sample_rows: int, shown: str | None) -> None:
     check = {"name": "large", "expression": "id > 1", "sample_rows": sample_rows}
@@ -423,6 +433,26 @@ def test_an_asset_that_shows_no_rows_shows_none_that_break_a_check(tmp_path: Pat
     table = build(DeltaTableComponent, asset=asset, function=f"{__name__}:numbers", checks=[check])
     (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
     assert "lake/broken_rows" not in found.metadata
+
+
+class CounterHandler:
+    supported_types = (range,)
+
+    def to_rows(self, value: range) -> pa.Table:
+        return pa.table({"id": list(value)})
+
+    def from_table(self, part: TableSlice, annotation: type) -> range:
+        return range(part.to_arrow().num_rows)
+
+
+class CounterIOManager(DeltaIOManager):
+    @classmethod
+    def type_handlers(cls) -> tuple[TypeHandler, ...]:
+        return (CounterHandler(), *super().type_handlers())
+
+
+def counted() -> range:
+    return range(3)
 
 
 def numbers() -> pa.Table:

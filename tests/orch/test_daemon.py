@@ -236,7 +236,7 @@ def backfill_all(server: Server, days: int, *, seconds: float = 390) -> None:
     sessions = {run.tags["lake/session"] for run in runs}
     commits = [commit for commit in server.lake.log() if commit.metadata.get("session") in sessions]
     assert len(commits) == days, "each run is one commit"
-    assert server.lake.verify(hashes=False) == []
+    assert server.lake.maintenance.verify(hashes=False) == []
 
 
 @pytest.mark.exhaustive

@@ -19,9 +19,9 @@ from pydantic import ValidationError
 from lake_core import Lake
 from lake_orch import DeltaIOManager, LakeResource, lake_eager
 from lake_orch.errors import NothingToRecover, SessionLost
+from lake_orch.jobs.backfill import _merge_one
 from lake_orch.pipes import LakePipesSubprocessClient
-from lake_orch.sessions.backfill import _merge_one
-from lake_orch.sessions.recovery import recover
+from lake_orch.runs.recovery import recover
 from lake_orch.tags import EPOCH_TAG
 from lake_orch.testing import materialize
 from tests.orch.session_bench import ALL, Bench, of
@@ -83,11 +83,11 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
     first = bench.run("strict")
     again = dg.ReexecutionOptions(first.run_id, step_selection=["totals*"])
     bench.wish()
-    bench.lake.protect("main")
+    bench.lake.settings.protect("main")
     green = bench.run("strict", reexecution_options=again)
     bench.wish(totals_fine="fail")
     red = bench.run("strict", reexecution_options=again)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     # As if the red one had been faster.
     bench.instance.add_run_tags(green.run_id, {EPOCH_TAG: "3"})
     bench.instance.add_run_tags(red.run_id, {EPOCH_TAG: "2"})
@@ -98,11 +98,11 @@ def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
 
 def test_a_run_that_did_the_work_again_is_found_among_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = failed_publish(bench)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
     for _ in range(3):
         bench.instance.create_run_for_job(bench.job().get_definition())
-    monkeypatch.setattr("lake_orch.sessions.recovery._PAGE", 2)
+    monkeypatch.setattr("lake_orch.runs.recovery._PAGE", 2)
     with pytest.raises(NothingToRecover, match="double"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
 

@@ -217,6 +217,7 @@ class Measurements:
     values: list[int]
 
 
+@dataclass
 class MeasurementsHandler:
     supported_types = (Measurements, "not_installed.Anything")
 
@@ -251,6 +252,48 @@ def test_a_handler_of_ones_own(root: str) -> None:
     assert seen == [Measurements([1, 2])]
     with pytest.raises(UnsupportedData, match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame, pyspark\.sql\.DataFrame$"):
         to_rows(Measurements([]), "x")
+
+
+@pytest.mark.parametrize("key", ["io_manager", "own"], ids=["its own IO manager", "another of the job"])
+def test_a_handler_of_ones_own_serves_what_a_step_writes_by_itself(root: str, key: str) -> None:
+    @dg.asset
+    def by_hand(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:
+        table = lake.table(context)
+        table.append(Measurements([1, 2]))
+        return dg.MaterializeResult(metadata=table.metadata())
+
+    lake = LakeResource(root=root)
+    assert dg.materialize([by_hand], resources={key: OwnIOManager(lake=lake), "lake": lake}).success
+    assert DeltaTable.open(f"{root}/tables/by_hand").to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_a_handler_of_ones_own_serves_a_session_of_a_step(tmp_path: Path) -> None:
+    @dg.op
+    def writes(context: dg.OpExecutionContext, lake: LakeResource) -> None:
+        with lake.session(context) as session:
+            session.table("tables/measured").append(Measurements([1, 2]))
+
+    @dg.job(resource_defs={"lake": LakeResource(root=str(tmp_path)), "own": OwnIOManager(lake=LakeResource(root=str(tmp_path)))})
+    def measures() -> None:
+        writes()
+
+    lake = Lake.create(tmp_path)
+    assert measures.execute_in_process().success
+    assert lake.at("main").delta("tables/measured").to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_a_handler_of_an_io_manager_that_a_function_makes_serves_its_steps(root: str) -> None:
+    @dg.io_manager
+    def made() -> dg.IOManager:
+        return OwnIOManager(lake=LakeResource(root=root))
+
+    @dg.asset
+    def returned(context: dg.AssetExecutionContext, lake: LakeResource) -> Measurements:
+        lake.table(context, "tables/by_hand").append(Measurements([1, 2]))
+        return Measurements([3])
+
+    assert dg.materialize([returned], resources={"io_manager": made, "lake": LakeResource(root=root)}).success
+    assert DeltaTable.open(f"{root}/tables/by_hand").to_arrow()["id"].to_pylist() == [1, 2]
 
 
 def test_libraries_that_nobody_uses_are_not_imported() -> None:

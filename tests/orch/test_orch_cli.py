@@ -34,7 +34,7 @@ def test_a_failed_publish_is_found_and_made_up_for(bench: Bench) -> None:
     assert found["state"] == "failed" and found["publishable"] is True and 0 <= found["age"] < 600
     assert [one["error"] is None for one in told(bench, "recover", code=1)] == [False]
     assert told(bench, "recover", found["session"], code=1)["kind"] == "ProtectedBranch"
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     (done,) = told(bench, "recover")
     assert done["session"] == found["session"] and done["commit"] == bench.lake.list_branches()["main"]
     check_published(bench)

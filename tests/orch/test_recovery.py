@@ -13,9 +13,9 @@ import pytest
 from lake_core.lake.errors import ProtectedBranch
 from lake_orch import LakeResource
 from lake_orch.errors import NothingToRecover, SessionLost
-from lake_orch.sessions.ops import lake_recover
-from lake_orch.sessions.recovery import recover, recoverable, settle
-from lake_orch.sessions.sensors import SessionAlert, lake_session_reaper, lake_session_sensors
+from lake_orch.jobs.ops import lake_recover
+from lake_orch.jobs.session_sensors import SessionAlert, lake_session_reaper, lake_session_sensors
+from lake_orch.runs.recovery import recover, recoverable, settle
 from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench
 from tests.orch.test_sessions import check_published
@@ -25,7 +25,7 @@ KEEP = timedelta(hours=24)
 
 def failed_publish(bench: Bench) -> dg.DagsterRun:
     """A run all of whose steps succeed, and whose publish is refused."""
-    bench.lake.protect("main")
+    bench.lake.settings.protect("main")
     run = bench.run()
     assert run.status is dg.DagsterRunStatus.FAILURE and "protected" in bench.error(run)
     assert bench.state(run) == "failed" and [bench.rows(table) for table in ALL] == [[], [], [], []]
@@ -37,7 +37,7 @@ def test_a_failed_publish_is_made_up_for(bench: Bench) -> None:
     assert recoverable(bench.instance, bench.lake) == [bench.session(run)]
     with pytest.raises(ProtectedBranch):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     first = recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
     check_published(bench)
     assert recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP).commit == first.commit
@@ -48,7 +48,7 @@ def test_a_failed_publish_is_made_up_for(bench: Bench) -> None:
 
 def test_the_job_recovers_what_can_be(bench: Bench) -> None:
     run = failed_publish(bench)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     job = lake_recover()
     lake = LakeResource(root=f"{bench.folder}/lake")
     result = job.execute_in_process(instance=bench.instance, resources={"lake": lake.get_resource_definition()})
@@ -58,7 +58,7 @@ def test_the_job_recovers_what_can_be(bench: Bench) -> None:
 
 def test_what_was_done_again_is_not_published_too(bench: Bench) -> None:
     run = failed_publish(bench)
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     assert bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id)).is_success
     with pytest.raises(NothingToRecover, match="double"):
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
@@ -121,7 +121,7 @@ def test_sensors_tell_of_failed_publishes_once_a_run_has_ended(bench: Bench) -> 
     evaluate(bench, sensors, "failure", run, lake)
     assert [(alert.kind, alert.run) for alert in alerts] == [("publish_failed", run.run_id)]
     assert "lake_recover" in alerts[0].message
-    bench.lake.unprotect("main")
+    bench.lake.settings.unprotect("main")
     recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
     assert "published" in str(evaluate(bench, sensors, "failure", run, lake))
     assert len(alerts) == 1

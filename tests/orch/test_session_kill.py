@@ -14,7 +14,7 @@ from functools import partial
 import dagster as dg
 import pytest
 
-from lake_orch.sessions.recovery import recover, settle
+from lake_orch.runs.recovery import recover, settle
 from lake_orch.tags import EPOCH_TAG
 from tests import processes
 from tests.orch.session_bench import ALL, Bench
@@ -97,7 +97,7 @@ def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
     bench.wish()
     until(lambda: _ended(bench, run), "the orphan's end")
     check_published(bench)
-    assert bench.lake.verify() == []
+    assert bench.lake.maintenance.verify() == []
 
 
 STORIES = [test_a_step_is_killed, test_the_run_worker_is_killed_and_an_orphan_goes_on]

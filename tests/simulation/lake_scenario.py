@@ -261,13 +261,13 @@ class LakeScenario:
                     else:
                         table.vacuum()
             case "checkpoint":
-                lake.checkpoint(action.table)
+                lake.maintenance.checkpoint(action.table)
             case "checkout":
-                lake.checkout()
+                lake.maintenance.checkout()
             case "gc":
-                lake.gc()
+                lake.maintenance.gc()
             case "adopt":
-                lake.adopt(OPEN_TABLE)
+                lake.maintenance.adopt(OPEN_TABLE)
 
     def _append_past_the_lake(self, process: Process, action: Foreign) -> None:
         rows = [900_000 + 100 * action.number + row for row in range(action.rows)]
@@ -295,12 +295,12 @@ class LakeScenario:
 
     def _check(self, lake: Lake) -> Iterator[Violation]:
         if not self.foreign:
-            lake.checkout()
+            lake.maintenance.checkout()
         with suppress(NothingToApply):
-            lake.adopt(OPEN_TABLE)
-        lake.checkout()
+            lake.maintenance.adopt(OPEN_TABLE)
+        lake.maintenance.checkout()
         yield from self._check_main(lake)
-        for problem in lake.verify():
+        for problem in lake.maintenance.verify():
             yield Violation("verify", str(problem))
         if lake.status().pending_checkout:
             yield Violation("not in place", f"after checkout: {lake.status().pending_checkout}")

@@ -181,7 +181,7 @@ def test_writes_into_a_session_of_a_lake(source: SparkSession, lake: Lake) -> No
     root = lake.repository.root
     assert ids(plain(root, "t/orders")) == list(range(10)), "nothing shows before the publish"
     shared.publish()
-    assert sorted(values(lake.delta("t/orders"))) == [*range(10), 70, 71] and lake.verify() == []
+    assert sorted(values(lake.delta("t/orders"))) == [*range(10), 70, 71] and lake.maintenance.verify() == []
 
     frame = source.createDataFrame(rows([80])).write.format("lake").mode("append")
     for ref in ("main", lake.log("main")[0].id):

@@ -46,7 +46,7 @@ def test_a_session_of_spark_stages_publishes_at_once(spark: SparkSession, lake: 
         assert write_delta(spark.createDataFrame(rows([20])), s.delta("t/orders"), txn=("load", 1)).skipped
     with lake.session() as s:
         optimize_delta(spark, s.delta("t/orders"))
-    assert values(lake.delta("t/orders")) == expected and lake.verify() == []
+    assert values(lake.delta("t/orders")) == expected and lake.maintenance.verify() == []
 
 
 def test_conflicts_between_spark_sessions(spark: SparkSession, lake: Lake) -> None:

@@ -128,7 +128,8 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
             struct = own if struct is None else added(struct, own)
         except SchemaMismatch as error:
             raise SchemaMismatch(f"the files' schemas do not fit together, at {key}: {error}") from None
-    assert struct is not None
+    if struct is None:
+        raise ConvertFailed("there is no Parquet file to take the columns from: to begin an empty table, use DeltaTable.create")
     return struct.to_arrow()
 
 

@@ -59,7 +59,8 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
     if text.kind == "delete":
         return Clause("delete", condition)
     if text.values == "*":
-        assert source is not None
+        if source is None:
+            raise InvalidMerge('a clause for rows that the source lacks takes no "*": name the columns and their values')
         return Clause(text.kind, condition, _all_columns(table, scope.field(source).type, source, generated))
     if not isinstance(text.values, Mapping):
         raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {text.values!r}')

@@ -123,15 +123,14 @@ def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
 
 def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] | None, run: Runner) -> tuple[pa.Table, Rewritten]:
     """Delete or update the scan's rows. Returns the file actions to remove, and what was written instead of them."""
-    assert scan.predicate is not None
     snapshot = scan.snapshot
     whole = snapshot.metadata.arrow_schema
-    named = {column.path[0] for column in columns(scan.predicate)}
+    named = {column.path[0] for column in columns(scan.condition)}
     probe = pa.schema([child for child in whole if child.name in named])
     task = RewriteTask(
         open_data_files(replace(scan, schema=whole, read_schema=whole)),
         open_data_files(replace(scan, schema=probe, read_schema=probe)),
-        scan.predicate,
+        scan.condition,
         writer,
         assignments,
         logs_changes(snapshot),
@@ -150,7 +149,6 @@ def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, d
     """The commit of a DELETE or UPDATE of the scan's rows; None where there was no such row. `counted`: the metric of the changed ones."""
     if not len(removes):
         return None
-    assert scan.predicate is not None
     metrics = {
         "numRemovedFiles": len(removes),
         "numRemovedBytes": sizes(removes),
@@ -168,7 +166,7 @@ def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, d
         adds=done.adds,
         changes=done.changes,
         removes=removes,
-        reads=scan.predicate,
+        reads=scan.condition,
         read_files=scan.files,
     )
 

@@ -17,7 +17,7 @@ from lake_core.delta.errors import SchemaMismatch
 from lake_core.delta.features import upgraded_for
 from lake_core.delta.operations.rewrite import check_not_append_only, logs_changes, on_partitions_only, rewrite, sizes
 from lake_core.delta.operations.runner import Runner, run_here
-from lake_core.delta.row_writer import RowWriter, Scope, row_writer
+from lake_core.delta.row_writer import ReplaceWhere, RowWriter, row_writer
 from lake_core.delta.scan import Scan, files_of_partitions, plan_scan
 from lake_core.delta.schema import schema_from_arrow
 from lake_core.delta.schema_evolution import evolved, replaced, with_schema
@@ -37,8 +37,8 @@ class Write:
     writer: RowWriter
     """Under the metadata that the write gives the table."""
     parameters: dict[str, str]
-    replaces: Literal["nothing", "all", "matching", "partitions"]
-    """`matching`: the rows in the writer's scope; `partitions`: all rows of the partitions that get new ones."""
+    replaces: Literal["nothing", "all", "partitions"] | ReplaceWhere
+    """`partitions`: all rows of the partitions that get new ones. A ReplaceWhere: the rows for which it is true."""
 
     def operation(self, adds: Sequence[AddFile], changes: Sequence[AddFile], run: Runner = run_here) -> Operation:
         """The commit, once the rows are in data files. Rewrites the files of which a part is replaced."""
@@ -55,19 +55,22 @@ class Write:
                     return plain
                 predicate = _partitions_of(adds, self.snapshot.metadata)
                 return self._replacing(plain, self._files(predicate), predicate)
-        assert self.writer.scope is not None
-        predicate = self.writer.scope.predicate
+            case ReplaceWhere():
+                return self._replacing_rows(plain, self.replaces, changes, run)
+
+    def _replacing_rows(self, plain: Operation, condition: ReplaceWhere, changes: Sequence[AddFile], run: Runner) -> Operation:
+        predicate = condition.predicate
         if on_partitions_only(predicate, self.snapshot.metadata):
             return self._replacing(plain, self._files(predicate), predicate)
-        scan = self._scan()
-        keeper = replace(self.writer, scope=None, log_inserts=False)
+        scan = self._scan(predicate)
+        keeper = replace(self.writer, replace_where=None, log_inserts=False)
         removes, done = rewrite(scan, keeper, None, run)
-        metrics |= {"numDeletedRows": done.changed, "numCopiedRows": done.copied}
+        metrics = {**plain.metrics, "numDeletedRows": done.changed, "numCopiedRows": done.copied}
         # Change data files stand for the whole commit: without one for a deleted row, adds and removes tell the same.
         logged = [*done.changes, *changes] if done.changes else []
         return replace(
             self._replacing(replace(plain, metrics=metrics), removes, predicate),
-            adds=[*adds, *done.adds],
+            adds=[*plain.adds, *done.adds],
             changes=logged,
             read_files=scan.files,
         )
@@ -77,15 +80,14 @@ class Write:
         match self.replaces:
             case "nothing":
                 return self._files().slice(0, 0)
-            case "matching":
-                return self._scan().files
+            case ReplaceWhere(predicate=predicate):
+                return self._scan(predicate).files
             case _:
                 return self._files()
 
-    def _scan(self) -> Scan:
-        assert self.writer.scope is not None
+    def _scan(self, predicate: Predicate) -> Scan:
         # The rows that are there lack the columns that this write adds: they are null in them.
-        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, self.writer.scope.predicate)
+        return plan_scan(replace(self.snapshot, metadata=self.writer.metadata), None, predicate)
 
     def _files(self, predicate: Predicate | None = None) -> pa.Table:
         return files_of_partitions(self.snapshot, ["size"], predicate)
@@ -132,23 +134,22 @@ def plan_overwrite(
     if dynamic and not metadata.partition_columns:
         raise SchemaMismatch("the table has no partitions that could be overwritten one by one: overwrite it whole, or with `where`")
     parameters = _parameters("Overwrite", metadata)
-    scope = None
+    replace_where = None
     if where is not None:
-        scope = Scope(where, parse_predicate(where, metadata.arrow_schema, now=now))
+        replace_where = ReplaceWhere(where, parse_predicate(where, metadata.arrow_schema, now=now))
         parameters["predicate"] = where
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"
-    writer = _writer(snapshot, metadata, now, scope)
-    if scope is not None and logs_changes(snapshot) and not on_partitions_only(scope.predicate, metadata):
+    writer = _writer(snapshot, metadata, now, replace_where)
+    if replace_where is not None and logs_changes(snapshot) and not on_partitions_only(replace_where.predicate, metadata):
         writer = replace(writer, log_inserts=True)
     writer.check_fits(data)
-    replaces: Literal["all", "matching", "partitions"] = "partitions" if dynamic else "all" if scope is None else "matching"
-    return Write(snapshot, writer, parameters, replaces)
+    return Write(snapshot, writer, parameters, "partitions" if dynamic else replace_where or "all")
 
 
-def _writer(snapshot: Snapshot, metadata: Metadata, now: int, scope: Scope | None = None) -> RowWriter:
+def _writer(snapshot: Snapshot, metadata: Metadata, now: int, replace_where: ReplaceWhere | None = None) -> RowWriter:
     protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
-    return row_writer(snapshot.place, metadata, protocol, now, scope)
+    return row_writer(snapshot.place, metadata, protocol, now, replace_where)
 
 
 def _planned(metadata: Metadata, data: pa.Schema, mode: SchemaMode | None, partition_by: Sequence[str] | None = None) -> Metadata:

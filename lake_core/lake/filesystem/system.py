@@ -223,7 +223,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return LakeReader(self, path, place, key, block_size=block_size, cache_options=cache_options, **options)
         if mode not in ("wb", "ab", "xb"):
             raise ValueError(f"mode {mode!r} is not offered: files are read (rb), or written whole (wb, ab, xb)")
-        self._target(place, key, path)
+        self._target(path)
         if mode == "xb" and self.exists(path):
             raise FilePresent(f"a file stands at {path!r}", key=path)
         before = self.cat_file(path) if mode == "ab" and self.exists(path) else b""
@@ -259,8 +259,12 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._local.batch = None
             batch.end(is_whole)
 
-    def _target(self, place: OpenState | None, key: str, path: str) -> WriteSession:
-        """Give the session that a path lies in, ready for writing. Raises WriteRefused, and what joining a session raises."""
+    def _target(self, path: str) -> tuple[WriteSession, OpenState, str]:
+        """Return the session that a path lies in, ready for writing, the state that holds it, and the path's key there.
+
+        Raises WriteRefused, and what joining a session raises.
+        """
+        place, key, _ = self._at(path)
         if place is not None and place.join is not None and not isinstance(place.state, WriteSession):
             with self._joining:
                 if not isinstance(place.state, WriteSession):
@@ -271,12 +275,10 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 f"{where} is only read: write {key or path!r} in a session, `with lake.session(branch) as s: s.filesystem()…`, or on "
                 f"`lake://<lake>/<id>/…` of a shared one that `lake.open_session(branch)` opens"
             )
-        return place.state
+        return place.state, place, key
 
     def _store(self, path: str, data: bytes, if_absent: bool = False) -> None:
-        place, key, _ = self._at(path)
-        target = self._target(place, key, path)
-        assert place is not None
+        target, place, key = self._target(path)
         owned = dataset_above(key, target.datasets()) is not None
         with self._batch() as batch:
             batch.remember(place, key)
@@ -323,9 +325,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """List files to take away, by what they are in; all are looked at before one is gone."""
         targets: dict[OpenState, tuple[WriteSession, OpenState, list[str]]] = {}
         for path in files:
-            place, key, _ = self._at(path)
-            target = self._target(place, key, path)
-            assert place is not None
+            target, place, key = self._target(path)
             owner = dataset_above(key, target.datasets())
             if owner is not None:
                 raise WriteRefused(f"{key!r} is of the dataset {owner.path!r}: take rows out of it as its format does, or drop it whole")

@@ -46,10 +46,16 @@ def apply(
     registered = {**base.registered(), **incoming.registered()}
     formats = {path: registered[path].format for key in changed if (path := _path_of(key, registered)) is not None}
     plain = {key: pair for key, pair in changed.items() if _path_of(key, registered) is None}
+    replaced = _replaced_files(changed, base, incoming)
+    plain |= replaced
     report = ConflictReport(commit, target.name)
     keys = _apply_plain(plain, target, report, strategy)
     _apply_key_rules(plain.keys(), keys.resolved.keys(), base, incoming, target, report)
-    datasets = _apply_datasets(formats, DatasetApplication(base, incoming, target, now, session, dry_run=dry_run), report, strategy)
+    application = DatasetApplication(base, incoming, target, now, session, dry_run=dry_run, replaced=replaced.keys())
+    datasets = _apply_datasets(formats, application, report, strategy)
+    for path in _hidden_files(changed, base, incoming):
+        message = f"plain files would come back at {path!r}, where a dataset has taken their place: copy them from an older commit"
+        report.add_dataset(path, DatasetConflict(message, kind="InsideDataset"))
     items = {**keys.items, **datasets.items}
     if reads and (items or taken):  # who wrote nothing has nothing that could be wrong by now
         for key in _overlap(reads, base, target):
@@ -64,6 +70,22 @@ def apply(
         {**keys.resolved, **datasets.resolved},
         taken,
     )
+
+
+def _replaced_files(
+    changed: Mapping[str, tuple[Item | None, Item | None]], base: StateStore, incoming: StateStore
+) -> dict[str, tuple[Item | None, Item | None]]:
+    """Return the plain files of `base` that a dataset of `incoming` has replaced, as deleted."""
+    before, after = base.registered(), incoming.registered()
+    keys = (key for key, (old, _) in changed.items() if old is not None and not key.startswith(DATASETS))
+    return {key: (changed[key][0], None) for key in keys if _path_of(key, before) is None and _path_of(key, after) is not None}
+
+
+def _hidden_files(changed: Mapping[str, tuple[Item | None, Item | None]], base: StateStore, incoming: StateStore) -> list[str]:
+    """Return the paths of the datasets of `base` in whose place `incoming` has plain files: taking them back would hide the files."""
+    before, after = base.registered(), incoming.registered()
+    keys = (key for key, (_, new) in changed.items() if new is not None and not key.startswith(DATASETS))
+    return sorted({path for key in keys if (path := _path_of(key, before)) is not None and _path_of(key, after) is None})
 
 
 def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
@@ -79,6 +79,8 @@ class DatasetApplication:
     replaces: bool = False
     """Whether a dataset becomes what `incoming` has, whatever the target has itself."""
     dry_run: bool = False
+    replaced: Collection[str] = ()
+    """The plain files whose place datasets take."""
 
     def run(self, path: str, format: str) -> AppliedDataset | None:
         """Apply what happened to a dataset; return None for nothing. Raises DatasetConflict, and what its format raises."""
@@ -175,6 +177,7 @@ class DatasetApplication:
         nested = dataset_above(path, datasets) or next((other for key, other in datasets.items() if key.startswith(f"{path}/")), None)
         if nested is not None:
             raise DatasetConflict(f"{target.name} has the dataset {nested.path!r} by now, and datasets do not nest", kind="Nested")
-        plain = None if target.registered().get(path) is not None else next(target.view.list(f"{path}/"), None)
+        files = (key for key, _ in target.view.list(f"{path}/") if key not in self.replaced)
+        plain = None if target.registered().get(path) is not None else next(files, None)
         if plain is not None or target.view.get(path) is not None:
             raise DatasetConflict(f"{target.name} has plain files at {path!r} by now", kind="InsideDataset")

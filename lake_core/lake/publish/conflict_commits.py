@@ -9,7 +9,6 @@ from itertools import islice
 from lake_core.errors import LakeError
 from lake_core.graveler import Commit
 from lake_core.lake.errors import Conflict, OtherCommit
-from lake_core.lake.publish.conflict_report import explain
 from lake_core.lake.refs.commit_record import DATASETS_FIELD, changed_datasets
 from lake_core.lake.refs.refs_state import RefsState
 from lake_core.lake.repository import Repository
@@ -24,9 +23,7 @@ _MOST = 3
 _OWN_FIELDS = (DATASETS_FIELD, "at", "resolved")
 
 
-def with_commits(
-    repository: Repository, refs: RefsState, head: Commit, base: StateStore, target: StateStore, error: Conflict, remedy: str
-) -> Conflict:
+def with_commits(repository: Repository, refs: RefsState, head: Commit, base: StateStore, error: Conflict, remedy: str) -> Conflict:
     """Make the same conflict with the newest commits of the target that changed what it names."""
     contradictions = []
     for each in error.contradictions:
@@ -36,15 +33,7 @@ def with_commits(
             contradictions.append(replace(each, commits=[_other(commit) for commit in islice(commits, _MOST)]))
         except LakeError:
             contradictions.append(each)  # older states are being collected: the conflict itself counts
-    return Conflict(
-        explain(target.name, head.id, contradictions, len(error.kinds)),
-        datasets=error.datasets,
-        keys=error.keys,
-        kinds=error.kinds,
-        commit=error.commit,
-        contradictions=contradictions,
-        remedy=remedy,
-    )
+    return error.replace(contradictions=contradictions, remedy=remedy)
 
 
 def _first_parents(refs: RefsState, head: Commit, most: int) -> Iterator[Commit]:

@@ -1,11 +1,9 @@
-"""How the message of a conflict is made: what of a target contradicts a change is gathered, and raised as one error.
+"""What of a target contradicts a change, gathered and raised as one error.
 
 It is decided in `apply` for plain files, and by the formats of datasets, by way of `apply_dataset`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from lake_core.dataset import DatasetConflict
 from lake_core.lake.errors import Conflict, Contradiction
@@ -53,17 +51,10 @@ class ConflictReport:
         named = [*self._datasets, *self._keys][:_NAMED]
         contradictions = [Contradiction(path, self._kinds[path], self._explanations[path]) for path in named]
         raise Conflict(
-            explain(self._onto, self._commit, contradictions, len(self._kinds)),
+            f"{self._onto} (commit {self._commit[:12]}) contradicts this in {count_of(len(self._kinds), 'place')}",
             contradictions=contradictions,
             datasets=list(self._datasets),
             keys=self._keys,
             kinds=self._kinds,
             commit=self._commit,
         )
-
-
-def explain(onto: str, commit: str, contradictions: Sequence[Contradiction], count: int) -> str:
-    """Say what of the target contradicts a change. `count`: of all places, of which `contradictions` are the first."""
-    rest = count - len(contradictions)
-    reasons = "; ".join(str(each) for each in contradictions) + (f"; and {count_of(rest, 'more place')}" if rest else "")
-    return f"{onto} (commit {commit[:12]}) contradicts this in {count_of(count, 'place')}. {reasons}"

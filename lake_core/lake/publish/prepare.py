@@ -130,7 +130,7 @@ def apply_change(
             dry_run=dry_run,
         )
     except Conflict as error:
-        raise with_commits(repository, refs, head, change.base, target, error, change.remedy) from None
+        raise with_commits(repository, refs, head, change.base, error, change.remedy) from None
 
 
 def _check_protected(refs: RefsState, proposal: Proposal) -> None:

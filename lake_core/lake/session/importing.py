@@ -13,6 +13,8 @@ from lake_core.graveler import Record
 from lake_core.lake.errors import DatasetExists, DatasetNotFound
 from lake_core.lake.state.content import Item, new_item, reference
 from lake_core.lake.state.dataset_record import DatasetRecord, dataset_above, dataset_path
+from lake_core.lake.state.state_store import StateStore
+from lake_core.lake.state.state_tree import StateTree
 from lake_core.lake.state.view import RESERVED
 from lake_core.lake.state.writable_state import WritableState
 from lake_core.store import FolderStore
@@ -48,19 +50,32 @@ def import_dataset(session: WritableState, path: str, format: str) -> DatasetRec
     return record
 
 
-def convert_dataset(session: WritableState, path: str, format: str, **options: Any) -> Any:
-    """Make a dataset of plain files that stand in place; returns its handle. Raises DatasetExists and what the format raises."""
+def convert_dataset(session: WritableState, path: str, format: str, *, replaces_files: bool = False, **options: Any) -> Any:
+    """Make a dataset of plain files, and return its handle. Raises DatasetExists and what the format raises.
+
+    The files stand in place. With `replaces_files` they are those of the session, if it has any at the path: the format's `convert` is then
+    given them as `source`, and they leave the session.
+    """
     path = dataset_path(path)
     if path in session.datasets():
         raise DatasetExists(f"{path!r} is a dataset of the lake already")
-    session.check_free(path)
+    changes = session.changes
+    files = dict(changes.view.list(f"{path}/")) if replaces_files else {}
+    if files:
+        # What has been written so far shows its files, whatever the session does to them now.
+        before = StateStore(StateTree(changes.root, changes.view.copy(), changes.clock, name=changes.name))
+        options["source"] = FolderStore(before, path)
+        changes.clear(f"{path}/")
     record = DatasetRecord(path, format, str(runtime.uuid4()))
-    session.changes.register(record)
-    view = session.folder_of(record)
     try:
+        session.check_free(path)
+        changes.register(record)
+        view = session.folder_of(record)
         return view.format.convert(view, clock=session.clock, **options)
     except BaseException:
-        session.changes.unregister(record)
+        changes.unregister(record)
+        for key, item in files.items():
+            changes.set(key, item)
         raise
 
 

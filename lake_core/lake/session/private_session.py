@@ -66,6 +66,7 @@ class Session(WriteSession):
                 # What it found stored may have been collected since.
                 self.changes.status = "expired"
                 self.changes.check_open()
+            self.changes.flush_buffers()
             self.result = self._publish()
             self.changes.status = "published"
         return self.result
@@ -81,8 +82,7 @@ class Session(WriteSession):
         except Conflict as error:
             self.changes.status = "failed"
             self._keep_failed(error)
-            error.session = self.id
-            raise
+            raise error.replace(session=self.id) from error.__cause__
 
     def _keep_failed(self, error: Conflict) -> None:
         """Put the session on record, so that it can be read and forked."""

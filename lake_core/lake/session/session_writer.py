@@ -68,6 +68,7 @@ class SessionWriter(WriteSession):
         """
         self.changes.check_open()
         with self.changes.lock:
+            self.changes.flush_buffers()
             tree = self._flush()
             self.changes.show(View(self._repository.graveler, tree, Overlay()))
             self._flushed += 1
@@ -173,12 +174,6 @@ def _reverted(repository: Repository, record: SessionRecord, batch: Batch, tree:
             commit=record.base,
         )
     except Conflict as error:
-        raise Conflict(
-            f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it in session {record.id!r}: start a "
-            f"new run. {error.explanation}",
-            datasets=error.datasets,
-            keys=error.keys,
-            kinds=error.kinds,
-            commit=error.commit,
-        ) from None
+        summary = f"attempt {batch.attempt} at {batch.task!r} is to be replaced, but others have built on it: {error.summary}"
+        raise error.replace(summary=summary, remedy="Start a new run") from None
     return write_tree(repository, update.onto, update.items, pending)

@@ -243,8 +243,7 @@ def _publish(repository: Repository, id: str, epoch: int | None) -> Published:
         return commit_to_branch(repository, _SharedSource(repository, id, record.branch, epoch))
     except Conflict as error:
         _fail(repository, id, error.explanation)
-        error.session = id
-        raise
+        raise error.replace(session=id) from error.__cause__
 
 
 def _published(repository: Repository, refs: RefsState, record: SessionRecord) -> Published:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lake_core.delta import DeltaTable
+    from lake_core.icechunk import DatasetRepository, RepositoryConfig
 
 
 class WriteSession(WritableState):
@@ -70,6 +71,11 @@ class WriteSession(WritableState):
         )
         return table
 
+    def create_icechunk(self, path: str, *, config: RepositoryConfig | None = None, exist_ok: bool = False) -> DatasetRepository:
+        """Create an Icechunk repository. What its `store` is given is published with the session."""
+        repository: DatasetRepository = self.create(path, "icechunk", config=config, exist_ok=exist_ok)
+        return repository
+
     def import_delta(self, path: str) -> DeltaTable:
         """Bring a Delta table that stands in the lake's folder into the lake, history and all; nothing is copied but its log.
 
@@ -90,6 +96,23 @@ class WriteSession(WritableState):
         self.changes.check_open()
         table: DeltaTable = convert_dataset(self, path, "delta", partition_by=partition_by)
         return table
+
+    def import_icechunk(self, path: str) -> DatasetRepository:
+        """Bring an Icechunk repository that stands in the lake's folder into the lake: its branch main, of which nothing is copied.
+
+        Its other branches and tags stay as they are in place, and are no part of the lake. Other clients may go on committing: what they
+        commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
+        """
+        return self.icechunk(self.import_dataset(path, "icechunk").path)
+
+    def import_zarr(self, path: str, *, config: RepositoryConfig | None = None) -> DatasetRepository:
+        """Make an Icechunk repository of a plain Zarr v3 hierarchy, which it replaces: of this session, or of the lake's folder.
+
+        Chunks are copied into the repository. Files in the lake's folder stay there, and can be deleted once this is published.
+        """
+        self.changes.check_open()
+        repository: DatasetRepository = convert_dataset(self, path, "icechunk", replaces_files=True, config=config)
+        return repository
 
     def import_objects(self, prefix: str, *, to: str | None = None) -> ImportedObjects:
         """Name the objects that stand under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.

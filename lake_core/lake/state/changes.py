@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from lake_core.clock import AwareClock
+from lake_core.dataset import BufferT, WriteBuffer
 from lake_core.errors import AlreadyExists, PreconditionFailed
 from lake_core.graveler import Record
 from lake_core.lake.errors import SessionClosed
@@ -31,6 +32,7 @@ class Changes(StateTree):
         """`open` while it takes changes; then why it takes no more."""
         self.ended_retention: dict[str, datetime] = {}
         """The datasets whose retention ends, by path: before when."""
+        self._buffers: dict[str, WriteBuffer] = {}
         self._records_reads = records_reads
         self._reads: set[str] = set()
 
@@ -77,8 +79,26 @@ class Changes(StateTree):
 
     def unregister(self, record: DatasetRecord) -> None:
         """Let a folder be no dataset any more."""
+        self._buffers.pop(record.path, None)
         self.set(record.key, None)
         self._registered = None
+
+    def buffer(self, path: str, create: Callable[[], BufferT]) -> BufferT:
+        """Return the buffer of a dataset, which is created once."""
+        with self.lock:
+            if path not in self._buffers:
+                self._buffers[path] = create()
+            return cast(BufferT, self._buffers[path])
+
+    def has_buffer(self, path: str, buffer: WriteBuffer) -> bool:
+        """Return whether a buffer is the one of a dataset."""
+        return self._buffers.get(path) is buffer
+
+    def flush_buffers(self) -> None:
+        """Take in what the handles of all datasets hold back."""
+        with self.lock:
+            for buffer in list(self._buffers.values()):
+                buffer.flush()
 
     def build(self, changes: Iterator[tuple[bytes, Record | None]]) -> None:
         """Take many changes at once, sorted by key: they go into the tree, not into memory."""
@@ -90,6 +110,11 @@ class Changes(StateTree):
         with self.lock:
             self.view = view
             self._registered = None
+            for path, buffer in list(self._buffers.items()):
+                if path in self.datasets():
+                    buffer.refresh()
+                else:
+                    del self._buffers[path]
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(

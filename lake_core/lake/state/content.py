@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 
 from lake_core.errors import AlreadyExists, NotFound
@@ -48,7 +49,13 @@ class Item:
 
 def item_of(record: Record) -> Item:
     """Read what a tree's record says."""
-    return Item(Entry.decode(record.value))
+    return _item(record.value)
+
+
+@lru_cache(maxsize=1 << 13)
+def _item(value: bytes) -> Item:
+    # States share most of their records, and a state is listed many times.
+    return Item(Entry.decode(value))
 
 
 def is_same(one: Item | None, other: Item | None) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from lake_core.dataset import DatasetFormat, DatasetStore, KeyClass, dataset_format
+from lake_core.dataset import BufferT, DatasetFormat, DatasetStore, KeyClass, WriteBuffer, dataset_format
 from lake_core.errors import InvalidKey, NotFound
-from lake_core.lake.errors import ReadOnly
+from lake_core.lake.errors import DatasetNotFound, ReadOnly
 from lake_core.lake.state.changes import Changes
 from lake_core.lake.state.content import Item, new_item
 from lake_core.lake.state.dataset_record import DatasetRecord
@@ -50,6 +50,14 @@ class DatasetView(DatasetStore):
         before = self._tree.base
         record = before.datasets().get(self._record.path)
         return None if record is None else DatasetView(before, record)
+
+    def write_buffer(self, create: Callable[[], BufferT]) -> BufferT:
+        return self._changes(self._record.path).buffer(self._record.path, create)
+
+    def check_buffer(self, buffer: WriteBuffer) -> None:
+        path = self._record.path
+        if not self._changes(path).has_buffer(path, buffer):
+            raise DatasetNotFound(f"{path!r} was dropped in {self._tree.name}: open the dataset that stands there now, and write to that")
 
     def note_scan(self) -> None:
         self._tree.note_read(f"{self._prefix}*")

@@ -22,6 +22,7 @@ from lake_core.store.object_store import Bytes
 
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
+    from lake_core.icechunk import DatasetRepository
 
 _LAST = "\U0010ffff" * 256
 """Sorts behind all that can follow a slash in a key."""
@@ -96,6 +97,11 @@ class StateStore(ObjectStore):
         """Open a Delta table of this state. `options` are those of `DeltaTable.open`. Raises DatasetNotFound."""
         table: DeltaTable = self.open(path, "delta", **options)
         return table
+
+    def icechunk(self, path: str, **options: Any) -> DatasetRepository:
+        """Open an Icechunk repository of this state. `options` are those of `Repository.open`. Raises DatasetNotFound."""
+        repository: DatasetRepository = self.open(path, "icechunk", **options)
+        return repository
 
     def filesystem(self) -> AbstractFileSystem:
         """Show the state to libraries that take an fsspec file system: as a `LakeFileSystem` whose paths are this store's keys."""

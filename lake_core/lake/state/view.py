@@ -58,6 +58,11 @@ class View:
     tree: str
     overlay: Overlay = field(default_factory=Overlay)
 
+    def copy(self) -> View:
+        """Return a view that later changes of this one do not touch."""
+        with self.overlay.lock:
+            return View(self.graveler, self.tree, Overlay(dict(self.overlay.items), list(self.overlay.keys)))
+
     def get(self, key: str) -> Item | None:
         """Find what stands at a key, None for nothing."""
         with self.overlay.lock:

@@ -1,6 +1,7 @@
 """The Python types that outputs and inputs may have, one module a library. Libraries that nobody imported are never imported here."""
 
 from lake_orch.tables.data.handler import TableSlice, TypeHandler
+from lake_orch.tables.data.registered import HasTypeHandlers, handlers_of_step
 from lake_orch.tables.data.registry import HANDLERS, handler_of_annotation, load, to_rows
 
-__all__ = ["HANDLERS", "TableSlice", "TypeHandler", "handler_of_annotation", "load", "to_rows"]
+__all__ = ["HANDLERS", "HasTypeHandlers", "TableSlice", "TypeHandler", "handler_of_annotation", "handlers_of_step", "load", "to_rows"]

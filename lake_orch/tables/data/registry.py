@@ -63,9 +63,8 @@ def load(
     Raises UnsupportedData for a missing annotation, or one that stands for none of the types.
     """
     handler = handler_of_annotation(annotation, handlers)
-    if handler is None:
+    if handler is None or not isinstance(annotation, type):
         raise UnsupportedData(f"{name} is annotated as {annotation!r}: annotate the parameter as one of {_known(handlers)}")
-    assert isinstance(annotation, type)
     value = handler.from_table(part, annotation)
     rows = None if asset_key is None else rows_of(value)
     return value if rows is None or asset_key is None else rows.tracked_as(asset_key).data

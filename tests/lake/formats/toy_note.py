@@ -70,18 +70,23 @@ class NoteFormat(DatasetFormat):
         return store.get(pointer).decode() in Note(other).drafts()
 
     def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        before = None if base is None else base.get(CURRENT)
+        head = None if target is None else target.get(CURRENT)
         if incoming is None:
-            raise DatasetConflict("a note cannot be dropped", kind="Dropped")
-        if target is None:
-            return Applied({CURRENT: incoming.get(CURRENT)}, None, "WRITE")
-        if incoming.get(CURRENT) == target.get(CURRENT) or (base is not None and incoming.get(CURRENT) == base.get(CURRENT)):
+            if before != head:
+                raise DatasetConflict(f"it was rewritten on {context.onto}, and is dropped here", kind="Rewritten")
+            return Applied({}, None, "DROP")
+        after = incoming.get(CURRENT)
+        if target is None or head is None:
+            return Applied({CURRENT: after}, None, "WRITE")
+        if after in (head, before):
             return Applied({}, None, NOTHING)
-        if base is None or target.get(CURRENT) != base.get(CURRENT):
+        if head != before and not context.recreated:
             raise DatasetConflict(f"it was rewritten on {context.onto} too", kind="Rewritten")
         if self.is_behind(CURRENT, target, incoming):
-            return Applied({CURRENT: incoming.get(CURRENT)}, None, "WRITE")
-        # Taking an older text is writing it anew, so that the pointer only moves on.
-        draft = _draft(context.place, Note(incoming).text, target.get(CURRENT).decode())
+            return Applied({CURRENT: after}, None, "WRITE")
+        # Taking an older text, or one that was created where a note was dropped, is writing it anew, so that the pointer only moves on.
+        draft = _draft(context.place, Note(incoming).text, head.decode())
         return Applied({CURRENT: draft.encode()}, None, "WRITE", references=[f"drafts/{draft}"])
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterable[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagster import DagsterInstance, DagsterRun, build_resources
 
-from lake_orch._dagster import PlanOrchestrationContext
+from lake_orch._dagster import PlanOrchestrationContext, class_of_resource
 from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 
@@ -44,8 +44,8 @@ def lake_in(resource: Any) -> LakeResource:
 
 def _key(owner: str, resources: Mapping[str, object]) -> str:
     """Find the resource that names the lake: one called `lake`, the only LakeResource, or the only IO manager with one."""
-    lakes = [name for name, resource in resources.items() if issubclass(_class(resource), LakeResource)]
-    managers = [name for name, resource in resources.items() if "lake" in getattr(_class(resource), "model_fields", {})]
+    lakes = [name for name, resource in resources.items() if issubclass(class_of_resource(resource), LakeResource)]
+    managers = [name for name, resource in resources.items() if "lake" in getattr(class_of_resource(resource), "model_fields", {})]
     for names in (lakes, managers):
         if DEFAULT_KEY in names:
             return DEFAULT_KEY
@@ -56,8 +56,3 @@ def _key(owner: str, resources: Mapping[str, object]) -> str:
                 f"{owner!r} has several lakes ({', '.join(sorted(names))}), and a run publishes to one: name that one {DEFAULT_KEY!r}"
             )
     raise InvalidDefinition(f"{owner!r} has no LakeResource among its resources: add one, named {DEFAULT_KEY!r}")
-
-
-def _class(resource: object) -> type:
-    configured = getattr(resource, "configurable_resource_cls", None)
-    return configured if isinstance(configured, type) else type(resource)

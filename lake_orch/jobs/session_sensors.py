@@ -10,8 +10,8 @@ from lake_core.lake.errors import SessionNotFound
 from lake_core.lake.refs.session_record import PUBLISHED as SESSION_PUBLISHED
 from lake_orch.resources import LakeResource
 from lake_orch.runs.publishing import publish_session
-from lake_orch.runs.session import from_tags
-from lake_orch.sessions.recovery import SessionOutcome, settle, settle_session
+from lake_orch.runs.recovery import SessionOutcome, settle, settle_session
+from lake_orch.runs.run_session import from_tags
 from lake_orch.tags import ROOT_TAG
 
 _STATUSES = {

@@ -11,7 +11,7 @@ import dagster as dg
 from lake_core.workspace import PUBLISHED
 from lake_orch._dagster import AssetKeyPartitionKey
 from lake_orch.runs.observations import awaited_session, says_nothing, value_of
-from lake_orch.runs.session import session_of
+from lake_orch.runs.run_session import session_of
 from lake_orch.tags import SESSION_TAG
 from lake_pipes.metadata import STATE
 

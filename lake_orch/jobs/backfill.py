@@ -10,7 +10,7 @@ from lake_core.lake import Lake
 from lake_core.lake.errors import Conflict, NothingToApply
 from lake_orch._dagster import BulkActionStatus
 from lake_orch.resources import LakeResource
-from lake_orch.runs.session import BACKFILL_TAG, backfill_branch
+from lake_orch.runs.run_session import BACKFILL_TAG, backfill_branch
 
 _PREFIX = backfill_branch("")
 

@@ -18,7 +18,7 @@ from lake_core.lake.refs.session_record import FAILED, OPEN
 from lake_orch.errors import NothingToRecover
 from lake_orch.runs.gate import failed_checks, runs_of
 from lake_orch.runs.publishing import publish_session
-from lake_orch.runs.session import Gate, from_tags, held_gate
+from lake_orch.runs.run_session import Gate, from_tags, held_gate
 from lake_orch.runs.steps import all_succeeded
 from lake_orch.runs.unpublished import MEND_DATA, PASS_GATE, RECOVER, RESUME, report_unpublished
 from lake_orch.tags import SESSION_TAG
@@ -111,7 +111,8 @@ def recover(
         raise NothingToRecover(obstacle)
     last = runs_of(instance, session)[-1]
     run_session = from_tags(last)
-    assert run_session is not None
+    if run_session is None:
+        raise NothingToRecover(f"the tags of run {last.run_id} name no session any more: publish it with `lake publish {session}`")
     return publish_session(instance, lake, run_session, gate=lift_gate or held_gate(last.tags, gate), keep_failed_for=keep_failed_for)
 
 

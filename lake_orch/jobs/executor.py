@@ -22,12 +22,12 @@ from lake_core.lake import Lake
 from lake_core.lake.refs.session_record import SessionRecord
 from lake_orch._dagster import EngineEventData, ExecutionPlan, PlanOrchestrationContext, RetryMode, StepDependencyConfig
 from lake_orch.errors import InvalidDefinition
+from lake_orch.jobs.resource_of_run import lake_of_run
 from lake_orch.resources import LakeResource
 from lake_orch.runs.gate import failed_checks
 from lake_orch.runs.publishing import publish_session, published_metadata
-from lake_orch.runs.session import PublishScope, RunSession, open_run_session, scope_of
+from lake_orch.runs.run_session import PublishScope, RunSession, open_run_session, scope_of
 from lake_orch.runs.unpublished import unpublished_message, unpublished_metadata, way_on
-from lake_orch.sessions.resource_of_run import lake_of_run
 from lake_orch.tags import SESSION_TAG
 
 _LOG = logging.getLogger(__name__)

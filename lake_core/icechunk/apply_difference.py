@@ -1,0 +1,237 @@
+"""How a difference between two snapshots becomes one new snapshot on top of a third."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from lake_core.dataset import DatasetConflict
+from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.commit import Commit
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.conflict import Conflict
+from lake_core.icechunk.conflict_detector import RebaseStep
+from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
+from lake_core.icechunk.identifier import encode_id, encode_ids
+from lake_core.icechunk.manifest import ReferenceKind, is_in
+from lake_core.icechunk.marker import Marker, live_markers
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
+
+_SHOWN = 5
+"""Conflicts, and chunks of each, that a message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSnapshot:
+    """A difference, brought onto a snapshot."""
+
+    snapshot_id: bytes
+    difference: Difference
+    """What the snapshot has other than its parent."""
+    references: tuple[str, ...]
+    """The objects that the repository reaches now and did not before."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotApplication:
+    """Brings what differs between two snapshots onto the head of a branch."""
+
+    assets: AssetManager
+    config: RepositoryConfig
+    now: datetime
+    message: str
+    onto: str
+    """What it is brought onto, for messages."""
+    dry_run: bool = False
+    """Whether nothing is written: the id that is returned is then that of the later snapshot."""
+
+    def replace(self, head: Snapshot, after: Snapshot) -> AppliedSnapshot:
+        """Let the head be followed by a snapshot that holds what `after` does."""
+        ours = difference(self.assets, head, after)
+        return self._write(ours, head, after.nodes, ChangeSet(), after, self._markers(after))
+
+    def change(self, base: Snapshot, after: Snapshot, head: Snapshot, *, shares_groups: bool = False) -> AppliedSnapshot | None:
+        """Bring what differs between `base` and `after` onto the head.
+
+        Args:
+            base: The earlier snapshot.
+            after: The later one.
+            head: The head of the branch.
+            shares_groups: Whether groups that both sides created are the same where their metadata is.
+
+        Returns:
+            None where the head has all of it.
+
+        Raises:
+            DatasetConflict: It contradicts what the head has.
+        """
+        markers = self._merged_markers(base, after, head)
+        ours = difference(self.assets, base, after)
+        if head.snapshot_id != base.snapshot_id:
+            theirs = difference(self.assets, base, head)
+            if not theirs.is_empty():
+                return self._rebase(_without_shared(self.assets, ours, head, shares_groups), theirs, markers)
+        if ours.is_empty() and markers == self._markers(head):
+            return None
+        return self._write(ours, head, after.nodes, ChangeSet(), after, markers)
+
+    def _rebase(self, ours: Difference, theirs: Difference, markers: Mapping[str, Marker]) -> AppliedSnapshot | None:
+        head = theirs.after
+        if ours.is_empty() and markers == self._markers(head):
+            return None
+        changes = ours.change_set()
+        conflicts = RebaseStep(ours.before, head, theirs.log(), changes).conflicts()
+        if conflicts:
+            raise DatasetConflict(_message(conflicts, self.onto), kind=conflicts[0].conflict_type.name)
+        nodes = {path: node for path, node in head.nodes.items() if node.node_id not in ours.deleted}
+        nodes |= ours.created
+        merged = ChangeSet()
+        changed = [node for node in ours.after.nodes.values() if node.node_id in ours.chunks or node.path in ours.updated]
+        for node in changed:
+            if node.path in ours.created:
+                continue
+            there = head.nodes[node.path]
+            if not (isinstance(node, ArrayNode) and isinstance(there, ArrayNode)):
+                nodes[node.path] = node
+                continue
+            document = node if node.path in ours.updated else there
+            if node.node_id not in theirs.chunks:
+                nodes[node.path] = replace(document, manifests=node.manifests)
+                continue
+            nodes[node.path] = merged.nodes[node.path] = replace(document, manifests=there.manifests)
+            if node.node_id in changes.chunks:
+                merged.chunks[node.node_id] = changes.chunks[node.node_id]
+            if node.node_id in changes.bounds:
+                merged.bounds[node.node_id] = changes.bounds[node.node_id]
+        return self._write(ours, head, nodes, merged, ours.after, markers)
+
+    def _write(
+        self,
+        ours: Difference,
+        head: Snapshot,
+        nodes: Mapping[str, Node],
+        changes: ChangeSet,
+        after: Snapshot,
+        markers: Mapping[str, Marker],
+    ) -> AppliedSnapshot:
+        if self.dry_run:
+            return AppliedSnapshot(after.snapshot_id, ours, ())
+        prepared = replace(
+            head,
+            nodes={path: nodes[path] for path in sorted(nodes, key=sort_key)},
+            manifest_files={**after.manifest_files, **head.manifest_files},
+        )
+        commit = Commit(self.assets, self.config, lambda: self.now, self.message, {})
+        snapshot_id = commit.write(changes, prepared, log=ours.log(), markers=markers)
+        snapshot = self.assets.snapshot(snapshot_id)
+        return AppliedSnapshot(snapshot_id, ours, tuple(_new_objects(ours, head, snapshot)))
+
+    # Markers
+
+    def _markers(self, snapshot: Snapshot) -> dict[str, Marker]:
+        return live_markers(snapshot, microseconds(self.now), None)
+
+    def _merged_markers(self, base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Marker]:
+        """Return the head's markers with those that differ between the two others.
+
+        Raises DatasetConflict where both sides have moved the same one.
+        """
+        before, ours, theirs = (self._markers(snapshot) for snapshot in (base, after, head))
+        merged = dict(theirs)
+        for app_id in before.keys() | ours.keys():
+            old, new = before.get(app_id), ours.get(app_id)
+            if old == new:
+                continue
+            if theirs.get(app_id) not in (old, new):
+                raise DatasetConflict(f"the application {app_id!r} was recorded on {self.onto} too", kind="ConcurrentTransaction")
+            if new is None:
+                merged.pop(app_id, None)
+            else:
+                merged[app_id] = new
+        return merged
+
+
+def has_all_markers(base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime) -> bool:
+    """Return whether the head itself has recorded all markers that `after` has recorded since `base`, of which there is one at least."""
+    time = microseconds(now)
+    before = {} if base is None else live_markers(base, time, None)
+    recorded = {app_id: marker for app_id, marker in live_markers(after, time, None).items() if marker != before.get(app_id)}
+    there = live_markers(head, time, None)
+    new = {app_id: marker for app_id, marker in recorded.items() if app_id not in before or marker.version > before[app_id].version}
+    return bool(new) and all(
+        app_id in there and there[app_id] != before.get(app_id) and there[app_id] != marker and there[app_id].version >= marker.version
+        for app_id, marker in new.items()
+    )
+
+
+def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
+    """Return a difference without what the head has just so."""
+    there = head.nodes
+    created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, there.get(path), shares_groups)}
+    dropped = {node.node_id for path, node in ours.created.items() if path not in created}
+    chunks = {}
+    for node_id, change in ours.chunks.items():
+        node = next(node for node in ours.after.nodes.values() if node.node_id == node_id)
+        if node_id in dropped:
+            continue
+        array = there.get(node.path)
+        if node.path not in created and isinstance(node, ArrayNode) and isinstance(array, ArrayNode) and array.node_id == node_id:
+            change = _differing(change, chunk_difference(assets, array, node))
+        if len(change.written) or len(change.erased):
+            chunks[node_id] = change
+    return replace(
+        ours,
+        created=created,
+        updated={path: node for path, node in ours.updated.items() if not _has_document(there.get(path), node)},
+        chunks=chunks,
+    )
+
+
+def _differing(ours: ChunkDifference, remaining: ChunkDifference) -> ChunkDifference:
+    """Return those of our chunks that the head does not have just so."""
+    coordinates = remaining.coordinates().T
+    written = ours.written.take(is_in(ours.written.index, coordinates))
+    return ChunkDifference(written, ours.erased[is_in(ours.erased.T, coordinates)])
+
+
+def _has_document(there: Node | None, node: Node) -> bool:
+    return there is not None and there.node_id == node.node_id and there.user_data == node.user_data
+
+
+def _is_created_there(assets: AssetManager, node: Node, there: Node | None, shares_groups: bool) -> bool:
+    if there is None or there.user_data != node.user_data:
+        return False
+    if isinstance(node, GroupNode) and isinstance(there, GroupNode):
+        return shares_groups or node.node_id == there.node_id
+    if node.node_id != there.node_id or not (isinstance(node, ArrayNode) and isinstance(there, ArrayNode)):
+        return False
+    remaining = chunk_difference(assets, there, node)
+    return not len(remaining.written) and not len(remaining.erased)
+
+
+def _message(conflicts: list[Conflict], onto: str) -> str:
+    listed = []
+    for conflict in conflicts[:_SHOWN]:
+        chunks = conflict.conflicted_chunks or []
+        more = " …" if len(chunks) > _SHOWN else ""
+        where = f", chunks {', '.join(map(str, chunks[:_SHOWN]))}{more}" if chunks else ""
+        listed.append(f"{conflict.path}{where}: {conflict.conflict_type.value}")
+    more = f"; and {len(conflicts) - _SHOWN} more" if len(conflicts) > _SHOWN else ""
+    return f"{'; '.join(listed)}{more} (ours is what is brought in, theirs is {onto})"
+
+
+def _new_objects(ours: Difference, head: Snapshot, snapshot: Snapshot) -> Iterator[str]:
+    name = encode_id(snapshot.snapshot_id)
+    yield SNAPSHOTS + name
+    yield TRANSACTIONS + name
+    for manifest_id in snapshot.manifest_files.keys() - head.manifest_files.keys():
+        yield MANIFESTS + encode_id(manifest_id)
+    for change in ours.chunks.values():
+        written = change.written
+        native = np.unique(written.chunk_id[written.kind == ReferenceKind.NATIVE], axis=0)
+        for identifier in encode_ids(native):
+            yield CHUNKS + identifier

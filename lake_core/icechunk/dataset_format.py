@@ -1,0 +1,255 @@
+"""What a lake must know of Icechunk repositories: the classes of their objects, what states reach, and how a difference is applied."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lake_core.dataset import (
+    NOTHING,
+    SKIPPED,
+    Applied,
+    ApplyContext,
+    DatasetComparison,
+    DatasetConflict,
+    DatasetFormat,
+    DatasetStore,
+    KeyClass,
+    NodeChange,
+)
+from lake_core.errors import NotFound
+from lake_core.icechunk import refs
+from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.apply_difference import AppliedSnapshot, SnapshotApplication, has_all_markers
+from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
+from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.dataset_repository import DatasetRepository
+from lake_core.icechunk.difference import Difference, difference
+from lake_core.icechunk.errors import InvalidRefName
+from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
+from lake_core.icechunk.manifest import ReferenceKind
+from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
+from lake_core.icechunk.repository import SPEC_V2_KEY, Repository, check_spec_version
+from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
+from lake_core.icechunk.zarr_import import import_zarr
+from lake_core.store import ObjectStore
+
+_UNIQUE = re.compile(rf"(?:{SNAPSHOTS}|{MANIFESTS}|{TRANSACTIONS}|{CHUNKS})[0-9A-HJKMNP-TV-Z]{{20}}")
+_REF = re.compile(r"refs/(?:branch|tag)\.[^/]+/ref\.json(?:\.deleted)?")
+_MAIN = ref_key(RefKind.BRANCH, MAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class _RepositoryState:
+    """The branch main and the configuration of a repository in one state of the lake."""
+
+    snapshot: Snapshot
+    config: bytes | None
+
+
+class IcechunkFormat(DatasetFormat):
+    """Icechunk repositories as datasets of a lake."""
+
+    format = "icechunk"
+
+    # Objects
+
+    def key_class(self, key: str) -> KeyClass | None:
+        if _UNIQUE.fullmatch(key):
+            return KeyClass.UNIQUE
+        # Only main and the configuration are ever put there; others may be asked for.
+        return KeyClass.POINTER if key in (CONFIG_KEY, SPEC_V2_KEY) or _REF.fullmatch(key) else None
+
+    def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
+        """Raise InvalidRefName for branches and tags other than main."""
+        if key not in (_MAIN, CONFIG_KEY):
+            raise InvalidRefName(
+                "a repository in a lake has the branch main alone: branches and tags are the lake's, for all its datasets at once "
+                "(lake.create_branch, lake.create_tag)"
+            )
+
+    def exists(self, store: ObjectStore) -> bool:
+        return Repository.exists(store)
+
+    def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Repository:
+        """Return a `DatasetRepository`; a `Repository` for one outside of a lake."""
+        kind = DatasetRepository if isinstance(store, DatasetStore) else Repository
+        return kind.open(store, clock=clock, **options)
+
+    def create(self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, **options: Any) -> DatasetRepository:
+        return DatasetRepository.create(store, *args, clock=clock, **options)
+
+    def convert(
+        self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, source: ObjectStore | None = None, **options: Any
+    ) -> DatasetRepository:
+        """Make a repository of the Zarr v3 hierarchy in `source`, by default the dataset's folder in place. Its chunks are copied."""
+        repository = DatasetRepository.create(store, clock=clock, **options)
+        import_zarr(store.place if source is None else source, repository.session)
+        return repository
+
+    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+        """List main and the configuration. Other branches and tags stay in place: no state of the lake has them."""
+        check_spec_version(place)
+        return self.pointer_keys(place)
+
+    # Versions
+
+    def version(self, store: ObjectStore) -> int | None:
+        return None
+
+    def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
+        """List the configuration before main: that it is behind shows by main, which must not have been moved yet."""
+        return [key for key in (CONFIG_KEY, _MAIN) if store.exists(key)]
+
+    def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
+        older, newer = (refs.lookup(side, RefKind.BRANCH, MAIN).snapshot_id for side in (store, other))
+        return older != newer and any(snapshot.snapshot_id == older for snapshot in ancestry(AssetManager(other), newer))
+
+    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        check_spec_version(context.place)
+        assets = AssetManager(context.place)
+        before, after, head = (None if store is None else _read(assets, store) for store in (base, incoming, target))
+        if after is None:
+            return Applied({}, None, "DROP") if head is None else _dropped(assets, before, head, context)
+        if head is None and before is not None:
+            raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
+        config = after.config if head is None or context.recreated or context.replaces else _merged_config(before, after, head, context)
+        application = SnapshotApplication(assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run)
+        if head is not None and not context.recreated and not context.replaces:
+            if has_all_markers(None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
+                return Applied({}, None, SKIPPED)
+            first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
+            applied = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
+            if applied is None and config == head.config:
+                return Applied({}, None, NOTHING)
+            applied = applied or application.replace(head.snapshot, head.snapshot)  # the configuration alone
+        elif head is not None:
+            applied = application.replace(head.snapshot, after.snapshot)
+        elif after.snapshot.parent_id in (None, INITIAL_SNAPSHOT):
+            created = difference(assets, assets.snapshot(INITIAL_SNAPSHOT), after.snapshot)
+            applied = AppliedSnapshot(after.snapshot.snapshot_id, created, ())
+        else:
+            applied = application.replace(assets.snapshot(INITIAL_SNAPSHOT), after.snapshot)
+        puts = {_MAIN: encode_ref(applied.snapshot_id)}
+        if head is not None and head.config is not None and config is None:
+            config = encode_config(RepositoryConfig())
+        if config is not None and (head is None or config != head.config):
+            puts[CONFIG_KEY] = config
+        return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
+
+    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+        """Compare arrays and groups, and count the chunks of arrays that differ."""
+        store = after or before
+        assert store is not None
+        assets = AssetManager(store)
+        old, new = (assets.snapshot(INITIAL_SNAPSHOT) if side is None else _read(assets, side).snapshot for side in (before, after))
+        changes = difference(assets, old, new)
+        keys = [set() if side is None else set(self.reachable(side, None)) for side in (before, after)]
+        files = len(keys[1] - keys[0]), len(keys[0] - keys[1])
+        return DatasetComparison(None, None, None, None, False, *files, nodes=list(_node_changes(changes)))
+
+    # Garbage
+
+    def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
+        """List the snapshots and transaction logs of the whole history, and the manifests and chunks of the newest snapshot.
+
+        Readers in place walk the history, so it stays. Of branches and tags that other clients made in place, all chunks stay too.
+        """
+        assets = AssetManager(state)
+        seen: set[bytes] = set()
+        manifests: set[bytes] = set()
+        for kind in () if isinstance(state, DatasetStore) else RefKind:
+            for name in refs.list_names(state, kind) - {MAIN if kind is RefKind.BRANCH else ""}:
+                for snapshot in ancestry(assets, refs.lookup(state, kind, name).snapshot_id):
+                    seen.add(snapshot.snapshot_id)
+                    manifests.update(snapshot.manifest_files)
+        tip = refs.lookup(state, RefKind.BRANCH, MAIN).snapshot_id
+        manifests.update(assets.snapshot(tip).manifest_files)
+        seen.update(snapshot.snapshot_id for snapshot in ancestry(assets, tip))
+        for snapshot_id in sorted(seen):
+            yield SNAPSHOTS + encode_id(snapshot_id)
+            if snapshot_id != INITIAL_SNAPSHOT:
+                yield TRANSACTIONS + encode_id(snapshot_id)
+        yield from _manifest_objects(assets, manifests)
+
+    def collectable(self, key: str) -> bool:
+        return True
+
+
+def _read(assets: AssetManager, store: ObjectStore) -> _RepositoryState:
+    snapshot = assets.snapshot(refs.lookup(store, RefKind.BRANCH, MAIN).snapshot_id)
+    try:
+        return _RepositoryState(snapshot, bytes(store.get(CONFIG_KEY)))
+    except NotFound:
+        return _RepositoryState(snapshot, None)
+
+
+def _decoded(config: bytes | None) -> RepositoryConfig:
+    return RepositoryConfig() if config is None else decode_config(config)
+
+
+def _merged_config(before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState, context: ApplyContext) -> bytes | None:
+    old = None if before is None else before.config
+    if after.config in (old, head.config):
+        return head.config
+    if head.config != old:
+        raise DatasetConflict(f"its configuration was changed on {context.onto} too", kind="ConfigChanged")
+    return after.config
+
+
+def _dropped(assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext) -> Applied:
+    """Let the head be followed by a snapshot without arrays, so that readers in place see them go."""
+    if before is not None and not difference(assets, before.snapshot, head.snapshot).is_empty():
+        raise DatasetConflict(f"it was written on {context.onto}, and is dropped here", kind="Rewritten")
+    application = SnapshotApplication(assets, _decoded(head.config), context.now, "Dropped", context.onto, context.dry_run)
+    applied = application.replace(head.snapshot, assets.snapshot(INITIAL_SNAPSHOT))
+    return Applied({_MAIN: encode_ref(applied.snapshot_id)}, None, "DROP", _summary(applied.difference), applied.references)
+
+
+def _message(context: ApplyContext) -> str:
+    return f"Session {context.session} of the lake" if context.session else f"Brought onto {context.onto}"
+
+
+def _summary(changes: Difference) -> dict[str, int]:
+    arrays = [isinstance(node, ArrayNode) for node in changes.created.values()]
+    return {
+        "arrays_added": sum(arrays),
+        "arrays_removed": sum(isinstance(node, ArrayNode) for node in changes.deleted.values()),
+        "chunks_written": sum(len(chunks.written) for chunks in changes.chunks.values()),
+        "chunks_erased": sum(len(chunks.erased) for chunks in changes.chunks.values()),
+    }
+
+
+def _node_changes(changes: Difference) -> Iterator[NodeChange]:
+    written = {node_id: (len(chunks.written), len(chunks.erased)) for node_id, chunks in changes.chunks.items()}
+    for path, node in changes.after.nodes.items():
+        if path in changes.created:
+            yield NodeChange(path, "added", _kind(node), *written.get(node.node_id, (0, 0)))
+        elif path in changes.updated or node.node_id in written:
+            yield NodeChange(path, "changed", _kind(node), *written.get(node.node_id, (0, 0)))
+    for node in changes.deleted.values():
+        yield NodeChange(node.path, "dropped", _kind(node))
+
+
+def _kind(node: Node) -> Any:
+    return "array" if isinstance(node, ArrayNode) else "group"
+
+
+def _manifest_objects(assets: AssetManager, manifests: set[bytes]) -> Iterator[str]:
+    """Yield manifests, and the chunk objects that they refer to."""
+    native = [np.empty((0, 12), np.uint8)]
+    for manifest_id in sorted(manifests):
+        yield MANIFESTS + encode_id(manifest_id)
+        manifest = assets.manifest(manifest_id)
+        for node_id in manifest.node_ids:
+            array = manifest.array(node_id)
+            if array is not None:
+                references = array.all_references()
+                native.append(references.chunk_id[references.kind == ReferenceKind.NATIVE])
+    for identifier in encode_ids(np.unique(np.concatenate(native), axis=0)):
+        yield CHUNKS + identifier

@@ -1,0 +1,83 @@
+"""A repository that is a dataset of a lake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lake_core.dataset import DatasetStore
+from lake_core.icechunk import refs
+from lake_core.icechunk.commit import CommitResult
+from lake_core.icechunk.conflict_detector import ConflictDetector
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference
+from lake_core.icechunk.refs import MAIN, RefKind
+from lake_core.icechunk.repository import Repository
+from lake_core.icechunk.session import Session
+from lake_core.icechunk.snapshot import ArrayNode
+from lake_core.icechunk.store import IcechunkStore
+from lake_core.store import ObjectStore
+
+_MESSAGE = "Written in a session of the lake"
+
+
+class BufferedSession(Session):
+    """The session of a repository in a session of a lake. That flushes it, and a commit of its own is provisional: writing goes on."""
+
+    def check_writable(self) -> None:
+        """Raise where the lake's session has ended, or the dataset was dropped in it."""
+        super().check_writable()
+        self._dataset.check_buffer(self)
+
+    @property
+    def _dataset(self) -> DatasetStore:
+        store = self.assets.store
+        assert isinstance(store, DatasetStore)
+        return store
+
+    def flush(self) -> None:
+        """Commit the changes, if there are any, to the lake's session."""
+        if self.has_uncommitted_changes:
+            self.commit(_MESSAGE, rebase_with=ConflictDetector())
+
+    def refresh(self) -> None:
+        """Continue from the snapshot that the lake's session has now."""
+        self._base_id = refs.lookup(self.assets.store, RefKind.BRANCH, MAIN).snapshot_id
+
+    def reference(self, array: ArrayNode, index: ChunkIndex) -> ChunkReference | None:
+        """Return where the bytes of a chunk are. A serializable session then relies on the repository staying as it is."""
+        self._dataset.note_scan()
+        return super().reference(array, index)
+
+    def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
+        super()._finish(snapshot_id, result)
+        self._read_only = False
+        return result
+
+
+class DatasetRepository(Repository):
+    """A repository in a lake.
+
+    In a session of the lake `store` takes writes, and the session's publish commits them with all else that the session wrote. Elsewhere
+    it only reads. Branches and tags are the lake's: the repository has the branch main alone.
+    """
+
+    def __init__(self, store: ObjectStore, *args: Any, **options: Any) -> None:
+        super().__init__(store, *args, **options)
+        self._reader: Session | None = None
+
+    @property
+    def store(self) -> IcechunkStore:
+        """The arrays and groups as a store of Zarr."""
+        return self.session.store
+
+    @property
+    def session(self) -> Session:
+        """The session that `store` shows. All handles on the repository in one session of the lake share it."""
+        dataset = self.storage
+        if isinstance(dataset, DatasetStore) and dataset.provisional:
+            return dataset.write_buffer(lambda: self._buffered(dataset))
+        if self._reader is None:
+            self._reader = self.readonly_session(MAIN)
+        return self._reader
+
+    def _buffered(self, dataset: DatasetStore) -> BufferedSession:
+        return self._session(refs.lookup(dataset, RefKind.BRANCH, MAIN).snapshot_id, MAIN, BufferedSession)

@@ -1,0 +1,178 @@
+"""What differs between two snapshots of one repository, by what they hold: neither needs to be in the history of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, concatenated, references_from
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
+from lake_core.icechunk.transaction_log import TransactionLog
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDifference:
+    """The chunks of one array that differ."""
+
+    written: ChunkReferences
+    """Where those are that the later snapshot has, and the earlier one lacks or has elsewhere."""
+    erased: npt.NDArray[np.uint32]
+    """Shape (chunks, dimensions): those that only the earlier snapshot has."""
+
+    def coordinates(self) -> npt.NDArray[np.uint32]:
+        """Return the coordinates of all these chunks, sorted: shape (chunks, dimensions)."""
+        both = np.concatenate([self.written.index.T, self.erased])
+        return both[np.lexsort(both.T[::-1])] if both.shape[1] else both[:1]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two snapshots. A node is the same where its id is."""
+
+    before: Snapshot
+    after: Snapshot
+    created: Mapping[str, Node]
+    """By path, as the later snapshot has them."""
+    updated: Mapping[str, Node]
+    """Nodes with another `zarr.json`, by path, as the later snapshot has them."""
+    deleted: Mapping[bytes, Node]
+    """By id, as the earlier snapshot has them."""
+    chunks: Mapping[bytes, ChunkDifference]
+    """By the id of their array."""
+
+    def is_empty(self) -> bool:
+        """Return whether nothing differs."""
+        return not (self.created or self.updated or self.deleted or self.chunks)
+
+    def log(self) -> TransactionLog:
+        """Return the difference as the transaction log of a commit."""
+        return TransactionLog(
+            new_groups=_ids(self.created, GroupNode),
+            new_arrays=_ids(self.created, ArrayNode),
+            deleted_groups=frozenset(node_id for node_id, node in self.deleted.items() if isinstance(node, GroupNode)),
+            deleted_arrays=frozenset(node_id for node_id, node in self.deleted.items() if isinstance(node, ArrayNode)),
+            updated_groups=_ids(self.updated, GroupNode),
+            updated_arrays=_ids(self.updated, ArrayNode),
+            updated_chunks={node_id: chunks.coordinates() for node_id, chunks in self.chunks.items()},
+        )
+
+    def change_set(self) -> ChangeSet:
+        """Return the difference as changes on top of the earlier snapshot. Chunks of created arrays stay in their manifests."""
+        changes = ChangeSet(nodes={**self.created, **self.updated}, deleted=dict(self.deleted), touched=True)
+        created = {node.node_id for node in self.created.values()}
+        for node_id, chunks in self.chunks.items():
+            if node_id not in created:
+                written = chunks.written
+                references = {tuple(index): written[number] for number, index in enumerate(written.index.T.tolist())}
+                changes.chunks[node_id] = references | dict.fromkeys(map(tuple, chunks.erased.tolist()))
+        for path, node in self.updated.items():
+            before = self.before.nodes[path]
+            if isinstance(node, ArrayNode) and isinstance(before, ArrayNode) and len(node.shape) == len(before.shape):
+                bounds = tuple(min(pair) for pair in zip(before.grid, node.grid, strict=True))
+                if bounds != before.grid:
+                    changes.bounds[node.node_id] = bounds
+        return changes
+
+
+def difference(assets: AssetManager, before: Snapshot, after: Snapshot) -> Difference:
+    """Return what differs between two snapshots. Manifests that both have are not read.
+
+    Raises MissingObject and DamagedObject where a manifest cannot be read.
+    """
+    old = {node.node_id: node for node in before.nodes.values()}
+    new = {node.node_id: node for node in after.nodes.values()}
+    # A node that stands at another path is another node: nothing in the format says that it was moved.
+    same = {node_id for node_id, node in new.items() if node_id in old and _is_same(old[node_id], node)}
+    chunks = {}
+    for node_id, node in new.items():
+        if isinstance(node, ArrayNode):
+            earlier = old[node_id] if node_id in same else None
+            differing = chunk_difference(assets, earlier if isinstance(earlier, ArrayNode) else None, node)
+            if len(differing.written) or len(differing.erased):
+                chunks[node_id] = differing
+    return Difference(
+        before,
+        after,
+        created={node.path: node for node_id, node in new.items() if node_id not in same},
+        updated={new[node_id].path: new[node_id] for node_id in same if new[node_id].user_data != old[node_id].user_data},
+        deleted={node_id: node for node_id, node in old.items() if node_id not in same},
+        chunks=chunks,
+    )
+
+
+def _is_same(before: Node, after: Node) -> bool:
+    if isinstance(before, ArrayNode) and isinstance(after, ArrayNode):
+        return before.path == after.path and len(before.shape) == len(after.shape)
+    return before.path == after.path and type(before) is type(after)
+
+
+def chunk_difference(assets: AssetManager, before: ArrayNode | None, after: ArrayNode) -> ChunkDifference:
+    """Return the chunks that differ between two states of an array; all of the later one where there was none before."""
+    dimensions = len(after.shape)
+    shared = _shared(before, after)
+    new = _references(assets, after, shared)
+    if before is None:
+        return ChunkDifference(new, np.empty((0, dimensions), np.uint32))
+    old = _references(assets, before, shared)
+    old_places, new_places = _places(old, new)
+    old_both, new_both = _common(old_places, new_places)
+    changed = np.ones(len(new), bool)
+    changed[new_both] = ~_equal(old, old_both, new, new_both)
+    gone = np.ones(len(old), bool)
+    gone[old_both] = False
+    return ChunkDifference(new.take(changed), old.index.T[gone])
+
+
+def _shared(before: ArrayNode | None, after: ArrayNode) -> frozenset[ManifestRef]:
+    """Return the manifests whose references the array has both before and after."""
+    if before is None:
+        return frozenset()
+    grid = tuple(min(pair) for pair in zip(before.grid, after.grid, strict=True))
+    both = set(before.manifests) & set(after.manifests)
+    return frozenset(ref for ref in both if all(end <= count for (_, end), count in zip(ref.extents, grid, strict=False)))
+
+
+def _references(assets: AssetManager, array: ArrayNode, without: frozenset[ManifestRef]) -> ChunkReferences:
+    dimensions = len(array.shape)
+    parts = [references_from(dimensions, {})]
+    for ref in array.manifests:
+        manifest = None if ref in without else assets.manifest(ref.manifest_id).array(array.node_id)
+        if manifest is not None:
+            references = manifest.references(dimensions)
+            inside = references.inside([(0, count) for count in array.grid])
+            parts.append(references.take(inside & references.inside(ref.extents) if ref.extents else inside))
+    return concatenated(parts)
+
+
+def _places(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return numbers for the chunks of both, the same for the same coordinates."""
+    if not old.dimensions:
+        return np.zeros(len(old), np.int64), np.zeros(len(new), np.int64)
+    _, numbers = np.unique(np.concatenate([old.index.T, new.index.T]), axis=0, return_inverse=True)
+    numbers = numbers.reshape(-1)
+    return numbers[: len(old)], numbers[len(old) :]
+
+
+def _common(old: npt.NDArray[np.int64], new: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    _, in_old, in_new = np.intersect1d(old, new, assume_unique=True, return_indices=True)
+    return in_old, in_new
+
+
+def _equal(old: ChunkReferences, in_old: npt.NDArray[np.intp], new: ChunkReferences, in_new: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Return which references, pair by pair, lead to the same bytes."""
+    equal = np.ones(len(in_old), bool)
+    for name in ("kind", "offset", "length", "data_length", "etag_length", "last_modified"):
+        equal &= getattr(old, name)[in_old] == getattr(new, name)[in_new]
+    equal &= (old.chunk_id[in_old] == new.chunk_id[in_new]).all(axis=1)
+    for place in np.flatnonzero(equal & (old.kind[in_old] != ReferenceKind.NATIVE)).tolist():
+        equal[place] = old[in_old[place]] == new[in_new[place]]
+    return equal
+
+
+def _ids(nodes: Mapping[str, Node], kind: type[Node]) -> frozenset[bytes]:
+    return frozenset(node.node_id for node in nodes.values() if isinstance(node, kind))

@@ -1,0 +1,79 @@
+"""Bringing a plain Zarr v3 hierarchy into a repository.
+
+Chunks are copied. A virtual reference would hold the absolute URL of an object that other commits own and that moves with the lake, and
+every reader would have to authorize its container; a native one can only lead to an object below `chunks/`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from lake_core.icechunk.errors import InvalidArrayMetadata
+from lake_core.icechunk.session_state import SessionState
+from lake_core.store import ObjectStore
+
+_METADATA = "zarr.json"
+_AT_ONCE = 64
+
+
+def import_zarr(source: ObjectStore, session: SessionState) -> None:
+    """Write the groups, arrays and chunks of a Zarr v3 hierarchy to a session. Other files are left out.
+
+    Raises InvalidArrayMetadata where there is no hierarchy, or a `zarr.json` is not valid.
+    """
+    keys = [meta.key for meta in source.list()]
+    documents = sorted((key for key in keys if key == _METADATA or key.endswith(f"/{_METADATA}")), key=len)
+    if not documents:
+        raise InvalidArrayMetadata(f"there is no zarr.json below {source.url()}: only Zarr v3 hierarchies can be brought in")
+    arrays: dict[str, re.Pattern[str]] = {}
+    for key in documents:
+        path = key[: -len(_METADATA)].rstrip("/")
+        document, chunk_key = _imported(key, bytes(source.get(key)))
+        session.set_metadata(f"/{path}", document)
+        if chunk_key is not None:
+            arrays[path] = chunk_key
+    chunks = [chunk for key in keys if (chunk := _chunk(key, arrays)) is not None]
+    for start in range(0, len(chunks), _AT_ONCE):
+        some = chunks[start : start + _AT_ONCE]
+        for (_, path, index), data in zip(some, source.get_many([(key, None, None) for key, _, _ in some]), strict=True):
+            session.write_chunk(f"/{path}", index, data)
+
+
+def _imported(key: str, data: bytes) -> tuple[bytes, re.Pattern[str] | None]:
+    """Return a `zarr.json` for the repository, and for an array what the keys of its chunks look like, below its own."""
+    try:
+        document: dict[str, Any] = json.loads(data)
+        if document["node_type"] != "array":
+            return data, None
+        dimensions = len(document["shape"])
+        encoding = document["chunk_key_encoding"]
+        name = encoding if isinstance(encoding, str) else encoding["name"]
+        separator = {"default": "/", "v2": "."}[name] if isinstance(encoding, str) else None
+        separator = separator or encoding.get("configuration", {}).get("separator", {"default": "/", "v2": "."}[name])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InvalidArrayMetadata(f"{key!r} is not the zarr.json of a Zarr v3 array or group: mend or delete it first") from None
+    numbers = re.escape(separator).join(["(0|[1-9][0-9]*)"] * dimensions)
+    if name == "v2":
+        return _with_default_keys(document), re.compile(numbers or "0")
+    pattern = re.compile(f"c{re.escape(separator)}{numbers}" if dimensions else "c")
+    return (data if separator == "/" else _with_default_keys(document)), pattern
+
+
+def _with_default_keys(document: dict[str, Any]) -> bytes:
+    """Return a `zarr.json` whose chunks have the keys that a repository knows."""
+    encoding = {"name": "default", "configuration": {"separator": "/"}}
+    return json.dumps({**document, "chunk_key_encoding": encoding}).encode()
+
+
+def _chunk(key: str, arrays: dict[str, re.Pattern[str]]) -> tuple[str, str, tuple[int, ...]] | None:
+    """Return the path of the array and the index of the chunk that a key stands for."""
+    path = key
+    while path:
+        path = path.rpartition("/")[0]
+        pattern = arrays.get(path)
+        if pattern is not None:
+            match = pattern.fullmatch(key[len(path) + 1 if path else 0 :])
+            return None if match is None else (key, path, tuple(map(int, match.groups())))
+    return None

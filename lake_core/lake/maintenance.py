@@ -1,0 +1,88 @@
+"""The upkeep of a lake: main in place, garbage collection, verification, and what other writers did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from os import PathLike
+from typing import Any
+
+from lake_core import runtime
+from lake_core.graveler.export import Exported
+from lake_core.lake.exporting import export
+from lake_core.lake.gc.collect import Collection, collect
+from lake_core.lake.gc.verify import Problem, verify
+from lake_core.lake.publish.adopt import adopt
+from lake_core.lake.publish.checkout import Checkout, check_out_branch
+from lake_core.lake.publish.published import Published
+from lake_core.lake.refs.history import log
+from lake_core.lake.repository import Repository
+from lake_core.lake.session.private_session import Session, SessionOptions
+from lake_core.lake.session.release import release
+from lake_core.lake.settings import LakeSettings
+from lake_core.store import ObjectStore, open_store
+
+
+@dataclass(frozen=True, slots=True)
+class LakeMaintenance:
+    """The upkeep of a lake. Any process may do it at any time: publishing goes on meanwhile."""
+
+    _repository: Repository
+
+    def checkout(self, *, progress: Callable[[int, int], None] | None = None) -> Checkout:
+        """Put main's datasets in place, as far as a publisher that died has left them behind. Idempotent. Raises Diverged."""
+        return check_out_branch(self._repository, progress)
+
+    def checkpoint(self, dataset: str) -> None:
+        """Write what is derived of a dataset of main (a Delta table's checkpoint) in place, due or not. Raises DatasetNotFound."""
+        repository = self._repository
+        branch = repository.format.branch
+        refs = repository.refs()
+        view = repository.commit_state(refs.commit(refs.branch(branch)), branch).dataset(dataset)
+        view.format.write_derived(view, view.place, repository.clock(), due=True)
+
+    def gc(
+        self, *, dry_run: bool = False, history: timedelta | None = None, progress: Callable[[str, int], None] | None = None
+    ) -> Collection:
+        """Delete what no branch, tag, session or commit of the last `history` (30 days, or as the settings say) reaches.
+
+        Interrupted, the next call goes on. Objects younger than eight days stay. `dry_run` only tells.
+
+        Raises CollectionRefused where a live dataset cannot be read.
+        """
+        history = LakeSettings(self._repository).history if history is None else history
+        return collect(self._repository, history, dry_run=dry_run, progress=progress)
+
+    def verify(self, *, hashes: bool = True, progress: Callable[[str, int], None] | None = None) -> list[Problem]:
+        """List what is wrong: objects that live states reach and that are gone or hold other bytes than named by; main not in place.
+
+        `hashes`: read all content, instead of only looking whether it is there.
+        """
+        return list(verify(self._repository, LakeSettings(self._repository).history, hashes=hashes, progress=progress))
+
+    def adopt(self, dataset: str) -> Published:
+        """Bring what another client committed to a dataset, past the lake, into main. Raises NothingToApply, DatasetNotFound, Conflict."""
+        return adopt(self._repository, dataset)
+
+    def release(self, dataset: str) -> Published:
+        """Make a dataset a plain one, which other clients may write and of which the lake knows no more. Raises DatasetNotFound."""
+        repository = self._repository
+        isolation = LakeSettings(repository).isolation
+        options = SessionOptions(f"s-{runtime.uuid4().hex}", repository.format.branch, f"Release {dataset}", None, isolation)
+        return release(repository, Session(repository, options), dataset)
+
+    def export(
+        self, target: str | PathLike[str] | ObjectStore, *, history: bool = True, storage_options: Mapping[str, Any] | None = None
+    ) -> Exported:
+        """Copy branches and tags, with their data files, into an empty folder or bucket as a lakeFS repository, with the dumps that
+        `lakectl refs-restore` loads. Without `history` only the commits that a branch or tag names. Repeated, it copies what is missing.
+
+        Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
+        """
+        store = target if isinstance(target, ObjectStore) else open_store(target, storage_options=storage_options)
+        refs = self._repository.refs()
+        branches, tags = refs.branches(), refs.tags()
+        named = [refs.commit(id) for id in {*branches.values(), *tags.values()}]
+        commits = {commit.id: commit for start in named for commit in (log(refs, start) if history else [start])}
+        return export(self._repository, list(commits.values()), store, branches, tags)

@@ -1,0 +1,53 @@
+"""What holds for a whole lake: how long history is kept, what sessions may rely on, which branches take merges only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from lake_core.journal import Action, Add, State, Update
+from lake_core.lake.gc.mark import HISTORY
+from lake_core.lake.refs.branches import protect, unprotect
+from lake_core.lake.repository import Repository
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """The settings of a lake, which all its processes share."""
+
+    _repository: Repository
+
+    @property
+    def history(self) -> timedelta:
+        """How long commits that no ref names are kept."""
+        days = self._repository.settings.state(refresh=False).get("history_days")
+        return HISTORY if days is None else timedelta(days=float(days))
+
+    @property
+    def isolation(self) -> Literal["snapshot", "serializable"]:
+        """What sessions may rely on by default; see `Lake.session`."""
+        isolation = self._repository.settings.state(refresh=False).get("isolation")
+        return "serializable" if isolation == "serializable" else "snapshot"
+
+    def update(self, *, history: timedelta | None = None, isolation: Literal["snapshot", "serializable"] | None = None) -> None:
+        """Set how long history is kept, and what sessions may rely on. What is not passed stays."""
+        values: dict[str, Any] = {}
+        if history is not None:
+            values["history_days"] = history / timedelta(days=1)
+        if isolation is not None:
+            values["isolation"] = isolation
+
+        def plan(state: State) -> Sequence[Action]:
+            return [Update(key, value) if key in state else Add(key, value) for key, value in values.items() if state.get(key) != value]
+
+        self._repository.settings.append(plan)
+
+    def protect(self, pattern: str) -> None:
+        """Let branches whose names match (`release-*`) take merges only."""
+        protect(self._repository.journal, pattern)
+
+    def unprotect(self, pattern: str) -> None:
+        """Take a protection back. Raises RefNotFound."""
+        unprotect(self._repository.journal, pattern)

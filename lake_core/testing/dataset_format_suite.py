@@ -1,0 +1,446 @@
+"""The contract of a dataset format, in executable form.
+
+Subclass it in a test module, name the format, and say how its handle is written and read:
+
+    class TestNotes(DatasetFormatSuite):
+        format = "note"
+        merges = False
+
+        def create(self, session: WriteSession, path: str) -> Note:
+            return session.create(path, "note", "first draft")
+
+        def write(self, dataset: Note, number: int) -> None:
+            dataset.write(f"draft {number}")
+
+        def contents(self, dataset: Note) -> str:
+            return dataset.text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from lake_core.dataset import DatasetFormat, KeyClass, dataset_format
+from lake_core.lake.errors import Conflict, DatasetNotFound, NothingToApply
+from lake_core.lake.lake import Lake
+from lake_core.lake.refs.lease import LeaseConfig
+from lake_core.lake.session.write_session import WriteSession
+from lake_core.store import FolderStore, MemoryStore, ObjectStore
+from lake_core.testing.fault_store import FaultStore, StoreDied
+from lake_core.testing.manual_clock import ManualClock
+
+PATH = "folder/dataset"
+"""Where the dataset of the fixture `lake` lies."""
+_OTHER = "folder/other"
+
+
+class DatasetFormatSuite:
+    """What every dataset format must do. Set `format`; override `write` and `contents`, and the rest where its default does not fit."""
+
+    format: ClassVar[str]
+    """The name under which the format is registered."""
+    merges: ClassVar[bool] = True
+    """Whether two sides that each called `write` merge. Where they do not, they must conflict."""
+    adopts: ClassVar[bool] = True
+    """Whether other clients may write what `create` creates, past the lake."""
+    most_operations: ClassVar[int] = 300
+    """Store operations that one publish may take: the crash tests die at each of them."""
+
+    # What a subclass says of its format
+
+    def create(self, session: WriteSession, path: str) -> Any:
+        """Create a dataset in a session and return its handle."""
+        return session.create(path, self.format)
+
+    def write(self, dataset: Any, number: int) -> None:
+        """Add something to a dataset by its handle. Different numbers add different things; at least one UNIQUE object is written."""
+        raise NotImplementedError("override `write`")
+
+    def contradict(self, dataset: Any, number: int) -> None:
+        """Change a dataset so that it conflicts with what any other number changes. By default as `write`, for what never merges."""
+        if self.merges:
+            raise NotImplementedError("override `contradict`, or set `merges = False`")
+        self.write(dataset, number)
+
+    def contents(self, dataset: Any) -> Any:
+        """Return all that a reader sees, as a value that `==` compares. The order in which it was written must not show."""
+        raise NotImplementedError("override `contents`")
+
+    def pass_days(self, store: ObjectStore, clock: ManualClock, days: float) -> None:
+        """Let days pass for the lake and for the age of its objects. Override it together with `store`."""
+        clock.pass_days(days)
+
+    # Fixtures
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        """The lake's clock."""
+        return ManualClock()
+
+    @pytest.fixture
+    def store(self, clock: ManualClock) -> ObjectStore:
+        """A fresh, empty store, for the lake."""
+        return MemoryStore(clock=clock)
+
+    @pytest.fixture
+    def lake(self, store: ObjectStore, clock: ManualClock) -> Lake:
+        """A lake with one dataset at `PATH`, which was written once, in one commit."""
+        return self._new_lake(store, clock)
+
+    # Sessions, and main in place
+
+    def test_the_format_is_registered_under_its_name(self) -> None:
+        assert self._format().format == self.format
+
+    def test_a_session_reads_what_it_wrote(self, lake: Lake) -> None:
+        before = self._read(lake)
+        session = lake.session()
+        self.write(session.open(PATH), 1)
+        assert self.contents(session.open(PATH)) != before
+
+    def test_nobody_else_reads_what_is_not_published(self, lake: Lake) -> None:
+        before = self._read(lake)
+        session = lake.session()
+        self.write(session.open(PATH), 1)
+        assert self._read(lake) == before
+
+    def test_a_publish_is_read_at_main(self, lake: Lake) -> None:
+        with lake.session() as session:
+            self.write(session.open(PATH), 1)
+            written = self.contents(session.open(PATH))
+        assert self._read(lake) == written
+
+    def test_a_publish_is_read_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        self._write(lake, 1)
+        assert self._read_in_place(store) == self._read(lake)
+
+    def test_an_abandoned_session_leaves_main_as_it_was(self, lake: Lake, store: ObjectStore) -> None:
+        before = self._read(lake)
+        session = lake.session()
+        self.write(session.open(PATH), 1)
+        session.abandon()
+        assert [self._read(lake), self._read_in_place(store)] == [before, before]
+
+    def test_several_writes_of_a_session_publish_as_one_commit(self, lake: Lake) -> None:
+        before = self._read(lake)
+        with lake.session() as session:
+            self.write(session.open(PATH), 1)
+            self.write(session.open(PATH), 2)
+        assert self._read(lake, "main~1") == before
+
+    def test_two_sessions_of_one_commit_merge_or_conflict(self, lake: Lake, store: ObjectStore) -> None:
+        first, second = lake.session(), lake.session()
+        self.write(first.open(PATH), 1)
+        self.write(second.open(PATH), 2)
+        first.publish()
+        after_first = self._read(lake)
+        if self.merges:
+            second.publish()
+            expected = self._written_in_turn(lake, 0, 1, 2)
+        else:
+            self._assert_conflicts(second.publish)
+            expected = after_first
+        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+
+    def test_two_sessions_that_contradict_conflict(self, lake: Lake) -> None:
+        first, second = lake.session(), lake.session()
+        self.contradict(first.open(PATH), 1)
+        self.contradict(second.open(PATH), 2)
+        first.publish()
+        after_first = self._read(lake)
+        self._assert_conflicts(second.publish)
+        assert self._read(lake) == after_first
+
+    # Branches
+
+    def test_a_write_on_a_branch_changes_nothing_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        before = self._read(lake)
+        lake.create_branch("dev")
+        self._write(lake, 1, "dev")
+        assert [self._read_in_place(store), self._read(lake)] == [before, before]
+
+    def test_a_branch_merges_into_one_that_did_not_move(self, lake: Lake, store: ObjectStore) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1, "dev")
+        lake.merge("dev")
+        expected = self._read(lake, "dev")
+        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+
+    def test_branches_that_both_moved_merge_or_conflict(self, lake: Lake, store: ObjectStore) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1)
+        self._write(lake, 2, "dev")
+        if self.merges:
+            lake.merge("dev")
+            expected = self._written_in_turn(lake, 0, 1, 2)
+        else:
+            expected = self._read(lake)
+            self._assert_conflicts(lambda: lake.merge("dev"))
+        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+
+    def test_branches_that_contradict_conflict(self, lake: Lake) -> None:
+        lake.create_branch("dev")
+        for number, branch in enumerate(("main", "dev")):
+            with lake.session(branch) as session:
+                self.contradict(session.open(PATH), number + 1)
+        self._assert_conflicts(lambda: lake.merge("dev"))
+
+    def test_a_merge_is_not_done_twice(self, lake: Lake) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1, "dev")
+        lake.merge("dev")
+        with pytest.raises(NothingToApply):
+            lake.merge("dev")
+
+    def test_a_preview_of_a_merge_writes_nothing(self, lake: Lake, store: ObjectStore) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1, "dev")
+        objects = self._objects(store)
+        lake.preview_merge("dev")
+        assert self._objects(store) == objects
+
+    def test_a_cherry_picked_commit_is_read_on_its_branch(self, lake: Lake) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1, "dev")
+        lake.cherry_pick("dev", onto="main")
+        assert self._read(lake) == self._read(lake, "dev")
+
+    # History
+
+    def test_an_older_commit_is_read_as_it_was(self, lake: Lake) -> None:
+        before = self._read(lake)
+        self._write(lake, 1)
+        assert self._read(lake, "main~1") == before
+
+    def test_a_reverted_commit_is_taken_back(self, lake: Lake, store: ObjectStore) -> None:
+        before = self._read(lake)
+        self._write(lake, 1)
+        lake.revert("main")
+        assert [self._read(lake), self._read_in_place(store)] == [before, before]
+
+    def test_a_reverted_commit_can_be_made_again(self, lake: Lake) -> None:
+        self._write(lake, 1)
+        written = self._read(lake)
+        lake.revert("main")
+        self._write(lake, 1)
+        assert self._read(lake) == written
+
+    def test_what_differs_between_two_commits_names_the_dataset(self, lake: Lake) -> None:
+        self._write(lake, 1)
+        assert [each.path for each in lake.compare("main~1", "main").datasets] == [PATH]
+
+    # Drop and recreate
+
+    def test_a_dropped_dataset_is_not_found(self, lake: Lake) -> None:
+        self._drop(lake)
+        with pytest.raises(DatasetNotFound):
+            lake.at().open(PATH)
+
+    def test_a_dropped_dataset_is_read_at_older_commits(self, lake: Lake) -> None:
+        before = self._read(lake)
+        self._drop(lake)
+        assert self._read(lake, "main~1") == before
+
+    def test_a_dataset_that_is_created_again_has_nothing_of_the_dropped_one(self, lake: Lake, store: ObjectStore) -> None:
+        self._drop(lake)
+        with lake.session() as session:
+            self.write(self.create(session, PATH), 7)
+        expected = self._written_in_turn(lake, 7)
+        assert [self._read(lake), self._read_in_place(store)] == [expected, expected]
+
+    # Garbage and verification
+
+    def test_what_a_state_reaches_stands_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        self._write(lake, 1)
+        reachable = set(self._format().reachable(lake.at().dataset(PATH), None))
+        assert reachable
+        assert reachable <= set(self._unique(store))
+
+    def test_collection_keeps_what_main_and_branches_reach(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1)
+        self._write(lake, 2, "dev")
+        before = [self._read(lake), self._read(lake, "dev")]
+        self.pass_days(store, clock, 40)
+        lake.maintenance.gc()
+        assert [self._read(lake), self._read(lake, "dev")] == before
+
+    def test_collection_keeps_recent_history(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+        before = self._read(lake)
+        with lake.session() as session:
+            self.contradict(session.open(PATH), 1)
+        self.pass_days(store, clock, 20)
+        lake.maintenance.gc()
+        assert self._read(lake, "main~1") == before
+
+    def test_collection_deletes_what_an_abandoned_session_wrote(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+        before = self._unique(store)
+        session = lake.session()
+        self.write(session.open(PATH), 1)
+        session.abandon()
+        assert self._unique(store) != before, "`write` wrote no unique object: nothing is tried"
+        self.pass_days(store, clock, 40)
+        lake.maintenance.gc()
+        assert self._unique(store) == before
+
+    def test_a_lake_verifies_after_writes_merges_and_collection(self, lake: Lake, store: ObjectStore, clock: ManualClock) -> None:
+        lake.create_branch("dev")
+        self._write(lake, 1, "dev")
+        lake.merge("dev")
+        lake.revert("main")
+        self.pass_days(store, clock, 40)
+        lake.maintenance.gc()
+        assert lake.maintenance.verify() == []
+
+    def test_verification_names_a_lost_object(self, lake: Lake, store: ObjectStore) -> None:
+        lost = f"{PATH}/{min(self._format().reachable(lake.at().dataset(PATH), None))}"
+        store.delete([lost])
+        assert ("missing", lost) in [(problem.kind, problem.key) for problem in lake.maintenance.verify()]
+
+    # The log and the pointers in place
+
+    def test_a_log_and_pointers_that_are_behind_in_place_are_noticed(self, lake: Lake, store: ObjectStore) -> None:
+        self._write_behind(lake, store)
+        assert [problem.kind for problem in lake.maintenance.verify()] == ["not in place"]
+
+    def test_a_checkout_brings_the_log_and_pointers_in_place_up_to_date(self, lake: Lake, store: ObjectStore) -> None:
+        published = self._write_behind(lake, store)
+        lake.maintenance.checkout()
+        assert self._fixed(store) == published
+
+    # Other writers
+
+    def test_what_another_writer_wrote_is_adopted(self, lake: Lake, store: ObjectStore) -> None:
+        if not self.adopts:
+            return
+        self.write(self._in_place(store), 1)
+        lake.maintenance.adopt(PATH)
+        assert self._read(lake) == self._read_in_place(store) == self._written_in_turn(lake, 0, 1)
+
+    def test_what_another_writer_wrote_is_published_upon_or_conflicts(self, lake: Lake, store: ObjectStore) -> None:
+        if not self.adopts:
+            return
+        session = lake.session()
+        self.write(session.open(PATH), 1)
+        self.write(self._in_place(store), 2)
+        if self.merges:
+            session.publish()
+            assert self._read_in_place(store) == self._written_in_turn(lake, 0, 1, 2)
+        else:
+            self._assert_conflicts(session.publish)
+
+    def test_a_released_dataset_stays_in_place(self, lake: Lake, store: ObjectStore) -> None:
+        before = self._read(lake)
+        lake.maintenance.release(PATH)
+        assert self._read_in_place(store) == before
+
+    def test_a_dataset_in_the_folder_is_brought_in(self, lake: Lake) -> None:
+        before = self._read(lake)
+        lake.maintenance.release(PATH)
+        with lake.session() as session:
+            session.import_dataset(PATH, self.format)
+        assert self._read(lake) == before
+
+    # Crashes
+
+    @pytest.mark.parametrize("mode", ["before", "after"])
+    def test_death_at_any_operation_leaves_all_or_nothing(self, mode: Literal["before", "after"]) -> None:
+        clock = ManualClock()
+        template = self._new_lake(MemoryStore(clock=clock), clock)
+        before, first, second, both = (self._written_in_turn(template, 0, *numbers) for numbers in ((), (1,), (2,), (1, 2)))
+        for operation in range(1, self.most_operations):
+            store = MemoryStore(clock=clock)
+            self._new_lake(store, clock)
+            dying = FaultStore(store, operation, mode)
+            with suppress(StoreDied):
+                self._write(_without_lease(Lake.open(dying, clock=clock)), 1)
+            if not dying.fired:
+                assert operation > 5
+                return
+            lake = _without_lease(Lake.open(store, clock=clock))
+            survived = self._read(lake)
+            assert survived in (before, first), f"operation {operation}"
+            self._write(lake, 2)
+            assert self._read_in_place(store) == (second if survived == before else both), f"operation {operation}"
+            assert lake.maintenance.verify() == [], f"operation {operation}"
+        raise AssertionError(f"a publish takes more than {self.most_operations} operations")
+
+    # What the tests are made of
+
+    def _format(self) -> DatasetFormat:
+        return dataset_format(self.format)
+
+    def _new_lake(self, store: ObjectStore, clock: ManualClock) -> Lake:
+        lake = Lake.create(store, clock=clock)
+        with lake.session() as session:
+            self.write(self.create(session, PATH), 0)
+        return lake
+
+    def _read(self, lake: Lake, ref: str = "main") -> Any:
+        return self.contents(lake.at(ref).open(PATH))
+
+    def _write(self, lake: Lake, number: int, branch: str = "main") -> None:
+        with lake.session(branch) as session:
+            self.write(session.open(PATH), number)
+
+    def _drop(self, lake: Lake) -> None:
+        with lake.session() as session:
+            session.drop(PATH)
+
+    def _in_place(self, store: ObjectStore) -> Any:
+        return self._format().open(FolderStore(store, PATH), clock=None)
+
+    def _read_in_place(self, store: ObjectStore) -> Any:
+        return self.contents(self._in_place(store))
+
+    def _written_in_turn(self, lake: Lake, *numbers: int) -> Any:
+        """Return the contents of a dataset of its own to which these numbers were written, one after another. It is not published."""
+        session = lake.session()
+        dataset = self.create(session, _OTHER)
+        for number in numbers:
+            self.write(dataset, number)
+        contents = self.contents(session.open(_OTHER))
+        session.abandon()
+        return contents
+
+    def _assert_conflicts(self, publish: Callable[[], object]) -> None:
+        with pytest.raises(Conflict) as caught:
+            publish()
+        assert list(caught.value.kinds) == [PATH]
+        assert PATH in str(caught.value)
+
+    def _objects(self, store: ObjectStore) -> list[str]:
+        return [meta.key for meta in store.list() if not meta.key.startswith("_lake/refs")]
+
+    def _unique(self, store: ObjectStore) -> list[str]:
+        return self._keys(store, KeyClass.UNIQUE)
+
+    def _fixed(self, store: ObjectStore) -> dict[str, bytes]:
+        place = FolderStore(store, PATH)
+        return {key: bytes(place.get(key)) for key in self._keys(store, KeyClass.LOG, KeyClass.POINTER)}
+
+    def _keys(self, store: ObjectStore, *classes: KeyClass) -> list[str]:
+        """List the keys of these classes in the dataset's folder in place."""
+        format = self._format()
+        return [meta.key for meta in FolderStore(store, PATH).list() if format.key_class(meta.key) in classes]
+
+    def _write_behind(self, lake: Lake, store: ObjectStore) -> dict[str, bytes]:
+        """Publish a write, then put the folder back as if the publisher had died before it was in place. Return what it had put there."""
+        before = self._fixed(store)
+        self._write(lake, 1)
+        published = self._fixed(store)
+        place = FolderStore(store, PATH)
+        place.delete([key for key in published if key not in before])
+        for key, data in before.items():
+            place.put(key, data)
+        return published
+
+
+def _without_lease(lake: Lake) -> Lake:
+    """Let a lake's publishers not wait for one that died."""
+    return Lake(replace(lake.repository, lease_config=LeaseConfig(stale=0.0)))

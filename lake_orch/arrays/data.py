@@ -1,0 +1,162 @@
+"""Which Python types hold arrays, how each becomes a dataset of xarray, and how a dataset is loaded as each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from lake_core.icechunk import IcechunkStore, Session
+from lake_orch.arrays.region import Region
+from lake_orch.errors import InvalidDefinition, UnsupportedData
+
+_RETURNED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, dask.array.Array"
+_LOADED = "xarray.Dataset, xarray.DataArray, zarr.Group, zarr.Array, numpy.ndarray, lake_core.icechunk.Session"
+
+
+def to_dataset(value: object, subject: str, variable: str, dimensions: Sequence[str] = ()) -> xr.Dataset:
+    """Return what an asset has returned as a dataset; nothing that is lazy is computed.
+
+    Args:
+        value: What it has returned.
+        subject: What errors call it.
+        variable: The name of an array that has none.
+        dimensions: The names of the dimensions of an array that has none.
+
+    Raises:
+        UnsupportedData: The type is none of those that hold arrays.
+        InvalidDefinition: There are more dimensions than names, or fewer.
+    """
+    if isinstance(value, xr.Dataset):
+        return value
+    if isinstance(value, xr.DataArray):
+        return value.to_dataset(name=variable if value.name is None else value.name)
+    if isinstance(value, zarr.Group):
+        return open_dataset(value.store, group=value.path)
+    if isinstance(value, zarr.Array):
+        return xr.Dataset({value.basename or variable: _variable_of_zarr(value, subject, dimensions)})
+    if isinstance(value, np.ndarray) or (hasattr(value, "__dask_graph__") and hasattr(value, "ndim")):
+        return xr.Dataset({variable: xr.Variable(_dimensions(value.ndim, dimensions, subject), value)})
+    kind = type(value)
+    raise UnsupportedData(f"{subject} is a {kind.__module__}.{kind.__qualname__}: return one of {_RETURNED}")
+
+
+def _variable_of_zarr(array: zarr.Array[Any], subject: str, dimensions: Sequence[str]) -> xr.Variable:
+    """Return an array of Zarr as a variable. It is read in memory: xarray has no lazy form of an array outside of a group."""
+    names = getattr(array.metadata, "dimension_names", None)
+    if not dimensions and names and all(names):
+        dimensions = names
+    encoding: dict[str, Any] = {"chunks": array.chunks, "fill_value": array.fill_value}
+    if array.shards is not None:
+        encoding["shards"] = array.shards
+    return xr.Variable(_dimensions(array.ndim, dimensions, subject), np.asarray(array[...]), dict(array.attrs), encoding)
+
+
+def _dimensions(count: int, names: Sequence[str], subject: str) -> tuple[str, ...]:
+    if not names:
+        return tuple(f"dim_{number}" for number in range(count))
+    if len(names) != count:
+        raise InvalidDefinition(f"lake/dims names the dimensions {', '.join(names)}, and {subject} has {count}: name each of them")
+    return tuple(names)
+
+
+def open_dataset(store: Any, *, group: str = "", chunks: Any = None) -> xr.Dataset:
+    """Return the dataset of a group. Its arrays are lazy: of dask where `chunks` says how they are cut, else of xarray itself."""
+    # A repository keeps each node by itself: there is no consolidated metadata to look for.
+    dataset: xr.Dataset = xr.open_zarr(store, group=group or None, consolidated=False, chunks=chunks)
+    return dataset
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySlice:
+    """What an input is to be loaded from."""
+
+    session: Session
+    variables: tuple[str, ...] | None
+    selection: Mapping[str, Any]
+    chunks: Any
+    region: Region | None
+    """None where all of the arrays are asked for."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing narrows down what is loaded."""
+        return self.region is None and self.variables is None and not self.selection
+
+    def dataset(self, subject: str) -> xr.Dataset:
+        """Return the variables, region and selection as a lazy dataset. Raises InvalidDefinition for what is not there."""
+        dataset = open_dataset(self.session.store, chunks=self.chunks)
+        if self.variables is not None:
+            unknown = [name for name in self.variables if name not in dataset.variables]
+            if unknown:
+                raise InvalidDefinition(
+                    f"{subject} asks for the variable {unknown[0]!r}; there are {', '.join(map(str, dataset.variables))}"
+                )
+            dataset = dataset[list(self.variables)]
+        for extent in self.region.extents if self.region is not None else ():
+            if extent.dimension in dataset.dims:
+                places = np.flatnonzero(extent.select(dataset[extent.dimension].values))
+                dataset = dataset.isel({extent.dimension: _as_slice(places)})
+        try:
+            return dataset.sel(self.selection) if self.selection else dataset
+        except (KeyError, ValueError, TypeError) as error:
+            raise InvalidDefinition(f"lake/sel of {subject} is {dict(self.selection)!r}, and selects nothing: {error}") from None
+
+
+def _as_slice(places: Any) -> Any:
+    """Return places without gaps as a slice, of which less is read."""
+    if not len(places):
+        return slice(0, 0)
+    start, stop = int(places[0]), int(places[-1]) + 1
+    return slice(start, stop) if stop - start == len(places) else places
+
+
+def load(part: ArraySlice, annotation: object, subject: str) -> Any:
+    """Load arrays as the type that a parameter is annotated with.
+
+    Raises:
+        UnsupportedData: The annotation is missing, or stands for none of the types; or a type that knows no regions is asked for one.
+        InvalidDefinition: One array is asked for, and there are several.
+    """
+    kind = annotation if isinstance(annotation, type) else None
+    if kind is xr.Dataset:
+        return part.dataset(subject)
+    if kind is xr.DataArray:
+        return _only(part.dataset(subject), subject)
+    if kind is np.ndarray:
+        return _only(part.dataset(subject), subject).values
+    if kind in (zarr.Group, zarr.Array, Session, IcechunkStore):
+        if not part.is_whole and (kind is not zarr.Array or part.region is not None or part.selection):
+            raise UnsupportedData(
+                f"{subject} is annotated as {annotation!r}, which is loaded whole, and a part of it is asked for: annotate the parameter "
+                f"as xarray.Dataset, xarray.DataArray or numpy.ndarray"
+            )
+        return _whole(part, kind, subject)
+    raise UnsupportedData(f"{subject} is annotated as {annotation!r}: annotate the parameter as one of {_LOADED}")
+
+
+def _whole(part: ArraySlice, kind: object, subject: str) -> Any:
+    if kind is Session:
+        return part.session
+    if kind is IcechunkStore:
+        return part.session.store
+    group = zarr.open_group(part.session.store, mode="r")
+    if kind is zarr.Group:
+        return group
+    name = _only(part.dataset(subject), subject).name
+    return group[str(name)]
+
+
+def _only(dataset: xr.Dataset, subject: str) -> xr.DataArray:
+    """Return the one array of a dataset, a data variable or else a coordinate that was asked for by name."""
+    names = list(dataset.data_vars) or list(dataset.variables)
+    if len(names) != 1:
+        raise InvalidDefinition(
+            f"{subject} is annotated as one array, and there are {len(names)} ({', '.join(map(str, names[:5]))}): choose one by the "
+            f"metadata 'columns', or annotate the parameter as xarray.Dataset"
+        )
+    return dataset[names[0]]

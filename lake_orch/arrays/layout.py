@@ -1,0 +1,119 @@
+"""How arrays are stored when they are made: encodings of their variables, and empty arrays that regions are written to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.coding.strings import create_vlen_dtype
+from zarr.abc.codec import Codec
+
+from lake_core.icechunk import IcechunkStore
+from lake_orch.errors import InvalidDefinition
+
+_OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
+_OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+
+_MOST_BYTES = 64 << 20
+"""Of a chunk whose shape nobody has named."""
+_COORDINATES = 8192
+"""Coordinates of a dimension that share a chunk: readers need them all."""
+_MOMENT = "microseconds since 1970-01-01"
+
+
+def create_empty(store: IcechunkStore, dataset: xr.Dataset, encoding: Mapping[str, Mapping[str, Any]], growing: Sequence[str]) -> None:
+    """Make the arrays of a dataset in an empty store; those along the growing dimensions without any element, others with their data.
+
+    Args:
+        store: Where.
+        dataset: The data, of which variables, types, attributes and encodings are taken.
+        encoding: By variable, before what the variables say themselves.
+        growing: The dimensions that regions are added along.
+    """
+    dataset = plain_text(dataset)
+    encodings = {
+        str(name): _encoding(str(name), variable, encoding.get(str(name), {}), growing) for name, variable in dataset.variables.items()
+    }
+    empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
+    # Of text without any element, xarray could not tell that it is text.
+    texts = {name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size}
+    empty = empty.assign({name: (one.dims, np.empty(one.shape, create_vlen_dtype(str)), one.attrs) for name, one in texts.items()})
+    write(store, empty, mode="w", encoding=encodings)
+
+
+def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
+    """Write a dataset with options of `Dataset.to_zarr`. Chunks of dask are brought in line with those that are stored."""
+    dataset.to_zarr(store, consolidated=False, align_chunks=True, **options)
+
+
+def source_encoding(variable: xr.Variable, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the encoding of a variable: `own`, and where that says nothing, what the variable was read with and Zarr v3 can have."""
+    read = {name: value for name, value in variable.encoding.items() if name in (*_OF_ZARR, *_OF_CF) and _is_of_v3(name, value)}
+    if variable.dtype == object:
+        read.pop("dtype", None)  # the type of a text of another store
+    encoding = {**read, **own}
+    if "_FillValue" in encoding and "fill_value" not in encoding:
+        encoding["fill_value"] = encoding["_FillValue"]  # what has no chunk is missing, not 0
+    return encoding
+
+
+def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Dataset, subject: str) -> None:
+    """Raise InvalidDefinition for encodings of variables that are not there, or that nobody knows."""
+    for name, one in encoding.items():
+        if name not in dataset.variables:
+            raise InvalidDefinition(
+                f"lake/encoding of {subject} names {name!r}; the variables are {', '.join(map(str, dataset.variables))}"
+            )
+        unknown = [key for key in one if key not in (*_OF_ZARR, *_OF_CF)]
+        if unknown:
+            raise InvalidDefinition(
+                f"lake/encoding of {subject} gives {name!r} the encoding {unknown[0]!r}: use {', '.join((*_OF_ZARR, *_OF_CF))}"
+            )
+
+
+def plain_text(dataset: xr.Dataset) -> xr.Dataset:
+    """Return a dataset whose texts may have any length: a later one may be longer than all that are there."""
+    texts = [name for name, variable in dataset.variables.items() if variable.dtype.kind in "UT"]
+    return dataset.assign({name: dataset[name].astype(object) for name in texts}) if texts else dataset
+
+
+def _encoding(name: str, variable: xr.Variable, own: Mapping[str, Any], growing: Sequence[str]) -> dict[str, Any]:
+    encoding = source_encoding(variable, own)
+    if not set(variable.dims) & set(growing):
+        return encoding
+    if "chunks" not in encoding:
+        encoding["chunks"] = _chunks(name, variable, growing)
+    if variable.dtype.kind == "M" and "units" not in own:
+        # What the first region has would decide which times any later one can have.
+        encoding |= {"units": _MOMENT, "dtype": "int64", "calendar": "proleptic_gregorian"}
+    dtype = np.dtype(encoding.get("dtype") or variable.dtype)
+    if dtype.kind == "f" and "fill_value" not in encoding:
+        encoding["fill_value"] = math.nan
+    return encoding
+
+
+def _chunks(name: str, variable: xr.Variable, growing: Sequence[str]) -> tuple[int, ...]:
+    """Return the shape of a variable's chunks: those of dask, or what one partition has along the growing dimensions."""
+    if variable.dims == (name,):
+        return (_COORDINATES,)
+    if variable.chunks is not None:
+        return tuple(max(lengths[0], 1) for lengths in variable.chunks)
+    chunks = [max(length, 1) for length in variable.shape]
+    cut = [axis for axis, dimension in enumerate(variable.dims) if dimension not in growing] or list(range(variable.ndim))
+    while math.prod(chunks) * variable.dtype.itemsize > _MOST_BYTES:
+        longest = max(cut, key=lambda axis: chunks[axis])
+        if chunks[longest] == 1:
+            cut = list(range(variable.ndim))
+            longest = max(cut, key=lambda axis: chunks[axis])
+        chunks[longest] = -(-chunks[longest] // 2)
+    return tuple(chunks)
+
+
+def _is_of_v3(name: str, value: Any) -> bool:
+    if name not in ("compressors", "filters", "serializer"):
+        return value is not None
+    codecs = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(codec, Codec) for codec in codecs)

@@ -1,0 +1,43 @@
+"""Whose arrays they are: the asset that wrote them last, as the commits of their repository say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from lake_core.icechunk import Repository
+from lake_orch.errors import TableOwned
+from lake_orch.tables.owner import Owner
+from lake_orch.tables.settings import Ownership
+
+_COMMITS = 100
+"""How far back a commit is searched that names an owner: other writers name none."""
+
+
+def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *, replaces: bool) -> Mapping[str, str]:
+    """Check that an asset may write, and return what its commit is to say of the owner.
+
+    Raises:
+        TableOwned: The asset would replace arrays of another.
+    """
+    if writer is None or ownership == "shared":
+        return {}
+    owner = owner_of(repository)
+    if owner is None or ownership == "take" or not owner.is_other(writer):
+        return writer.properties
+    if not replaces:
+        return {}
+    raise TableOwned(
+        f"the arrays {repository.storage.url()} were made by {owner}, and {writer} would replace them. Give one of them another path by "
+        f'the metadata lake/path. If the asset or its code location was renamed, take them over: metadata={{"lake/owner": "take"}}. '
+        f'If both are to write them: metadata={{"lake/owner": "shared"}}. Nothing was written'
+    )
+
+
+def owner_of(repository: Repository) -> Owner | None:
+    """Return the owner that the latest commit which tells one names; None where none does."""
+    for snapshot in islice(repository.ancestry(branch="main"), _COMMITS):
+        owner = Owner.of_properties(snapshot.metadata)
+        if owner is not None:
+            return owner
+    return None

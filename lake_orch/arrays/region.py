@@ -1,0 +1,154 @@
+"""From Dagster partitions to the region of arrays that they stand for: a slab along dimension coordinates.
+
+The metadata `partition_expr` names the dimension, or is a dict from each of the partitions' dimensions to one of the arrays'. Time windows
+hold the coordinates from their start up to, and without, their end; any other key is one coordinate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowPartitionsDefinition
+
+from lake_orch.errors import PartitionSliceError
+from lake_orch.tables.partition_slice import PartitionExpr, partition_columns
+
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+Window: TypeAlias = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The part of a region along one dimension: time windows, or single coordinates."""
+
+    dimension: str
+    keys: tuple[str, ...]
+    windows: tuple[Window, ...] | None = None
+    """Sorted, without overlaps; None where each key is a coordinate."""
+
+    def parts(self, values: npt.NDArray[Any]) -> list[Mask]:
+        """Return which coordinates lie in each window, or in any of the keys.
+
+        Raises PartitionSliceError where the coordinates are of a type that the partitions cannot stand for.
+        """
+        if self.windows is None:
+            return [np.isin(values, self.coordinates(values.dtype))]
+        if values.dtype.kind != "M":
+            raise PartitionSliceError(
+                f"dimension {self.dimension!r} has coordinates of type {values.dtype}, and time partitions stand for datetime64: give it "
+                f"such coordinates, or partition by static keys"
+            )
+        return [(values >= _moment(start)) & (values < _moment(end)) for start, end in self.windows]
+
+    def select(self, values: npt.NDArray[Any]) -> Mask:
+        """Return which coordinates lie in the extent. Raises PartitionSliceError as `parts`."""
+        mask = np.zeros(len(values), np.bool_)
+        for part in self.parts(values):
+            mask |= part
+        return mask
+
+    def position(self, values: npt.NDArray[Any], window: Window) -> int:
+        """Return where the coordinates of a window that has none yet belong among others.
+
+        Raises PartitionSliceError where the others are not in order.
+        """
+        if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
+            raise PartitionSliceError(
+                f"the coordinates of dimension {self.dimension!r} do not rise, so that nobody can tell where those of a new partition "
+                f"belong: sort the arrays by {self.dimension!r} first"
+            )
+        return int(np.searchsorted(values, _moment(window[0])))
+
+    def coordinates(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Return the keys as coordinates of a type. Raises PartitionSliceError for a key that is no value of it."""
+        if dtype.kind in "OUT":
+            return np.array(self.keys, object)
+        if dtype.kind in "iu" and all(key.removeprefix("-").isdecimal() and str(int(key)) == key for key in self.keys):
+            return np.array([int(key) for key in self.keys], np.int64)
+        if dtype.kind == "M" and self.windows is None:
+            try:
+                return np.array([np.datetime64(_moment(datetime.fromisoformat(key))) for key in self.keys])
+            except ValueError:
+                pass
+        raise PartitionSliceError(
+            f"partition key {self.keys[0]!r} is no coordinate of dimension {self.dimension!r}, which is of type {dtype}: use text, whole "
+            f"numbers or dates as coordinates"
+        )
+
+    def single(self) -> str | None:
+        """Return the key of a single partition, or None for windows and several. Data without the dimension get it as their coordinate."""
+        return self.keys[0] if len(self.keys) == 1 and self.windows is None else None
+
+    def __str__(self) -> str:
+        if self.windows is None:
+            return f"{self.dimension} in {', '.join(map(repr, self.keys[:3]))}{', …' if len(self.keys) > 3 else ''}"
+        return f"{_moment(self.windows[0][0])} <= {self.dimension} < {_moment(self.windows[-1][1])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The coordinates that some partitions stand for: along each dimension those of its extent, along any other dimension all."""
+
+    name: str
+    """What errors call the partitions."""
+    extents: tuple[Extent, ...]
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The dimensions that the partitions stand for."""
+        return tuple(extent.dimension for extent in self.extents)
+
+
+def region_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[str], partition_expr: PartitionExpr, asset: str) -> Region:
+    """Return the region of some partitions.
+
+    Args:
+        partitions_def: What the keys are of.
+        keys: The partitions, at least one.
+        partition_expr: The dimension that they stand for, or a dict from dimension to dimension.
+        asset: What errors call the asset.
+
+    Raises:
+        PartitionSliceError: `partition_expr` does not fit the partitions, or several partitions are no slab.
+    """
+    dimensions = partition_columns(partitions_def, partition_expr)
+    name = f"partition {keys[0]!r} of {asset}" if len(keys) == 1 else f"the run's {len(keys)} partitions of {asset}"
+    if not isinstance(partitions_def, MultiPartitionsDefinition):
+        return Region(name, (_extent(dimensions[0], partitions_def, keys),))
+    parsed: list[Mapping[str, str]] = [partitions_def.get_partition_key_from_str(key).keys_by_dimension for key in keys]
+    by_dimension = {one.name: sorted({key[one.name] for key in parsed}) for one in partitions_def.partitions_defs}
+    tuples = {tuple(key[one] for one in by_dimension) for key in parsed}
+    if tuples != set(product(*by_dimension.values())):
+        raise PartitionSliceError(
+            f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. Launch one run for each partition, or "
+            f"for all combinations"
+        )
+    extents = (
+        _extent(dimension, one.partitions_def, by_dimension[one.name])
+        for dimension, one in zip(dimensions, partitions_def.partitions_defs, strict=True)
+    )
+    return Region(name, tuple(extents))
+
+
+def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence[str]) -> Extent:
+    unique = tuple(dict.fromkeys(str(key) for key in keys))
+    if not isinstance(partitions_def, TimeWindowPartitionsDefinition):
+        return Extent(dimension, unique)
+    windows: list[Window] = []
+    for start, end in sorted((window.start, window.end) for window in map(partitions_def.time_window_for_partition_key, unique)):
+        if windows and windows[-1][1] == start:
+            windows[-1] = (windows[-1][0], end)
+        else:
+            windows.append((start, end))
+    return Extent(dimension, unique, tuple(windows))
+
+
+def _moment(moment: datetime) -> np.datetime64:
+    """Return a boundary of a window as a coordinate: coordinates have no zone, and are clock times of the definition's own."""
+    return np.datetime64(moment.replace(tzinfo=None), "us")

@@ -1,0 +1,173 @@
+"""What an asset's or an input's metadata says of its arrays, read and checked before anything is written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, get_args
+
+from lake_orch.errors import InvalidDefinition
+from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.tables.settings import COLUMNS, MODE, OWNER, PARTITION_EXPR, REF, TIMESTAMP, Ownership, ownership_of, plain_metadata
+
+ArrayWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
+
+ENCODING = "lake/encoding"
+DIMENSIONS = "lake/dims"
+APPEND_DIM = "lake/append_dim"
+COORDINATES = "lake/coordinates"
+PREVIEW_IMAGE = "lake/preview_image"
+
+SELECTION = "lake/sel"
+CHUNKS = "lake/chunks"
+SNAPSHOT = "lake/snapshot"
+
+_OF_OUTPUTS = (MODE, OWNER, PATH_METADATA, ENCODING, DIMENSIONS, APPEND_DIM, COORDINATES, PREVIEW_IMAGE)
+_OF_INPUTS = (SELECTION, CHUNKS, REF, SNAPSHOT, TIMESTAMP)
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySettings:
+    """One repository, and how it is written."""
+
+    path: str
+    mode: ArrayWriteMode = "overwrite"
+    ownership: Ownership = "keep"
+    partition_expr: Any = None
+    encoding: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By variable, in xarray's terms."""
+    dimensions: tuple[str, ...] = ()
+    """Names of the dimensions of arrays that have none."""
+    append_dim: str | None = None
+    coordinates: Mapping[str, Any] = field(default_factory=dict)
+    """All values that a dimension will ever have, by dimension: arrays are made that long at once."""
+    preview_image: bool | None = None
+
+    @classmethod
+    def parse(
+        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], subject: str, *, mode: ArrayWriteMode = "overwrite"
+    ) -> ArraySettings:
+        """Read an output's definition metadata; `mode` holds where it says nothing. Raises InvalidDefinition."""
+        metadata = plain_metadata(metadata)
+        _check_known(metadata, _OF_OUTPUTS, subject)
+        implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
+        settings = cls(
+            path=table_path(asset_key, metadata),
+            mode=_mode(metadata.get(MODE, implied), subject),
+            ownership=ownership_of(metadata, subject),
+            partition_expr=metadata.get(PARTITION_EXPR),
+            encoding=_encoding(metadata.get(ENCODING, {}), subject),
+            dimensions=_names(metadata, DIMENSIONS, subject) or (),
+            append_dim=metadata.get(APPEND_DIM),
+            coordinates=_by_dimension(metadata, COORDINATES, subject),
+            preview_image=metadata.get(PREVIEW_IMAGE),
+        )
+        settings._check(subject)
+        return settings
+
+    def _check(self, subject: str) -> None:
+        if self.append_dim is not None and (not isinstance(self.append_dim, str) or self.mode != "append"):
+            raise InvalidDefinition(f"{APPEND_DIM} of {subject} is {self.append_dim!r}: name a dimension, and use {MODE} 'append'")
+        if self.mode == "append" and self.append_dim is None and self.partition_expr is None:
+            raise InvalidDefinition(f"{MODE} of {subject} is 'append': name the dimension that grows by {APPEND_DIM}")
+        if self.preview_image not in (None, True, False):
+            raise InvalidDefinition(f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true or false")
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInputSettings:
+    """What is read of a repository, and of which state of it."""
+
+    variables: tuple[str, ...] | None = None
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    """As of `Dataset.sel`: values, lists or slices by dimension."""
+    chunks: Any = None
+    """Of dask; None for lazy arrays without it."""
+    ref: str | None = None
+    snapshot: str | None = None
+    timestamp: datetime | None = None
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
+        """Read an input's metadata. Raises InvalidDefinition."""
+        metadata = plain_metadata(metadata)
+        _check_known(metadata, _OF_INPUTS, subject)
+        timestamp = metadata.get(TIMESTAMP)
+        if isinstance(timestamp, str):
+            with suppress(ValueError):  # the check below says what is wrong
+                timestamp = datetime.fromisoformat(timestamp)
+        if timestamp is not None and (not isinstance(timestamp, datetime) or timestamp.tzinfo is None):
+            raise InvalidDefinition(f"{TIMESTAMP} of {subject} is {timestamp!r}: use a time with its zone")
+        if timestamp is not None and SNAPSHOT in metadata:
+            raise InvalidDefinition(f"{subject} asks for a snapshot and a timestamp: leave one of them out")
+        selection = _by_dimension(metadata, SELECTION, subject)
+        return cls(
+            variables=_names(metadata, COLUMNS, subject),
+            selection={dimension: _indexer(value) for dimension, value in selection.items()},
+            chunks=metadata.get(CHUNKS),
+            ref=_text(metadata, REF, subject),
+            snapshot=_text(metadata, SNAPSHOT, subject),
+            timestamp=timestamp,
+        )
+
+
+def _indexer(value: Any) -> Any:
+    """Return an indexer of `sel`. A mapping with `start` and `stop` stands for a slice, as YAML has none."""
+    if isinstance(value, Mapping) and value and set(value) <= {"start", "stop", "step"}:
+        return slice(value.get("start"), value.get("stop"), value.get("step"))
+    return value
+
+
+def _check_known(metadata: Mapping[str, Any], known: Sequence[str], subject: str) -> None:
+    """Raise InvalidDefinition for a name that is nearly one of ours; other names are other people's."""
+    for name in metadata:
+        if name.startswith("lake/") and name not in (*_OF_OUTPUTS, *_OF_INPUTS):
+            near = difflib.get_close_matches(name, known, 1, 0.85)
+            if near:
+                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which does nothing: {near[0]!r} is meant")
+
+
+def _mode(value: Any, subject: str) -> ArrayWriteMode:
+    for mode in get_args(ArrayWriteMode):
+        if value == mode:
+            return mode  # type: ignore[no-any-return]
+    raise InvalidDefinition(f"{MODE} of {subject} is {value!r}: arrays know {', '.join(get_args(ArrayWriteMode))}")
+
+
+def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, Mapping) or not all(isinstance(one, Mapping) for one in value.values()):
+        raise InvalidDefinition(
+            f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}"
+        )
+    encodings = {str(name): dict(one) for name, one in value.items()}
+    for one in encodings.values():
+        for name in ("chunks", "shards"):
+            if isinstance(one.get(name), list):
+                one[name] = tuple(one[name])
+    return encodings
+
+
+def _by_dimension(metadata: Mapping[str, Any], name: str, subject: str) -> Mapping[str, Any]:
+    value = metadata.get(name, {})
+    if not isinstance(value, Mapping) or not all(isinstance(dimension, str) for dimension in value):
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a dict by dimension")
+    return dict(value)
+
+
+def _names(metadata: Mapping[str, Any], name: str, subject: str) -> tuple[str, ...] | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a list of names")
+    return tuple(value)
+
+
+def _text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:
+    value = metadata.get(name)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use text")
+    return value

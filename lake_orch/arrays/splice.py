@@ -1,0 +1,60 @@
+"""Room for a region: elements along one dimension of all arrays are put in, or taken away, and what lies behind moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zarr
+
+from lake_core.icechunk import IcechunkStore
+
+
+def splice(store: IcechunkStore, dimension: str, start: int, stop: int, length: int) -> None:
+    """Replace the elements from `start` to `stop` along a dimension by `length` empty ones, in each array that has the dimension.
+
+    Behind the last element, arrays only grow. Anywhere else, all that lies behind is read and written again.
+    """
+    for _, array in zarr.open_group(store, mode="r+", use_consolidated=False).arrays():
+        names = array.metadata.dimension_names or ()  # type: ignore[union-attr]
+        if dimension in names:
+            _splice(array, names.index(dimension), start, stop, length)
+
+
+def _splice(array: zarr.Array[Any], axis: int, start: int, stop: int, length: int) -> None:
+    before = array.shape[axis]
+    after = before + length - (stop - start)
+    chunk = (array.shards or array.chunks)[axis]
+    if after > before:
+        _resize(array, axis, after)
+        # A chunk at the end may hold what was cut off once.
+        _clear(array, axis, before, min(after, -(-before // chunk) * chunk))
+    if stop < before:
+        _move(array, axis, stop, before, start + length, chunk)
+    _clear(array, axis, start, min(start + length, before))
+    if after < before:
+        _resize(array, axis, after)
+
+
+def _move(array: zarr.Array[Any], axis: int, start: int, stop: int, target: int, chunk: int) -> None:
+    """Copy elements to another place along an axis, a chunk at a time, from the side on which nothing is overwritten before it is read."""
+    if target == start:
+        return
+    begins = range(start, stop, chunk)
+    for begin in reversed(begins) if target > start else begins:
+        end = min(begin + chunk, stop)
+        array[_at(array, axis, begin + target - start, end + target - start)] = array[_at(array, axis, begin, end)]
+
+
+def _clear(array: zarr.Array[Any], axis: int, start: int, stop: int) -> None:
+    if start < stop:
+        array[_at(array, axis, start, stop)] = array.fill_value
+
+
+def _resize(array: zarr.Array[Any], axis: int, length: int) -> None:
+    shape = list(array.shape)
+    shape[axis] = length
+    array.resize(tuple(shape))
+
+
+def _at(array: zarr.Array[Any], axis: int, start: int, stop: int) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) if number == axis else slice(None) for number in range(array.ndim))

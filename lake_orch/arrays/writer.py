@@ -1,0 +1,333 @@
+"""One write of arrays to a session of a repository: all of them, more of them along one dimension, or the region of some partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+import zarr
+
+from lake_core.icechunk import IcechunkStore, Session
+from lake_orch.arrays.data import open_dataset
+from lake_orch.arrays.layout import check_encoding, create_empty, plain_text, source_encoding, write
+from lake_orch.arrays.region import Extent, Region
+from lake_orch.arrays.settings import ArraySettings
+from lake_orch.arrays.splice import splice
+from lake_orch.errors import InvalidDefinition, OutsideRegion, RegionMismatch, TableNotEmpty
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayWriter:
+    """Writes the arrays of one asset to sessions of its repository."""
+
+    settings: ArraySettings
+    subject: str
+    """What errors call the data."""
+    region: Region | None = None
+    """None where all of the arrays may be written."""
+
+    def write(self, session: Session, dataset: xr.Dataset) -> bool:
+        """Write a dataset as the settings say. Returns whether there was anything to write.
+
+        Raises:
+            OutsideRegion: The data has coordinates outside of the region.
+            RegionMismatch: The data does not fit the arrays that are there.
+            TableNotEmpty: Mode `error` found arrays where it was to write the first ones.
+            InvalidDefinition: The settings do not fit the data.
+        """
+        store, settings = session.store, self.settings
+        check_encoding(settings.encoding, dataset, self.subject)
+        dataset = plain_text(dataset)
+        if self.region is not None:
+            return self._write_region(store, dataset, self.region)
+        if settings.mode in ("error", "ignore") and not is_empty(store):
+            return self._refuse()
+        if settings.append_dim is not None:
+            self._append(store, dataset, settings.append_dim)
+        else:
+            encoding = {str(name): source_encoding(one, settings.encoding.get(str(name), {})) for name, one in dataset.variables.items()}
+            write(store, dataset, mode="w", encoding=encoding)
+        return True
+
+    def copy(self, session: Session, group: zarr.Group) -> bool:
+        """Replace everything by the groups and arrays of a Zarr group, however deep. Returns whether there was anything to write."""
+        if self.settings.mode in ("error", "ignore") and not is_empty(session.store):
+            return self._refuse()
+        target = zarr.open_group(session.store, mode="w", attributes=dict(group.attrs))
+        for path, node in group.members(max_depth=None):
+            if isinstance(node, zarr.Group):
+                target.create_group(path, attributes=dict(node.attrs))
+            else:
+                zarr.from_array(session.store, data=node, name=path, zarr_format=3)
+        return True
+
+    def _refuse(self) -> bool:
+        if self.settings.mode == "error":
+            part = "" if self.region is None else f" for {self.region.name}"
+            raise TableNotEmpty(
+                f"mode 'error' writes only the first arrays, but {self.settings.path} has some already{part}: use mode 'overwrite' or "
+                f"'append'"
+            )
+        return False
+
+    # Along one dimension
+
+    def _append(self, store: IcechunkStore, dataset: xr.Dataset, dimension: str) -> None:
+        if dimension not in dataset.dims:
+            raise InvalidDefinition(
+                f"lake/append_dim is {dimension!r}, and {self.subject} has the dimensions {', '.join(map(str, dataset.dims))}"
+            )
+        existing = self._create_or_check(store, dataset, (dimension,))
+        length = existing.sizes.get(dimension, 0)
+        splice(store, dimension, length, length, dataset.sizes[dimension])
+        for name, variable in dataset.variables.items():
+            _write_variable(store, name, variable, {dimension: slice(length, length + dataset.sizes[dimension])})
+
+    # A region
+
+    def _write_region(self, store: IcechunkStore, dataset: xr.Dataset, region: Region) -> bool:
+        dataset = self._with_dimensions(dataset, region)
+        for extent in region.extents:
+            self._check_inside(dataset, extent, region)
+        dataset = dataset.sortby([extent.dimension for extent in region.extents if extent.windows is not None])
+        existing = self._create_or_check(store, dataset, region.dimensions)
+        if self.settings.mode in ("error", "ignore") and _covers_something(existing, region):
+            return self._refuse()
+        changed: set[str] = set()
+        coordinates = {}
+        for extent in region.extents:
+            values = _coordinates(existing, extent.dimension)
+            shared = self._is_shared(existing, extent, region)
+            coordinates[extent.dimension] = self._make_room(store, values, _coordinates(dataset, extent.dimension), extent, shared=shared)
+            if len(coordinates[extent.dimension]) != len(values) or not _equal(coordinates[extent.dimension], values):
+                changed.add(extent.dimension)
+        self._write_shared(store, dataset, existing, region, changed, coordinates)
+        own = [name for name, one in dataset.variables.items() if set(region.dimensions) <= set(one.dims) and name not in region.dimensions]
+        for places, targets in _runs({one: _places(coordinates[one], _coordinates(dataset, one)) for one in region.dimensions}):
+            for name in own:
+                _write_variable(store, name, dataset[name].variable.isel(places), targets)
+        return True
+
+    def _with_dimensions(self, dataset: xr.Dataset, region: Region) -> xr.Dataset:
+        """Return data of one partition with the dimensions that it lacks: its key, or a coordinate of one value, becomes one."""
+        for extent in region.extents:
+            dimension = extent.dimension
+            if dimension in dataset.dims and dimension not in dataset.coords:
+                raise InvalidDefinition(
+                    f"dimension {dimension!r} of {self.subject} has no coordinates, and partition_expr names it: give it those that the "
+                    f"partitions stand for"
+                )
+            if dimension in dataset.dims:
+                continue
+            if dimension in dataset.coords:
+                dataset = dataset.expand_dims(dimension)
+                continue
+            single = extent.single()
+            if single is None:
+                raise InvalidDefinition(
+                    f"{self.subject} lacks the dimension {dimension!r} that partition_expr names: return arrays that have it. Only for a "
+                    f"run of one static or dynamic partition its key becomes the coordinate"
+                )
+            dataset = dataset.expand_dims({dimension: np.array([single], object)})
+        return dataset
+
+    def _check_inside(self, dataset: xr.Dataset, extent: Extent, region: Region) -> None:
+        values = _coordinates(dataset, extent.dimension)
+        outside = values[~extent.select(values)]
+        if len(outside):
+            raise OutsideRegion(
+                f"{self.subject} has the coordinate {_shown(outside[0])} along {extent.dimension!r}"
+                f"{f' and {len(outside) - 1} more' if len(outside) > 1 else ''}, which {region.name} ({extent}) does not hold. Return its "
+                f"own coordinates only. Nothing was written"
+            )
+        if len(np.unique(values)) < len(values):
+            raise RegionMismatch(f"{self.subject} has a coordinate along {extent.dimension!r} twice: a region has each once")
+        if extent.windows is None:
+            missing = np.setdiff1d(extent.coordinates(values.dtype), values)
+            if len(missing):
+                raise RegionMismatch(
+                    f"{self.subject} lacks the coordinate {_shown(missing[0])} along {extent.dimension!r}, a partition of the run: "
+                    f"return arrays for each, filled with missing values where there is nothing"
+                )
+
+    def _make_room(
+        self, store: IcechunkStore, existing: npt.NDArray[Any], values: npt.NDArray[Any], extent: Extent, *, shared: bool
+    ) -> npt.NDArray[Any]:
+        """Let each coordinate of the data have its place along a dimension. Returns the coordinates that there are then."""
+        dimension = extent.dimension
+        if extent.windows is None:
+            new = values[~np.isin(values, existing)]
+            if len(new):
+                self._check_free(dimension, new)
+                splice(store, dimension, len(existing), len(existing), len(new))
+            return np.concatenate([existing, new]) if len(new) else existing
+        for window, mask in zip(extent.windows, extent.parts(values), strict=True):
+            own = values[mask]
+            places = np.flatnonzero(Extent(dimension, (), (window,)).select(existing))
+            if _equal(existing[places], own):
+                continue
+            self._check_free(dimension, own)
+            if len(places) and shared:
+                raise RegionMismatch(
+                    f"{self.subject} has {len(own)} coordinates along {dimension!r} where {len(places)} others are, which other partitions "
+                    f"share: return the same ones, with missing values where there is nothing. Nothing was written"
+                )
+            if len(places) and int(places[-1]) - int(places[0]) + 1 != len(places):
+                raise RegionMismatch(f"the coordinates along {dimension!r} do not rise: sort the arrays by {dimension!r} first")
+            start = int(places[0]) if len(places) else extent.position(existing, window)
+            splice(store, dimension, start, start + len(places), len(own))
+            existing = np.concatenate([existing[:start], own, existing[start + len(places) :]])
+        return existing
+
+    def _check_free(self, dimension: str, values: npt.NDArray[Any]) -> None:
+        if dimension in self.settings.coordinates:
+            raise RegionMismatch(
+                f"{self.subject} has other coordinates along {dimension!r} than lake/coordinates declares for these partitions, such as "
+                f"{_shown(values[0]) if len(values) else 'none at all'}: return exactly those, with missing values where there is nothing"
+            )
+
+    @staticmethod
+    def _is_shared(existing: xr.Dataset, extent: Extent, region: Region) -> bool:
+        """Return whether other partitions hold the same coordinates along a dimension: those elsewhere along another one."""
+        others = [other for other in region.extents if other is not extent]
+        return any(not bool(other.select(_coordinates(existing, other.dimension)).all()) for other in others)
+
+    def _write_shared(
+        self,
+        store: IcechunkStore,
+        dataset: xr.Dataset,
+        existing: xr.Dataset,
+        region: Region,
+        changed: set[str],
+        coordinates: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Write coordinates of the region, and what has only some of its dimensions, where they are new. Elsewhere it must be the same."""
+        for name, variable in dataset.variables.items():
+            dimensions = [str(one) for one in variable.dims if one in region.dimensions]
+            if not dimensions or (len(dimensions) == len(region.dimensions) and name not in region.dimensions):
+                continue
+            places = {one: _places(coordinates[one], _coordinates(dataset, one)) for one in dimensions}
+            if changed.intersection(dimensions):
+                for part, targets in _runs(places):
+                    _write_variable(store, name, variable.isel(part), targets)
+            elif not variable.equals(existing[name].variable.isel(places)):
+                raise RegionMismatch(
+                    f"{name!r} of {self.subject} differs from what stands there, and other partitions share it: it has the dimensions "
+                    f"{_listed(variable.dims)}. Nothing was written"
+                )
+
+    # What is there
+
+    def _create_or_check(self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]) -> xr.Dataset:
+        """Make the arrays, or check that data fits those that are there. Returns the arrays."""
+        if is_empty(store):
+            create_empty(store, dataset, self.settings.encoding, growing)
+            for dimension in growing:
+                if dimension in self.settings.coordinates:
+                    self._declare(store, dimension, dataset)
+            return open_dataset(store)
+        existing = open_dataset(store)
+        if set(existing.variables) != set(dataset.variables):
+            differing = set(existing.variables) ^ set(dataset.variables)
+            raise RegionMismatch(
+                f"{self.subject} has the variables {_listed(dataset.variables)}, and there are {_listed(existing.variables)}: both "
+                f"must have {_listed(differing)}, or neither"
+            )
+        for name, variable in dataset.variables.items():
+            self._check_variable(str(name), variable, existing[name].variable, growing)
+        return existing
+
+    def _check_variable(self, name: str, variable: xr.Variable, existing: xr.Variable, growing: tuple[str, ...]) -> None:
+        if variable.dims != existing.dims:
+            raise RegionMismatch(
+                f"{name!r} of {self.subject} has the dimensions {_listed(variable.dims)}, and there are {_listed(existing.dims)}"
+            )
+        for dimension, length, before in zip(variable.dims, variable.shape, existing.shape, strict=True):
+            if dimension not in growing and length != before:
+                raise RegionMismatch(f"{name!r} of {self.subject} is {length} long along {dimension!r}, and there it is {before}")
+        if existing.dtype != object and not np.can_cast(variable.dtype, existing.dtype, "same_kind"):
+            raise RegionMismatch(
+                f"{name!r} of {self.subject} is of type {variable.dtype}, and there it is {existing.dtype}: convert it first"
+            )
+        if not set(variable.dims) & set(growing) and not variable.equals(existing):
+            raise RegionMismatch(
+                f"{name!r} of {self.subject} differs from what stands there, and it is the same for all partitions: it has no dimension "
+                f"{' or '.join(growing)}. To change it, write all of the arrays anew. Nothing was written"
+            )
+
+    def _declare(self, store: IcechunkStore, dimension: str, dataset: xr.Dataset) -> None:
+        """Make the arrays as long as a dimension will ever be, and write its coordinates."""
+        declared = np.asarray(self.settings.coordinates[dimension])
+        if declared.dtype.kind == "U":
+            declared = declared.astype(object)
+        values = _coordinates(dataset, dimension)
+        if declared.ndim != 1 or len(np.unique(declared)) < len(declared) or not bool(np.isin(values, declared).all()):
+            raise InvalidDefinition(
+                f"lake/coordinates declares {len(declared)} values of dimension {dimension!r}: they must differ from one another, and hold "
+                f"those of {self.subject}"
+            )
+        splice(store, dimension, 0, 0, len(declared))
+        _write_variable(store, dimension, xr.Variable(dimension, declared), {dimension: slice(0, len(declared))})
+
+
+def is_empty(store: IcechunkStore) -> bool:
+    """Return whether there are no arrays and groups but the root."""
+    return all(path == "/" for path in store.session.node_paths())
+
+
+def _write_variable(store: IcechunkStore, name: Hashable, variable: xr.Variable, targets: Mapping[str, slice]) -> None:
+    """Write a variable to places along some dimensions; one that has none of them is left as it is."""
+    region = {dimension: target for dimension, target in targets.items() if dimension in variable.dims}
+    if region and variable.size:
+        # xarray writes no index to a region: it becomes a variable like others.
+        data = xr.Dataset({name: variable.to_base_variable()}).drop_indexes(name, errors="ignore").reset_coords()
+        write(store, data, mode="r+", region=region)
+
+
+def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str, slice], dict[str, slice]]]:
+    cut: list[list[tuple[slice, slice]]] = []
+    for at in places.values():
+        ends = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]
+        cut.append(
+            [(slice(start, stop), slice(int(at[start]), int(at[start]) + stop - start)) for start, stop in pairwise(ends) if stop > start]
+        )
+    for blocks in product(*cut):
+        yield (
+            {name: block[0] for name, block in zip(places, blocks, strict=True)},
+            {name: block[1] for name, block in zip(places, blocks, strict=True)},
+        )
+
+
+def _places(existing: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Return where values stand among existing ones, all of which hold them."""
+    order = np.argsort(existing, kind="stable")
+    places: npt.NDArray[np.intp] = order[np.searchsorted(existing, values, sorter=order)]
+    return places
+
+
+def _covers_something(existing: xr.Dataset, region: Region) -> bool:
+    return all(bool(extent.select(_coordinates(existing, extent.dimension)).any()) for extent in region.extents)
+
+
+def _coordinates(dataset: xr.Dataset, dimension: str) -> npt.NDArray[Any]:
+    if dimension not in dataset.coords:
+        raise InvalidDefinition(f"dimension {dimension!r} has no coordinates where the arrays stand: give it some, or write all anew")
+    values: npt.NDArray[Any] = dataset[dimension].values
+    return values.astype(object) if values.dtype.kind in "UT" else values
+
+
+def _equal(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> bool:
+    return len(one) == len(two) and bool((one == two).all())
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(map(str, names))) or "none"
+
+
+def _shown(value: Any) -> str:
+    return str(value)[:40]

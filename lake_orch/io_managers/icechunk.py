@@ -1,0 +1,266 @@
+"""The IO manager for arrays: what an asset returns becomes its Icechunk repository, what it depends on is read from one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import xarray as xr
+import zarr
+from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
+from pydantic import Field
+
+from lake_core.backoff import Backoff
+from lake_core.icechunk import ConflictError, Repository, Session
+from lake_core.icechunk.conflict_detector import ConflictDetector
+from lake_core.icechunk.errors import RebaseFailedError, RepositoryNotFound
+from lake_core.lake.errors import Conflict
+from lake_core.readable import count_of, readable_bytes
+from lake_core.workspace import STAGED, Receipt, Workspace
+from lake_orch.arrays.data import ArraySlice, load, open_dataset, to_dataset
+from lake_orch.arrays.metadata import ArrayResult, array_metadata, count_chunks, preview_metadata
+from lake_orch.arrays.owner import claim
+from lake_orch.arrays.region import Region, region_of_partitions
+from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
+from lake_orch.arrays.writer import ArrayWriter
+from lake_orch.errors import InvalidDefinition
+from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
+from lake_orch.io_managers.nothing_returned import warn_of_nothing
+from lake_orch.io_managers.output import output_partitions, producer_name
+from lake_orch.location import table_path
+from lake_orch.resources import LakeResource
+from lake_orch.runs.attempt import Attempt, run_of
+from lake_orch.runs.gate import check_step_gate
+from lake_orch.runs.marker import SINGLE_BATCH
+from lake_orch.tables.owner import Owner
+from lake_orch.tables.partition_label import partition_label
+from lake_orch.tables.settings import PARTITION_EXPR, plain_metadata
+
+_BRANCH = "main"
+_TRIES = 50
+_PAUSES = Backoff(first=0.05, longest=2.0)
+
+
+class IcechunkIOManager(ConfigurableIOManager):
+    """Stores arrays in Icechunk repositories, each write exactly once, and loads them lazily by annotation. Needs the extra `arrays`.
+
+    Example:
+        .. code-block:: python
+
+            lake = LakeResource(root="s3://bucket/lake")
+            defs = dg.Definitions(assets=[temperature], resources={"arrays": IcechunkIOManager(lake=lake), "lake": lake})
+
+            @dg.asset(
+                io_manager_key="arrays",
+                partitions_def=dg.DailyPartitionsDefinition("2024-01-01"),
+                metadata={"partition_expr": "time"},    # the dimension that the partitions stand for
+                kinds={"icechunk", "xarray"},
+            )
+            def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
+
+    An asset's repository lies at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a `zarr.Group` or `Array`, or
+    an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, loads it so, and with
+    `dict[str, T]` one value a partition.
+
+    Definition metadata of an asset, or of an op's output:
+        partition_expr: the dimension that the partitions stand for, or a dict from the partitions' dimensions to the arrays'. Required if
+            partitioned.
+        lake/mode: `overwrite` (default; of a partitioned asset exactly the run's region), `append`, `error` or `ignore` (only where there
+            is nothing yet).
+        lake/append_dim: the dimension along which `append` adds.
+        lake/coordinates: all coordinates that a dimension will ever have, by dimension: each partition then has its place at once.
+        lake/encoding: chunks, shards, compressors, dtype, fill_value, units, …, by variable.
+        lake/dims: names of the dimensions of numpy and dask arrays.
+        lake/owner: `take` makes arrays this asset's that another made, `shared` lets others overwrite them, too.
+        lake/path: the repository's path below the root, instead of the asset's key.
+        lake/preview_image: whether the asset's page shows a picture. Dagster keeps it in its database.
+
+    Metadata of an input (`dg.AssetIn(metadata=...)`):
+        columns: the variables to load.
+        lake/sel: what of them, as of `Dataset.sel`; a dict of `start` and `stop` is a slice.
+        lake/chunks: of dask; without it arrays are lazy, and need no dask.
+        lake/ref, lake/snapshot, lake/timestamp: the state to load them from.
+
+    A step that is retried, or re-executed from failure, after its arrays were committed writes nothing and says so (`lake/skipped`).
+    Coordinates outside the run's partitions fail the step before anything is visible.
+    """
+
+    lake: LakeResource
+    mode: Literal["overwrite", "error", "ignore"] = Field(
+        default="overwrite", description="How outputs are written whose metadata names no lake/mode."
+    )
+    preview_image: bool = Field(
+        default=True, description="Whether lake/preview shows a picture, where metadata names no lake/preview_image."
+    )
+
+    def handle_output(self, context: OutputContext, obj: Any) -> None:
+        """Write an output to its repository.
+
+        Raises InvalidDefinition, UnsupportedData, PartitionSliceError, OutsideRegion, RegionMismatch, TableNotEmpty, TableOwned and
+        IcechunkError.
+        """
+        if obj is None:
+            warn_of_nothing(context)
+            return
+        subject = f"the output of {producer_name(context)}"
+        settings = self._settings(context)
+        keys = [str(key) for key in output_partitions(context)]
+        region = _region(context, settings, keys)
+        writer = ArrayWriter(settings, subject, region)
+        is_group = isinstance(obj, zarr.Group) and region is None and settings.mode != "append"
+        dataset = None if is_group else to_dataset(obj, subject, settings.path.rpartition("/")[2], settings.dimensions)
+
+        attempt = Attempt.of_output(context, keys)
+        result, workspace = self._published(context, attempt, writer, obj if dataset is None else dataset)
+        repository = workspace.repository_after(settings.path)
+        session = repository.readonly_session(_BRANCH)
+        url = workspace.url(settings.path)
+        context.log.info(f"{subject}: {_outcome(result, url, workspace.receipt)}")
+        stored = open_dataset(session.store) if dataset is not None else xr.Dataset()
+        metadata = array_metadata(
+            result,
+            stored,
+            session,
+            url=url,
+            path=settings.path,
+            operation=settings.mode,
+            receipt=workspace.receipt,
+            region=None if region is None or dataset is None else {one: dataset.sizes.get(one, 1) for one in region.dimensions},
+        )
+        shown = self.preview_image if settings.preview_image is None else settings.preview_image
+        if shown and not result.skipped and dataset is not None:
+            written = ArraySlice(session, None, {}, None, region).dataset(subject)
+            metadata |= preview_metadata(written)
+        context.add_output_metadata(metadata)
+        if context.has_asset_key:
+            # A retry finds the snapshot of the attempt that it repeats: it makes nothing downstream stale.
+            context.step_context.set_data_version(context.asset_key, DataVersion(result.snapshot))
+
+    def _published(
+        self, context: OutputContext, attempt: Attempt, writer: ArrayWriter, data: xr.Dataset | zarr.Group
+    ) -> tuple[ArrayResult, Workspace]:
+        """Write in a workspace; once more from the beginning where a partition that was published meanwhile does not go with that."""
+        for tries in range(1, _TRIES + 1):
+            workspace = self.lake.workspace(replace(attempt, number=attempt.number + tries - 1))
+            try:
+                with workspace:
+                    if not workspace.is_staged:
+                        check_step_gate(context)
+                    result = _write(workspace, writer, data, Owner.of_output(context))
+                return result, workspace
+            except Conflict:
+                # In a session that many write into, only a step that is tried again replaces what was written.
+                if workspace.is_staged or tries == _TRIES:
+                    raise
+                context.log.info(f"{writer.subject} contradicts what was published meanwhile: it is written again on top of that")
+                _PAUSES.wait(tries)
+        raise AssertionError("the loop ends by a return or an error")
+
+    def load_input(self, context: InputContext) -> Any:
+        """Read an input: of a partitioned asset exactly the regions that this run's partitions map to.
+
+        Arrays that are not there yet are an error, except for a parameter that is annotated `T | None` where the run asks for no
+        partition, or is the first of an asset that depends on itself.
+
+        Raises InvalidDefinition, UnsupportedData, PartitionSliceError and IcechunkError.
+        """
+        subject = f"input {context.name!r}" if context.has_input_name else "the value"
+        upstream = context.upstream_output
+        metadata = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
+        settings = ArrayInputSettings.parse(context.definition_metadata or {}, subject)
+        annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
+        path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
+        if upstream is not None:
+            path = "/".join([path, *mapping_keys(upstream)])
+        keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
+        if keys == [] and optional:
+            return None
+        try:
+            repository = self.lake.read_repository(path, run_of(context), ref=settings.ref)
+        except RepositoryNotFound:
+            if optional and reads_itself(context):
+                return None
+            raise
+        session = _session(repository, settings)
+        each = type_of_each(annotation)
+        if keys is None and each is not None:
+            raise InvalidDefinition(f"{subject} is annotated as a value for each partition, but {path} is not partitioned")
+        groups = [None] if keys is None else [keys] if each is None else [[key] for key in keys]
+        values = []
+        for group in groups:
+            region = None if group is None else self._input_region(context, metadata, group)
+            part = ArraySlice(session, settings.variables, settings.selection, settings.chunks, region)
+            values.append(load(part, annotation if each is None else each, subject))
+        parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
+        context.log.info(f"{subject} is {path}, snapshot {session.snapshot_id}{parts}")
+        return values[0] if each is None else dict(zip(keys or (), values, strict=True))
+
+    def _input_region(self, context: InputContext, metadata: dict[str, Any], keys: Sequence[str]) -> Region:
+        name = f"asset {context.asset_key.to_user_string()}"
+        if metadata.get(PARTITION_EXPR) is None:
+            raise _missing_partition_expr(name)
+        return region_of_partitions(context.asset_partitions_def, keys, metadata[PARTITION_EXPR], name)
+
+    def _settings(self, context: OutputContext) -> ArraySettings:
+        asset_key = context.asset_key.path if context.has_asset_key else None
+        settings = ArraySettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
+        return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
+
+
+def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Group, owner: Owner | None) -> ArrayResult:
+    """Write arrays, and commit them to the repository under the marker of the attempt."""
+    settings, txn = writer.settings, (workspace.task_id, SINGLE_BATCH)
+    repository = workspace.find_repository(settings.path) or workspace.create_repository(settings.path)
+    for tries in range(1, _TRIES + 1):
+        session = repository.writable_session(_BRANCH)
+        earlier = session.recorded(txn)
+        if earlier is not None:
+            return ArrayResult(str(earlier), skipped=True)
+        metadata = claim(repository, owner, settings.ownership, replaces=settings.mode == "overwrite")
+        written = writer.copy(session, data) if isinstance(data, zarr.Group) else writer.write(session, data)
+        if not written:
+            return ArrayResult(session.snapshot_id, chunks=0, bytes=0)
+        chunks, size = count_chunks(session.change_set)
+        try:
+            commit = session.commit(_message(writer), metadata, rebase_with=ConflictDetector(), txn=txn)
+            return ArrayResult(str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size)
+        except (ConflictError, RebaseFailedError):  # on top of what was committed meanwhile, it is another write
+            if tries == _TRIES:
+                raise
+            _PAUSES.wait(tries)
+    raise AssertionError("the loop ends by a return or an error")
+
+
+def _message(writer: ArrayWriter) -> str:
+    return writer.subject if writer.region is None else writer.region.name
+
+
+def _session(repository: Repository, settings: ArrayInputSettings) -> Session:
+    if settings.snapshot is not None:
+        return repository.readonly_session(snapshot_id=settings.snapshot)
+    return repository.readonly_session(_BRANCH, as_of=settings.timestamp)
+
+
+def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]) -> Region | None:
+    if not context.has_asset_partitions:
+        return None
+    if settings.partition_expr is None:
+        raise _missing_partition_expr(producer_name(context))
+    if settings.append_dim is not None:
+        raise InvalidDefinition(f"lake/append_dim of {producer_name(context)} has no effect: its partitions say where arrays are added")
+    return region_of_partitions(context.asset_partitions_def, keys, settings.partition_expr, producer_name(context))
+
+
+def _missing_partition_expr(name: str) -> InvalidDefinition:
+    return InvalidDefinition(
+        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the dimension that the partitions stand for "
+        f"(a dict from dimension to dimension for several)"
+    )
+
+
+def _outcome(result: ArrayResult, url: str, receipt: Receipt | None) -> str:
+    if result.skipped:
+        return f"an earlier attempt committed it to {url}: nothing written"
+    size = f"{count_of(result.chunks or 0, 'chunk')} ({readable_bytes(result.bytes or 0)})"
+    if receipt is not None and receipt.state == STAGED:
+        return f"{size} staged for {url}, to be published with session {receipt.session}"
+    return f"{size} to {url}, snapshot {result.snapshot}"

@@ -1,0 +1,442 @@
+"""Arrays as assets: what is returned is what the reference reader finds, whole or by regions, and what a parameter loads."""
+
+# No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
+
+from typing import Any
+
+import dagster as dg
+import icechunk
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+from lake_core.icechunk import Repository, Session
+from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
+from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
+
+DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
+REGIONS = dg.StaticPartitionsDefinition(["eu", "africa", "us"])
+BOTH = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
+SINGLE_RUN = dg.BackfillPolicy.single_run()
+
+
+@pytest.fixture
+def resources(root: str) -> dict[str, Any]:
+    lake = LakeResource(root=root)
+    return {"lake": lake, "io_manager": IcechunkIOManager(lake=lake)}
+
+
+def stored(root: str, name: str = "weather") -> xr.Dataset:
+    """What the reference reader finds."""
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(f"{root}/tables/{name}"))
+    return xr.open_zarr(repository.readonly_session("main").store, consolidated=False, chunks=None).load()
+
+
+def hours(day: str, count: int = 24, offset: float = 0) -> xr.Dataset:
+    """Hourly values of one day and more, which tell their time."""
+    time = pd.date_range(day, periods=count, freq="h")
+    values = (time.to_numpy().astype("datetime64[h]").astype(int) % 1000)[:, None, None] + np.arange(12.0).reshape(3, 4) / 100 + offset
+    return xr.Dataset(
+        {"t2m": (("time", "lat", "lon"), values.astype(np.float32), {"units": "K"})},
+        coords={"time": time, "lat": [50.0, 51.0, 52.0], "lon": [5.0, 6.0, 7.0, 8.0]},
+        attrs={"source": "test"},
+    )
+
+
+def weather(**metadata: Any) -> dg.AssetsDefinition:
+    """An asset of hourly values in daily partitions."""
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time", **metadata}, kinds={"icechunk", "xarray"})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        return hours(context.partition_key)
+
+    return weather
+
+
+def metadata_of(result: dg.ExecuteInProcessResult, node: str) -> dict[str, Any]:
+    return {name: value.value for name, value in result.asset_materializations_for_node(node)[0].metadata.items()}
+
+
+# Whole
+
+
+def values_of(kind: str) -> Any:
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    if kind == "dask":
+        return pytest.importorskip("dask.array").from_array(data, chunks=(2, 2))
+    if kind == "zarr array":
+        return zarr.create_array({}, data=data, chunks=(2, 2))
+    if kind == "zarr group":
+        group = zarr.create_group({}, attributes={"title": "group"})
+        group.create_group("inner").create_array("deep", data=data, chunks=(2, 2))
+        return group
+    array = xr.DataArray(data, dims=("y", "x"), coords={"x": list("abcd")}, name="v")
+    return {"numpy": data, "data array": array, "dataset": array.to_dataset()}[kind]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask", "zarr array", "data array", "dataset"])
+def test_each_type_that_is_returned_is_what_the_reference_reader_finds(root: str, resources: dict[str, Any], kind: str) -> None:
+    @dg.asset
+    def weather() -> Any:
+        return values_of(kind)
+
+    assert dg.materialize([weather], resources=resources).success
+    (found,) = stored(root).data_vars.values()
+    np.testing.assert_array_equal(found.values, np.asarray(values_of("numpy")))
+
+
+def test_a_group_is_stored_with_all_that_is_below_it(root: str, resources: dict[str, Any]) -> None:
+    @dg.asset
+    def weather() -> zarr.Group:
+        return values_of("zarr group")
+
+    assert dg.materialize([weather], resources=resources).success
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(f"{root}/tables/weather"))
+    found = zarr.open_group(repository.readonly_session("main").store, mode="r")
+    assert dict(found.attrs) == {"title": "group"}
+    np.testing.assert_array_equal(found["inner/deep"][...], values_of("numpy"))
+    assert found["inner/deep"].chunks == (2, 2)
+
+
+@pytest.mark.parametrize("kind", [xr.Dataset, xr.DataArray, zarr.Group, zarr.Array, np.ndarray, Session])
+def test_a_parameter_is_loaded_by_its_annotation(resources: dict[str, Any], kind: type) -> None:
+    seen: list[Any] = []
+
+    @dg.asset
+    def weather() -> xr.Dataset:
+        return hours("2024-01-01")
+
+    def read(weather: Any) -> None:
+        seen.append(weather)
+
+    read.__annotations__["weather"] = kind
+    assert dg.materialize([weather, dg.asset(read)], resources=resources).success
+    assert isinstance(seen[0], kind)
+
+
+def test_loading_is_lazy(resources: dict[str, Any]) -> None:
+    seen: list[bool] = []
+
+    @dg.asset
+    def weather() -> xr.Dataset:
+        return hours("2024-01-01")
+
+    @dg.asset
+    def read(weather: xr.Dataset) -> None:
+        seen.append(weather["t2m"].variable._in_memory)
+
+    assert dg.materialize([weather, read], resources=resources).success
+    assert seen == [False]
+
+
+def test_an_input_chooses_variables_and_a_selection(resources: dict[str, Any]) -> None:
+    seen: list[xr.Dataset] = []
+    source = hours("2024-01-01").assign(extra=("lat", [1, 2, 3]))
+
+    @dg.asset
+    def weather() -> xr.Dataset:
+        return source
+
+    metadata = {"columns": ["t2m"], "lake/sel": {"time": {"start": "2024-01-01T06", "stop": "2024-01-01T08"}, "lat": 51.0}}
+
+    @dg.asset(ins={"weather": dg.AssetIn(metadata=metadata)})
+    def read(weather: xr.Dataset) -> None:
+        seen.append(weather.load())
+
+    assert dg.materialize([weather, read], resources=resources).success
+    assert seen[0].equals(source[["t2m"]].sel(time=slice("2024-01-01T06", "2024-01-01T08"), lat=51.0))
+
+
+def test_an_encoding_decides_how_arrays_are_stored(root: str, resources: dict[str, Any]) -> None:
+    packed = {"dtype": "int16", "scale_factor": 0.01, "add_offset": 500.0, "_FillValue": -32768, "chunks": [12, 1, 4], "shards": [24, 3, 4]}
+
+    @dg.asset(metadata={"lake/encoding": {"t2m": packed}})
+    def weather() -> xr.Dataset:
+        return hours("2024-01-01")
+
+    assert dg.materialize([weather], resources=resources).success
+    array = zarr.open_group(Repository.open(f"{root}/tables/weather").readonly_session("main").store, mode="r")["t2m"]
+    assert (str(array.dtype), array.chunks, array.shards, array.fill_value) == ("int16", (12, 1, 4), (24, 3, 4), -32768)
+
+
+def test_a_whole_write_replaces_what_was_there(root: str, resources: dict[str, Any]) -> None:
+    days = iter(["2024-01-01", "2024-01-05"])
+
+    @dg.asset
+    def weather() -> xr.Dataset:
+        return hours(next(days))
+
+    for _ in range(2):
+        assert dg.materialize([weather], resources=resources).success
+    assert stored(root).identical(hours("2024-01-05"))
+
+
+def test_appends_add_along_their_dimension(root: str, resources: dict[str, Any]) -> None:
+    days = iter(["2024-01-01", "2024-01-02"])
+
+    @dg.asset(metadata={"lake/append_dim": "time"})
+    def weather() -> xr.Dataset:
+        return hours(next(days))
+
+    for _ in range(2):
+        assert dg.materialize([weather], resources=resources).success
+    assert stored(root).equals(hours("2024-01-01", 48))
+
+
+@pytest.mark.parametrize(("mode", "error"), [("error", TableNotEmpty), ("ignore", None)])
+def test_the_first_arrays_alone_are_written_where_the_mode_says_so(
+    root: str, resources: dict[str, Any], mode: str, error: type[Exception] | None
+) -> None:
+    days = iter(["2024-01-01", "2024-01-05"])
+
+    @dg.asset(metadata={"lake/mode": mode})
+    def weather() -> xr.Dataset:
+        return hours(next(days))
+
+    dg.materialize([weather], resources=resources)
+    if error is None:
+        dg.materialize([weather], resources=resources)
+    else:
+        with pytest.raises(error):
+            dg.materialize([weather], resources=resources)
+    assert stored(root).equals(hours("2024-01-01"))
+
+
+# Regions
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [1, 3, 2], [2, 2, 3, 1, 2]], ids=str)
+@pytest.mark.parametrize("chunk", [24, 7, 100])
+def test_days_in_any_order_become_what_the_source_is(root: str, resources: dict[str, Any], order: list[int], chunk: int) -> None:
+    asset = weather(**{"lake/encoding": {"t2m": {"chunks": [chunk, 3, 4]}}})
+    for day in order:
+        assert dg.materialize([asset], partition_key=f"2024-01-0{day}", resources=resources).success
+    assert stored(root).equals(hours("2024-01-01", 72))
+
+
+def test_declared_coordinates_give_each_day_its_place(root: str, resources: dict[str, Any]) -> None:
+    asset = weather(**{"lake/coordinates": {"time": pd.date_range("2024-01-01", periods=72, freq="h")}})
+    assert dg.materialize([asset], partition_key="2024-01-02", resources=resources).success
+    expected = hours("2024-01-02").reindex(time=pd.date_range("2024-01-01", periods=72, freq="h"))
+    assert stored(root).equals(expected)
+
+
+def test_a_run_of_several_days_writes_them_all(root: str, resources: dict[str, Any]) -> None:
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"}, backfill_policy=SINGLE_RUN)
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        return hours("2024-01-02", 48)
+
+    tags = {"dagster/asset_partition_range_start": "2024-01-02", "dagster/asset_partition_range_end": "2024-01-03"}
+    assert dg.materialize([weather], tags=tags, resources=resources).success
+    assert stored(root).equals(hours("2024-01-02", 48))
+
+
+def test_a_day_with_other_hours_takes_the_place_of_the_earlier_one(root: str, resources: dict[str, Any]) -> None:
+    """It gets shorter, and longer again: what lies behind it moves."""
+    counts = iter([24, 24, 24, 10, 20])
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        return hours(context.partition_key, next(counts))
+
+    for day, count in ((1, None), (2, None), (3, None), (2, 10), (2, 20)):
+        assert dg.materialize([weather], partition_key=f"2024-01-0{day}", resources=resources).success
+        if count is not None:
+            parts = [hours("2024-01-01"), hours("2024-01-02", count), hours("2024-01-03")]
+            assert stored(root).equals(xr.concat(parts, "time", data_vars="minimal"))
+
+
+def test_hours_of_another_day_fail_before_anything_is_visible(root: str, resources: dict[str, Any]) -> None:
+    days = iter(["2024-01-01", "2024-01-02"])
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        return hours(next(days), 30 if context.partition_key == "2024-01-02" else 24)
+
+    dg.materialize([weather], partition_key="2024-01-01", resources=resources)
+    with pytest.raises(OutsideRegion, match=r"2024-01-03T00:00.* and 5 more.*partition '2024-01-02'"):
+        dg.materialize([weather], partition_key="2024-01-02", resources=resources)
+    assert stored(root).equals(hours("2024-01-01"))
+
+
+def test_what_is_the_same_for_all_partitions_must_stay_so(resources: dict[str, Any]) -> None:
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        data = hours(context.partition_key)
+        return data if context.partition_key == "2024-01-01" else data.assign_coords(lat=[0.0, 1.0, 2.0])
+
+    dg.materialize([weather], partition_key="2024-01-01", resources=resources)
+    with pytest.raises(RegionMismatch, match=r"'lat'.*differs from what stands there"):
+        dg.materialize([weather], partition_key="2024-01-02", resources=resources)
+
+
+def test_keys_are_coordinates_whatever_their_length(root: str, resources: dict[str, Any]) -> None:
+    """The second is longer than the first. Data without the dimension get it."""
+
+    @dg.asset(partitions_def=REGIONS, metadata={"partition_expr": "region"})
+    def weather(context: dg.AssetExecutionContext) -> xr.DataArray:
+        return xr.DataArray(np.full(3, len(context.partition_key)), dims="x")
+
+    for key in ("eu", "africa", "us", "eu"):
+        assert dg.materialize([weather], partition_key=key, resources=resources).success
+    assert stored(root)["region"].values.tolist() == ["eu", "africa", "us"]
+    assert stored(root)["weather"].values.tolist() == [[2] * 3, [6] * 3, [2] * 3]
+
+
+def test_two_dimensions_of_partitions_are_a_slab(root: str, resources: dict[str, Any]) -> None:
+    @dg.asset(partitions_def=BOTH, metadata={"partition_expr": {"day": "time", "region": "area"}})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        keys = context.partition_key.keys_by_dimension
+        return hours(keys["day"], offset=len(keys["region"])).expand_dims(area=[keys["region"]], axis=1)
+
+    for day, region in ((2, "eu"), (1, "us"), (1, "eu"), (2, "africa"), (2, "us"), (1, "us"), (1, "africa")):
+        key = dg.MultiPartitionKey({"day": f"2024-01-0{day}", "region": region})
+        assert dg.materialize([weather], partition_key=key, resources=resources).success
+        if (day, region) == (1, "eu"):
+            part = stored(root).sel(time="2024-01-02", area="us")
+            assert bool(part["t2m"].isnull().all())
+    parts = [hours("2024-01-01", 48, offset=len(region)).expand_dims(area=[region], axis=1) for region in ("eu", "us", "africa")]
+    assert stored(root).equals(xr.concat(parts, "area", data_vars="minimal"))
+
+
+def test_coordinates_that_other_partitions_share_do_not_change(resources: dict[str, Any]) -> None:
+    @dg.asset(partitions_def=BOTH, metadata={"partition_expr": {"day": "time", "region": "area"}})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        keys = context.partition_key.keys_by_dimension
+        return hours(keys["day"], 24 if keys["region"] == "eu" else 12).expand_dims(area=[keys["region"]], axis=1)
+
+    dg.materialize([weather], partition_key=dg.MultiPartitionKey({"day": "2024-01-01", "region": "eu"}), resources=resources)
+    with pytest.raises(RegionMismatch, match="which other partitions share"):
+        dg.materialize([weather], partition_key=dg.MultiPartitionKey({"day": "2024-01-01", "region": "us"}), resources=resources)
+
+
+def test_a_parameter_loads_the_region_of_its_partition(resources: dict[str, Any]) -> None:
+    seen: list[xr.Dataset] = []
+
+    @dg.asset(partitions_def=DAYS)
+    def read(weather: xr.Dataset) -> None:
+        seen.append(weather.load())
+
+    for day in ("2024-01-01", "2024-01-02"):
+        assert dg.materialize([weather(), read], partition_key=day, resources=resources).success
+    assert seen[1].equals(hours("2024-01-02"))
+
+
+def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any]) -> None:
+    seen: list[dict[str, xr.DataArray]] = []
+    keys = dg.StaticPartitionsDefinition(["eu", "us"])
+
+    @dg.asset(partitions_def=keys, metadata={"partition_expr": "region"})
+    def weather(context: dg.AssetExecutionContext) -> xr.DataArray:
+        return xr.DataArray(np.full(3, len(context.partition_key)), dims="x")
+
+    @dg.asset
+    def read(weather: dict[str, xr.DataArray]) -> None:
+        seen.append(weather)
+
+    for key in ("eu", "us"):
+        assert dg.materialize([weather], partition_key=key, resources=resources).success
+    assert dg.materialize([weather, read], selection=[read], resources=resources).success
+    assert {key: value["region"].values.tolist() for key, value in seen[0].items()} == {"eu": ["eu"], "us": ["us"]}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "message"),
+    [
+        ({}, InvalidDefinition, "partition_expr"),
+        ({"partition_expr": "level"}, InvalidDefinition, "lacks the dimension 'level'"),
+        ({"partition_expr": "lat"}, PartitionSliceError, "float64"),
+        ({"partition_expr": "time", "lake/mode": "merge"}, InvalidDefinition, "arrays know overwrite"),
+        ({"partition_expr": "time", "lake/encoding": {"x": {}}}, InvalidDefinition, "names 'x'"),
+        ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
+    ],
+)
+def test_metadata_that_cannot_be_followed_fails_before_anything_is_written(
+    root: str, resources: dict[str, Any], metadata: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    @dg.asset(partitions_def=DAYS, metadata=metadata)
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        return hours(context.partition_key)
+
+    with pytest.raises(error, match=message):
+        dg.materialize([weather], partition_key="2024-01-01", resources=resources)
+    assert not Repository.exists(f"{root}/tables/weather") or not stored(root).variables
+
+
+def test_what_holds_no_arrays_is_refused(resources: dict[str, Any]) -> None:
+    @dg.asset
+    def weather() -> Any:
+        return pd.DataFrame({"x": [1]})
+
+    with pytest.raises(UnsupportedData, match=r"pandas.*DataFrame: return one of xarray\.Dataset"):
+        dg.materialize([weather], resources=resources)
+
+
+def test_arrays_of_another_asset_are_not_replaced(resources: dict[str, Any]) -> None:
+    @dg.asset(metadata={"lake/path": "tables/shared"})
+    def one() -> np.ndarray:
+        return np.zeros(3)
+
+    @dg.asset(metadata={"lake/path": "tables/shared"})
+    def two() -> np.ndarray:
+        return np.ones(3)
+
+    dg.materialize([one], resources=resources)
+    with pytest.raises(TableOwned, match="made by asset one"):
+        dg.materialize([two], resources=resources)
+
+
+# What the UI shows
+
+
+def test_a_write_says_what_it_wrote(root: str, resources: dict[str, Any]) -> None:
+    shown = metadata_of(dg.materialize([weather()], partition_key="2024-01-01", resources=resources), "weather")
+    schema = shown.pop("dagster/column_schema")
+    assert (schema.columns[0].name, schema.columns[0].type) == ("t2m", "float32[time, lat, lon]")
+    assert schema.columns[0].constraints.other == ["chunks 24×3×4", "units K"]
+    expected = {
+        "lake/dims": "time: 24, lat: 3, lon: 4",
+        "lake/shape": "(24, 3, 4)",
+        "lake/chunks": "(24, 3, 4)",
+        "lake/dtype": "float32",
+        "lake/region": "time: 24",
+        "lake/chunks_written": 4,
+        "lake/uncompressed_bytes": 24 * 12 * 4 + 24 * 8 + 7 * 8,
+        "lake/operation": "overwrite",
+        "lake/snapshot": Repository.open(f"{root}/tables/weather").lookup_branch("main"),
+        "dagster/table_name": "weather",
+        "lake/path": "tables/weather",
+    }
+    assert {name: shown[name] for name in expected} == expected
+
+
+def test_the_page_shows_a_picture_unless_that_is_not_wanted(resources: dict[str, Any]) -> None:
+    shown = metadata_of(dg.materialize([weather()], partition_key="2024-01-01", resources=resources), "weather")
+    assert shown["lake/preview"].startswith("![t2m](data:image/png;base64,iVBOR")
+    assert "t2m at time 2024-01-01T23:00" in shown["lake/preview"]
+    plain = weather(**{"lake/preview_image": False})
+    assert "lake/preview" not in metadata_of(dg.materialize([plain], partition_key="2024-01-02", resources=resources), "weather")
+
+
+def test_a_retry_after_the_commit_writes_nothing(root: str, resources: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends between the commit and the report of it; the step is tried again."""
+    reports = iter([RuntimeError("the process ends"), None])
+    add = dg.OutputContext.add_output_metadata
+
+    def failing(self: dg.OutputContext, metadata: Any) -> None:
+        error = next(reports)
+        if error is not None:
+            raise error
+        add(self, metadata)
+
+    monkeypatch.setattr(dg.OutputContext, "add_output_metadata", failing)
+
+    @dg.asset(metadata={"lake/append_dim": "time"}, retry_policy=dg.RetryPolicy(max_retries=1))
+    def weather() -> xr.Dataset:
+        return hours("2024-01-01")
+
+    shown = metadata_of(dg.materialize([weather], resources=resources), "weather")
+    assert shown["lake/skipped"] is True
+    assert stored(root).equals(hours("2024-01-01"))
