@@ -172,7 +172,10 @@ def _is_stricter(mine: Outcome, theirs: Outcome, last_commit: int) -> bool:
     elif mine.commit < last_commit:
         # For the same reason it lists new nodes of later commits here.
         reference = [conflict for conflict in reference if conflict[0] not in _BY_PATH or conflict in mine.conflicts]
-    more = [conflict for conflict in mine.conflicts if conflict not in reference]
+    # The log of a commit that made an array smaller and larger again does not list the chunks that were cut off. The array conflicts.
+    cut_off = {conflict[1] for conflict in mine.conflicts if conflict[0] == "ChunksUpdatedInUpdatedArray"}
+    reference = [conflict for conflict in reference if conflict[0] != "ChunkDoubleUpdate" or conflict[1] not in cut_off]
+    more = [conflict for conflict in mine.conflicts if conflict not in reference and conflict not in (theirs.conflicts or [])]
     return all(conflict in mine.conflicts for conflict in reference) and all(conflict[0] in _STRICTER for conflict in more)
 
 
