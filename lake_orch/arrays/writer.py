@@ -31,17 +31,30 @@ class ArrayWriter:
     region: Region | None = None
     """None where all of the arrays may be written."""
 
-    def write(self, session: Session, dataset: xr.Dataset) -> bool:
-        """Write a dataset as the settings say. Returns whether there was anything to write.
+    def check(self, dataset: xr.Dataset) -> None:
+        """Check a dataset by itself, before a repository is created for it.
 
         Raises:
             OutsideRegion: The data has coordinates outside of the region.
+            RegionMismatch: The data has a coordinate twice, or lacks one that a partition stands for.
+            InvalidDefinition: The settings do not fit the data.
+            PartitionSliceError: The partitions do not fit the coordinates.
+        """
+        check_encoding(self.settings.encoding, dataset, self.subject)
+        if self.region is not None:
+            dataset = self._with_dimensions(plain_text(dataset), self.region)
+            for extent in self.region.extents:
+                self._check_inside(dataset, extent, self.region)
+
+    def write(self, session: Session, dataset: xr.Dataset) -> bool:
+        """Write a dataset that was checked as the settings say. Returns whether there was anything to write.
+
+        Raises:
             RegionMismatch: The data does not fit the arrays that are there.
             TableNotEmpty: Mode `error` found arrays where it was to write the first ones.
             InvalidDefinition: The settings do not fit the data.
         """
         store, settings = session.store, self.settings
-        check_encoding(settings.encoding, dataset, self.subject)
         dataset = plain_text(dataset)
         if self.region is not None:
             return self._write_region(store, dataset, self.region)
@@ -92,8 +105,6 @@ class ArrayWriter:
 
     def _write_region(self, store: IcechunkStore, dataset: xr.Dataset, region: Region) -> bool:
         dataset = self._with_dimensions(dataset, region)
-        for extent in region.extents:
-            self._check_inside(dataset, extent, region)
         dataset = dataset.sortby([extent.dimension for extent in region.extents if extent.windows is not None])
         existing = self._create_or_check(store, dataset, region.dimensions)
         if self.settings.mode in ("error", "ignore") and _covers_something(existing, region):

@@ -209,6 +209,8 @@ class IcechunkIOManager(ConfigurableIOManager):
 def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Group, owner: Owner | None) -> ArrayResult:
     """Write arrays, and commit them to the repository under the marker of the attempt."""
     settings, txn = writer.settings, (workspace.task_id, SINGLE_BATCH)
+    if not isinstance(data, zarr.Group):
+        writer.check(data)
     repository = workspace.find_repository(settings.path) or workspace.create_repository(settings.path)
     for tries in range(1, _TRIES + 1):
         session = repository.writable_session(_BRANCH)
