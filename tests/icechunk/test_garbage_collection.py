@@ -186,7 +186,8 @@ def test_references_are_read_until_everything_is_known_to_be_reached(tmp_path: P
     write(repository, 0, 9)
     counting = _Counting(LocalStore(tmp_path), 0)
     assert Repository.open(counting).garbage_collect(FUTURE, max_concurrent_manifest_fetches=1) == GCSummary()
-    assert len([key for key in counting.read if key.startswith("manifests/")]) <= 2
+    # The newest snapshots come first, with all of their manifests in any order.
+    assert len([key for key in counting.read if key.startswith("manifests/")]) < len(list(counting.list("manifests/")))
 
 
 def _age(folder: Path, seconds: int) -> None:
