@@ -21,6 +21,7 @@ _MOST_BYTES = 64 << 20
 """Of a chunk whose shape nobody has named."""
 _COORDINATES = 8192
 """Coordinates of a dimension that share a chunk: readers need them all."""
+_TEXT: np.dtype[Any] = create_vlen_dtype(str)
 _MOMENT = "microseconds since 1970-01-01"
 
 
@@ -40,7 +41,7 @@ def create_empty(store: IcechunkStore, dataset: xr.Dataset, encoding: Mapping[st
     empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
     # Of text without any element, xarray could not tell that it is text.
     texts = {name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size}
-    empty = empty.assign({name: (one.dims, np.empty(one.shape, create_vlen_dtype(str)), one.attrs) for name, one in texts.items()})
+    empty = empty.assign({name: (one.dims, np.empty(one.shape, _TEXT), one.attrs) for name, one in texts.items()})
     write(store, empty, mode="w", encoding=encodings)
 
 

@@ -82,7 +82,7 @@ class Extent:
         )
 
     def single(self) -> str | None:
-        """Return the key of a single partition, or None for windows and several. Data without the dimension get it as their coordinate."""
+        """Return the coordinate of data without the dimension: the key, in a run of one partition that is no window; else None."""
         return self.keys[0] if len(self.keys) == 1 and self.windows is None else None
 
     def __str__(self) -> str:

@@ -226,7 +226,7 @@ class ArrayWriter:
             if changed.intersection(dimensions):
                 for part, targets in _runs(places):
                     _write_variable(store, name, variable.isel(part), targets)
-            elif not variable.equals(existing[name].variable.isel(places)):
+            elif not _same(variable, existing[name].variable.isel(places)):
                 raise RegionMismatch(
                     f"{name!r} of {self.subject} differs from what stands there, and other partitions share it: it has the dimensions "
                     f"{_listed(variable.dims)}. Nothing was written"
@@ -265,7 +265,7 @@ class ArrayWriter:
             raise RegionMismatch(
                 f"{name!r} of {self.subject} is of type {variable.dtype}, and there it is {existing.dtype}: convert it first"
             )
-        if not set(variable.dims) & set(growing) and not variable.equals(existing):
+        if not set(variable.dims) & set(growing) and not _same(variable, existing):
             raise RegionMismatch(
                 f"{name!r} of {self.subject} differs from what stands there, and it is the same for all partitions: it has no dimension "
                 f"{' or '.join(growing)}. To change it, write all of the arrays anew. Nothing was written"
@@ -330,6 +330,10 @@ def _coordinates(dataset: xr.Dataset, dimension: str) -> npt.NDArray[Any]:
         raise InvalidDefinition(f"dimension {dimension!r} has no coordinates where the arrays stand: give it some, or write all anew")
     values: npt.NDArray[Any] = dataset[dimension].values
     return values.astype(object) if values.dtype.kind in "UT" else values
+
+
+def _same(one: xr.Variable, two: xr.Variable) -> bool:
+    return bool(one.equals(two))
 
 
 def _equal(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> bool:

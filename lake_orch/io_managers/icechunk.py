@@ -247,6 +247,11 @@ def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]
         return None
     if settings.partition_expr is None:
         raise _missing_partition_expr(producer_name(context))
+    if settings.mode == "append":
+        raise InvalidDefinition(
+            f"mode 'append' of {producer_name(context)} does not go with partitions: a run replaces the region of its partitions. "
+            f"Use mode 'overwrite'"
+        )
     if settings.append_dim is not None:
         raise InvalidDefinition(f"lake/append_dim of {producer_name(context)} has no effect: its partitions say where arrays are added")
     return region_of_partitions(context.asset_partitions_def, keys, settings.partition_expr, producer_name(context))

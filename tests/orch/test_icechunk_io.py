@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,6 +13,7 @@ import pytest
 import xarray as xr
 import zarr
 
+from lake_core import Lake
 from lake_core.icechunk import Repository, Session
 from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
@@ -207,8 +209,18 @@ def test_the_first_arrays_alone_are_written_where_the_mode_says_so(
 # Regions
 
 
-@pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [1, 3, 2], [2, 2, 3, 1, 2]], ids=str)
-@pytest.mark.parametrize("chunk", [24, 7, 100])
+@pytest.mark.parametrize(
+    ("order", "chunk"),
+    [
+        ([3, 1, 2, 1], 7),
+        *(
+            pytest.param(order, chunk, marks=pytest.mark.exhaustive)
+            for order in ([1, 2, 3], [3, 2, 1], [1, 3, 2], [2, 2, 3, 1, 2])
+            for chunk in (7, 24, 100)
+        ),
+    ],
+    ids=str,
+)
 def test_days_in_any_order_become_what_the_source_is(root: str, resources: dict[str, Any], order: list[int], chunk: int) -> None:
     asset = weather(**{"lake/encoding": {"t2m": {"chunks": [chunk, 3, 4]}}})
     for day in order:
@@ -291,7 +303,7 @@ def test_two_dimensions_of_partitions_are_a_slab(root: str, resources: dict[str,
         keys = context.partition_key.keys_by_dimension
         return hours(keys["day"], offset=len(keys["region"])).expand_dims(area=[keys["region"]], axis=1)
 
-    for day, region in ((2, "eu"), (1, "us"), (1, "eu"), (2, "africa"), (2, "us"), (1, "us"), (1, "africa")):
+    for day, region in ((2, "eu"), (1, "us"), (1, "eu"), (2, "africa"), (2, "us"), (1, "africa")):
         key = dg.MultiPartitionKey({"day": f"2024-01-0{day}", "region": region})
         assert dg.materialize([weather], partition_key=key, resources=resources).success
         if (day, region) == (1, "eu"):
@@ -350,6 +362,7 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         ({"partition_expr": "lat"}, PartitionSliceError, "float64"),
         ({"partition_expr": "time", "lake/mode": "merge"}, InvalidDefinition, "arrays know overwrite"),
         ({"partition_expr": "time", "lake/encoding": {"x": {}}}, InvalidDefinition, "names 'x'"),
+        ({"partition_expr": "time", "lake/mode": "append", "lake/append_dim": "time"}, InvalidDefinition, "does not go with partitions"),
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
     ],
 )
@@ -362,7 +375,8 @@ def test_metadata_that_cannot_be_followed_fails_before_anything_is_written(
 
     with pytest.raises(error, match=message):
         dg.materialize([weather], partition_key="2024-01-01", resources=resources)
-    assert not Repository.exists(f"{root}/tables/weather") or not stored(root).variables
+    url = f"{root}/tables/weather"
+    assert not Repository.exists(url) or len(list(Repository.open(url).ancestry(branch="main"))) == 1
 
 
 def test_what_holds_no_arrays_is_refused(resources: dict[str, Any]) -> None:
@@ -440,3 +454,16 @@ def test_a_retry_after_the_commit_writes_nothing(root: str, resources: dict[str,
     shown = metadata_of(dg.materialize([weather], resources=resources), "weather")
     assert shown["lake/skipped"] is True
     assert stored(root).equals(hours("2024-01-01"))
+
+
+# In a lake
+
+
+@pytest.mark.parametrize("scope", ["asset", "run"])
+def test_days_are_published_to_a_lake(tmp_path: Path, scope: str) -> None:
+    Lake.create(tmp_path / "lake")
+    lake = LakeResource(root=str(tmp_path / "lake"), scope=scope)
+    resources = {"lake": lake, "io_manager": IcechunkIOManager(lake=lake)}
+    for day in ("2024-01-02", "2024-01-01"):
+        assert dg.materialize([weather()], partition_key=day, resources=resources).success
+    assert stored(str(tmp_path / "lake")).equals(hours("2024-01-01", 48))
