@@ -36,3 +36,8 @@ def test_the_examples_do_what_the_page_says(names: dict[str, Any]) -> None:
     assert set(lake.at().datasets()) == {"arrays/weather", "arrays/radar", "arrays/satellite"}
     assert (zarr.open_array(lake.icechunk("arrays/satellite").store)[:] == np.arange(16).reshape(4, 4)).all()  # type: ignore[index]
     assert len(names["messages"]) == 7, "the first snapshot, and one for each publish"
+
+
+def test_repositories_by_themselves_and_in_dagster(names: dict[str, Any]) -> None:
+    assert names["appended"].sizes == {"day": 12, "station": 2}
+    assert names["hourly"].sizes == {"time": 48, "station": 2}
