@@ -100,7 +100,7 @@ def check_step_gate(context: OutputContext) -> None:
     if pending:
         raise CheckPending(
             f"asset {name} is published with its output, and its blocking checks ({', '.join(pending)}) come later: yield their results "
-            f"before the output, decorate the asset's function with lake_orch.checks, or publish the run as a whole (scope='run')"
+            f"before the output, decorate the asset's function with lake_orch.checks_first, or publish the run as a whole (scope='run')"
         )
     failed = sorted(check for check in blocking if stands_against(latest[check], "blocking"))
     if failed:
