@@ -27,7 +27,8 @@ from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.apply_difference import AppliedSnapshot, SnapshotApplication, has_all_markers
 from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
-from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.difference import Difference, difference
 from lake_core.icechunk.errors import InvalidRefName

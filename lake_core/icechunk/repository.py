@@ -13,7 +13,8 @@ from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
-from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import (
