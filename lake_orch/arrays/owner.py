@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import islice
 
 from lake_core.icechunk import Repository
+from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import TableOwned
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.settings import Ownership
 
 _COMMITS = 100
 """How far back a commit is searched that names an owner: other writers name none."""
