@@ -31,14 +31,14 @@ class AppliedSnapshot:
 
     snapshot_id: bytes
     difference: Difference
-    """What the snapshot has other than its parent."""
+    """What differs between the snapshot and its parent."""
     references: tuple[str, ...]
     """The objects that the repository reaches now and did not before."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotApplication:
-    """Brings what differs between two snapshots onto the head of a branch."""
+    """The means to bring what differs between two snapshots onto the head of a branch."""
 
     assets: AssetManager
     config: RepositoryConfig
@@ -50,7 +50,7 @@ class SnapshotApplication:
     """Whether nothing is written: the id that is returned is then that of the later snapshot."""
 
     def replace(self, head: Snapshot, after: Snapshot) -> AppliedSnapshot:
-        """Let the head be followed by a snapshot that holds what `after` does."""
+        """Write a snapshot that follows the head and holds what `after` holds."""
         ours = difference(self.assets, head, after)
         return self._write(ours, head, after.nodes, ChangeSet(), after, self._markers(after))
 
@@ -141,10 +141,10 @@ def has_all_markers(base: Snapshot | None, after: Snapshot, head: Snapshot, now:
     time = microseconds(now)
     before = {} if base is None else live_markers(base, time, None)
     recorded = {app_id: marker for app_id, marker in live_markers(after, time, None).items() if marker != before.get(app_id)}
-    there = live_markers(head, time, None)
+    on_head = live_markers(head, time, None)
     new = {app_id: marker for app_id, marker in recorded.items() if app_id not in before or marker.version > before[app_id].version}
     return bool(new) and all(
-        app_id in there and there[app_id] != before.get(app_id) and there[app_id] != marker and there[app_id].version >= marker.version
+        app_id in on_head and on_head[app_id] not in (before.get(app_id), marker) and on_head[app_id].version >= marker.version
         for app_id, marker in new.items()
     )
 

@@ -55,7 +55,7 @@ def http_store(options: Mapping[str, str] | None = None) -> ObjectStoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunkContainer:
-    """A place outside of the repository that virtual chunks may lie in: all objects whose URLs begin with `url_prefix`."""
+    """A place outside of the repository that may hold virtual chunks: all objects whose URLs begin with `url_prefix`."""
 
     url_prefix: str
     store: ObjectStoreConfig
@@ -76,7 +76,7 @@ class CompressionConfig:
 
 @dataclass(slots=True)
 class CachingConfig:
-    """How much is kept in memory. Kept for other clients of the repository: this one bounds its cache by bytes."""
+    """How much is kept in memory. Stored for other clients: this one limits its cache by bytes, and does not read these values."""
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None
@@ -87,7 +87,7 @@ class CachingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition:
-    """Which arrays a rule of splitting is for: `kind` is path_matches, name_matches, and, or, any_array."""
+    """Condition that selects the arrays of a split rule. `kind` is path_matches, name_matches, and, or, or any_array."""
 
     kind: str
     argument: str | tuple[ManifestSplitCondition, ...] | None = None
@@ -126,7 +126,7 @@ class ManifestSplitCondition:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitDimCondition:
-    """Which dimensions of an array a split size is for: `kind` is Axis, DimensionName or Any."""
+    """Condition that selects the dimensions of an array that a split size is for. `kind` is Axis, DimensionName or Any."""
 
     kind: str
     argument: int | str | None = None
@@ -256,4 +256,7 @@ class RepositoryConfig:
             raise InvalidConfig(f"files of a repository are compressed by zstd, not {self.compression.algorithm!r}")
         for prefix, container in (self.virtual_chunk_containers or {}).items():
             if prefix != container.url_prefix:
-                raise InvalidConfig(f"the virtual chunk container of {container.url_prefix!r} stands under the prefix {prefix!r}")
+                raise InvalidConfig(
+                    f"the virtual chunk container of {container.url_prefix!r} is listed under the prefix {prefix!r}: add "
+                    f"containers by set_virtual_chunk_container"
+                )

@@ -20,7 +20,7 @@ class ChunkDifference:
     """The chunks of one array that differ."""
 
     written: ChunkReferences
-    """Where those are that the later snapshot has, and the earlier one lacks or has elsewhere."""
+    """References to the chunks of the later snapshot that the earlier one lacks, or stores elsewhere."""
     erased: npt.NDArray[np.uint32]
     """Shape (chunks, dimensions): those that only the earlier snapshot has."""
 

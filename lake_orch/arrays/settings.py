@@ -56,7 +56,7 @@ class ArraySettings:
     """Names of the dimensions of arrays that have none."""
     append_dim: str | None = None
     coordinates: Mapping[str, Any] = field(default_factory=dict)
-    """All values that a dimension will ever have, by dimension: arrays are made that long at once."""
+    """All coordinates that a dimension will ever have, by dimension. Arrays have that length from the start."""
     preview_image: bool | None = None
 
     @classmethod
@@ -98,7 +98,7 @@ class ArrayInputSettings:
     selection: Mapping[str, Any] = field(default_factory=dict)
     """As of `Dataset.sel`: values, lists or slices by dimension."""
     chunks: Any = None
-    """Of dask; None for lazy arrays without it."""
+    """Chunks of dask, as `xarray.open_zarr` takes them; None for lazy arrays without dask."""
     ref: str | None = None
     snapshot: str | None = None
     timestamp: datetime | None = None
@@ -135,15 +135,15 @@ def _indexer(value: Any) -> Any:
 
 
 def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
-    if not isinstance(value, Mapping) or not all(isinstance(one, Mapping) for one in value.values()):
+    if not isinstance(value, Mapping) or not all(isinstance(encoding, Mapping) for encoding in value.values()):
         raise InvalidDefinition(
             f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}"
         )
-    encodings = {str(name): dict(one) for name, one in value.items()}
-    for one in encodings.values():
+    encodings = {str(name): dict(encoding) for name, encoding in value.items()}
+    for encoding in encodings.values():
         for name in ("chunks", "shards"):
-            if isinstance(one.get(name), list):
-                one[name] = tuple(one[name])
+            if isinstance(encoding.get(name), list):
+                encoding[name] = tuple(encoding[name])
     return encodings
 
 
