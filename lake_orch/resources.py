@@ -18,6 +18,7 @@ from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
+from lake_orch.definition_metadata import Ownership, read_ownership
 from lake_orch.environment import from_environment
 from lake_orch.errors import InvalidDefinition, NotALake
 from lake_orch.location import checked_path, table_path
@@ -42,7 +43,6 @@ from lake_orch.spark.resource import SparkResource
 from lake_orch.tables.data import handlers_of_step
 from lake_orch.tables.handle import LakeTable
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.settings import Ownership, ownership_of
 from lake_orch.tables.step_session import StepSession
 from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
@@ -419,7 +419,7 @@ def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
         return None
     key = context.assets_def.key
     metadata = context.assets_def.metadata_by_key.get(key, {})
-    return Owner.of_asset(key, context.run), ownership_of(metadata, f"asset {key.to_user_string()}")
+    return Owner.of_asset(key, context.run), read_ownership(metadata, f"asset {key.to_user_string()}")
 
 
 def partition_keys(context: StepContext) -> Sequence[str]:

@@ -20,7 +20,14 @@ _LAKE_WINGS = (
 )
 """What a lake consists of, lowest first: each imports only what stands before it."""
 _ALL_OF_CORE = (*_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS, "lake_core.workspace", "lake_core.spark")
-_ORCH_FOUNDATION = ("lake_orch.errors", "lake_orch.tags", "lake_orch.location", "lake_orch.environment", "lake_orch._dagster")
+_ORCH_FOUNDATION = (
+    "lake_orch.errors",
+    "lake_orch.tags",
+    "lake_orch.location",
+    "lake_orch.environment",
+    "lake_orch.definition_metadata",
+    "lake_orch._dagster",
+)
 _BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_pipes", "lake_orch.spark", "lake_orch.runs", "lake_orch.tables", "lake_orch.arrays")
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
@@ -62,6 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch._dagster": (),
     "lake_orch.location": ("lake_orch.errors",),
     "lake_orch.environment": ("lake_orch.errors",),
+    "lake_orch.definition_metadata": ("lake_orch.errors",),
     "lake_orch.spark": (*_ALL_OF_CORE, "lake_orch.errors"),
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),

@@ -1,4 +1,4 @@
-"""Puts an append behind another one that came first. No chunk is copied: its reference gets another index."""
+"""A solver that puts an append behind an earlier one. No chunk is copied: its reference gets another index."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendSolver:
-    """Puts what a session appended along a dimension behind what an earlier commit appended along it.
+    """A solver that puts what a session appended along a dimension behind what an earlier commit appended along it.
 
     All arrays of a group that have the dimension move together. The lengths that both sides began with, and what the earlier commit
     appended, must fill whole chunks. Everything else is left to another solver.

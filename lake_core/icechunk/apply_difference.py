@@ -31,14 +31,14 @@ class AppliedSnapshot:
 
     snapshot_id: bytes
     difference: Difference
-    """What the snapshot has other than its parent."""
+    """What differs between the snapshot and its parent."""
     references: tuple[str, ...]
     """The objects that the repository reaches now and did not before."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotApplication:
-    """Brings what differs between two snapshots onto the head of a branch."""
+    """The means to bring what differs between two snapshots onto the head of a branch."""
 
     assets: AssetManager
     config: RepositoryConfig
@@ -50,7 +50,7 @@ class SnapshotApplication:
     """Whether nothing is written: the id that is returned is then that of the later snapshot."""
 
     def replace(self, head: Snapshot, after: Snapshot) -> AppliedSnapshot:
-        """Let the head be followed by a snapshot that holds what `after` does."""
+        """Write a snapshot that follows the head and holds what `after` holds."""
         ours = difference(self.assets, head, after)
         return self._write(ours, head, after.nodes, ChangeSet(), after, self._markers(after))
 
@@ -87,26 +87,7 @@ class SnapshotApplication:
         conflicts = RebaseStep(ours.before, head, theirs.log(), changes).conflicts()
         if conflicts:
             raise DatasetConflict(_message(conflicts, self.onto), kind=conflicts[0].conflict_type.name)
-        nodes = {path: node for path, node in head.nodes.items() if node.node_id not in ours.deleted}
-        nodes |= ours.created
-        merged = ChangeSet()
-        changed = [node for node in ours.after.nodes.values() if node.node_id in ours.chunks or node.path in ours.updated]
-        for node in changed:
-            if node.path in ours.created:
-                continue
-            there = head.nodes[node.path]
-            if not (isinstance(node, ArrayNode) and isinstance(there, ArrayNode)):
-                nodes[node.path] = node
-                continue
-            document = node if node.path in ours.updated else there
-            if node.node_id not in theirs.chunks:
-                nodes[node.path] = replace(document, manifests=node.manifests)
-                continue
-            nodes[node.path] = merged.nodes[node.path] = replace(document, manifests=there.manifests)
-            if node.node_id in changes.chunks:
-                merged.chunks[node.node_id] = changes.chunks[node.node_id]
-            if node.node_id in changes.bounds:
-                merged.bounds[node.node_id] = changes.bounds[node.node_id]
+        nodes, merged = _merged_nodes(ours, theirs, changes)
         return self._write(ours, head, nodes, merged, ours.after, markers)
 
     def _write(
@@ -160,39 +141,79 @@ def has_all_markers(base: Snapshot | None, after: Snapshot, head: Snapshot, now:
     time = microseconds(now)
     before = {} if base is None else live_markers(base, time, None)
     recorded = {app_id: marker for app_id, marker in live_markers(after, time, None).items() if marker != before.get(app_id)}
-    there = live_markers(head, time, None)
+    on_head = live_markers(head, time, None)
     new = {app_id: marker for app_id, marker in recorded.items() if app_id not in before or marker.version > before[app_id].version}
     return bool(new) and all(
-        app_id in there and there[app_id] != before.get(app_id) and there[app_id] != marker and there[app_id].version >= marker.version
+        app_id in on_head and on_head[app_id] not in (before.get(app_id), marker) and on_head[app_id].version >= marker.version
         for app_id, marker in new.items()
     )
 
 
-def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
-    """Return a difference without what the head has just so."""
-    there = head.nodes
-    created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, there.get(path), shares_groups)}
-    dropped = {node.node_id for path, node in ours.created.items() if path not in created}
-    chunks = {}
-    for node_id, change in ours.chunks.items():
-        node = next(node for node in ours.after.nodes.values() if node.node_id == node_id)
-        if node_id in dropped:
+def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> tuple[dict[str, Node], ChangeSet]:
+    """Bring nodes that do not conflict onto the head.
+
+    Args:
+        ours: What is brought.
+        theirs: What the head has changed.
+        changes: `ours` as changes on top of the snapshot that both start from.
+
+    Returns:
+        The nodes by path, and the changes to the manifests of arrays whose chunks both sides have changed.
+    """
+    head = theirs.after
+    nodes = {path: node for path, node in head.nodes.items() if node.node_id not in ours.deleted}
+    nodes |= ours.created
+    merged = ChangeSet()
+    for path, node in ours.after.nodes.items():
+        if path in ours.created or (node.node_id not in ours.chunks and path not in ours.updated):
             continue
-        array = there.get(node.path)
-        if node.path not in created and isinstance(node, ArrayNode) and isinstance(array, ArrayNode) and array.node_id == node_id:
-            change = _differing(change, chunk_difference(assets, array, node))
-        if len(change.written) or len(change.erased):
-            chunks[node_id] = change
+        existing = head.nodes[path]
+        if not (isinstance(node, ArrayNode) and isinstance(existing, ArrayNode)):
+            nodes[path] = node
+            continue
+        document = node if path in ours.updated else existing
+        if node.node_id not in theirs.chunks:
+            nodes[path] = replace(document, manifests=node.manifests)
+            continue
+        nodes[path] = merged.nodes[path] = replace(document, manifests=existing.manifests)
+        if node.node_id in changes.chunks:
+            merged.chunks[node.node_id] = changes.chunks[node.node_id]
+        if node.node_id in changes.bounds:
+            merged.bounds[node.node_id] = changes.bounds[node.node_id]
+    return nodes, merged
+
+
+def _without_shared(assets: AssetManager, ours: Difference, head: Snapshot, shares_groups: bool) -> Difference:
+    """Return a difference without what the head has in the same form."""
+    existing = head.nodes
+    created = {path: node for path, node in ours.created.items() if not _is_created_there(assets, node, existing.get(path), shares_groups)}
     return replace(
         ours,
         created=created,
-        updated={path: node for path, node in ours.updated.items() if not _has_document(there.get(path), node)},
-        chunks=chunks,
+        updated={path: node for path, node in ours.updated.items() if not _has_document(existing.get(path), node)},
+        chunks=_chunks_without_shared(assets, ours, created, head),
     )
 
 
+def _chunks_without_shared(
+    assets: AssetManager, ours: Difference, created: Mapping[str, Node], head: Snapshot
+) -> dict[bytes, ChunkDifference]:
+    """Return the chunks of a difference that the head lacks, by array. `created`: the nodes of the difference that the head lacks."""
+    differing = {}
+    for path, node in ours.after.nodes.items():
+        chunks = ours.chunks.get(node.node_id)
+        if chunks is None or (path in ours.created and path not in created):
+            continue
+        array = head.nodes.get(path)
+        if path not in created and isinstance(node, ArrayNode) and isinstance(array, ArrayNode) and array.node_id == node.node_id:
+            chunks = _differing(chunks, chunk_difference(assets, array, node))
+        if len(chunks.written) or len(chunks.erased):
+            differing[node.node_id] = chunks
+    return differing
+
+
 def _differing(ours: ChunkDifference, remaining: ChunkDifference) -> ChunkDifference:
-    """Return those of our chunks that the head does not have just so."""
+    """Return the chunks of a difference that the head does not have in the same form."""
     coordinates = remaining.coordinates().T
     written = ours.written.take(is_in(ours.written.index, coordinates))
     return ChunkDifference(written, ours.erased[is_in(ours.erased.T, coordinates)])

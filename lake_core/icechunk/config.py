@@ -1,28 +1,16 @@
-"""The configuration of a repository, and `config.yaml`, where it is kept. Names and defaults are Icechunk's."""
+"""The configuration of a repository. Names and defaults are Icechunk's; `config_file` reads and writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import yaml
-
-from lake_core.icechunk.errors import DamagedObject, InvalidConfig
+from lake_core.icechunk.errors import InvalidConfig
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 
-CONFIG_KEY = "config.yaml"
 DEFAULT_INLINE_THRESHOLD = 512
 _LARGEST_INLINE_THRESHOLD = 2**16 - 1
-_LARGEST_CONFIG = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A YAML value with a tag, such as `!s3 {region: eu-west-1}`."""
-
-    tag: str
-    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +55,7 @@ def http_store(options: Mapping[str, str] | None = None) -> ObjectStoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class VirtualChunkContainer:
-    """A place outside of the repository that virtual chunks may lie in: all objects whose URLs begin with `url_prefix`."""
+    """A place outside of the repository that may hold virtual chunks: all objects whose URLs begin with `url_prefix`."""
 
     url_prefix: str
     store: ObjectStoreConfig
@@ -88,7 +76,7 @@ class CompressionConfig:
 
 @dataclass(slots=True)
 class CachingConfig:
-    """How much is kept in memory. Kept for other clients of the repository: this one bounds its cache by bytes."""
+    """How much is kept in memory. Stored for other clients: this one limits its cache by bytes, and does not read these values."""
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None
@@ -99,7 +87,7 @@ class CachingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitCondition:
-    """Which arrays a rule of splitting is for: `kind` is path_matches, name_matches, and, or, any_array."""
+    """Condition that selects the arrays of a split rule. `kind` is path_matches, name_matches, and, or, or any_array."""
 
     kind: str
     argument: str | tuple[ManifestSplitCondition, ...] | None = None
@@ -138,7 +126,7 @@ class ManifestSplitCondition:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSplitDimCondition:
-    """Which dimensions of an array a split size is for: `kind` is Axis, DimensionName or Any."""
+    """Condition that selects the dimensions of an array that a split size is for. `kind` is Axis, DimensionName or Any."""
 
     kind: str
     argument: int | str | None = None
@@ -268,180 +256,7 @@ class RepositoryConfig:
             raise InvalidConfig(f"files of a repository are compressed by zstd, not {self.compression.algorithm!r}")
         for prefix, container in (self.virtual_chunk_containers or {}).items():
             if prefix != container.url_prefix:
-                raise InvalidConfig(f"the virtual chunk container of {container.url_prefix!r} stands under the prefix {prefix!r}")
-
-
-# config.yaml
-
-
-_PLAIN = ""
-"""The style of a scalar without quotes."""
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads plain values, and keeps tags of the file's own."""
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes plain values and tags."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def choose_scalar_style(self) -> str:
-        # A number with a tag would be put in quotes, which other readers take for text.
-        if self.event.style == _PLAIN:
-            return _PLAIN
-        return str(super().choose_scalar_style())
-
-
-def _construct_tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tagged:
-    if isinstance(node, yaml.MappingNode):
-        return Tagged(tag, loader.construct_mapping(node, deep=True))
-    if isinstance(node, yaml.SequenceNode):
-        return Tagged(tag, loader.construct_sequence(node, deep=True))
-    assert isinstance(node, yaml.ScalarNode)
-    plain = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
-    return Tagged(tag, loader.construct_object(plain) if node.style is None else node.value)
-
-
-def _represent_tagged(dumper: yaml.SafeDumper, tagged: Tagged) -> yaml.Node:
-    node = dumper.represent_data(tagged.value)
-    node.tag = "!" + tagged.tag
-    if isinstance(node, yaml.ScalarNode) and not isinstance(tagged.value, str):
-        node.style = _PLAIN
-    return node
-
-
-_Loader.add_multi_constructor("!", _construct_tagged)
-_Dumper.add_representer(Tagged, _represent_tagged)
-
-
-def decode_config(data: bytes) -> RepositoryConfig:
-    """Return the configuration that `config.yaml` holds. Raises DamagedObject."""
-    if len(data) > _LARGEST_CONFIG:
-        raise DamagedObject(CONFIG_KEY, f"it is larger than {_LARGEST_CONFIG} bytes")
-    try:
-        document = yaml.load(data, Loader=_Loader)
-        config = _config_from(document or {})
-        config.check()
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedObject(CONFIG_KEY, f"it is not YAML ({str(error).splitlines()[0]})") from None
-    except (InvalidConfig, TypeError, ValueError, AttributeError, KeyError) as error:
-        raise DamagedObject(CONFIG_KEY, f"it is not a configuration ({error})") from None
-    return config
-
-
-def encode_config(config: RepositoryConfig) -> bytes:
-    """Return `config.yaml`."""
-    config.check()
-    containers = config.virtual_chunk_containers
-    manifest = config.manifest
-    document = {
-        "inline_chunk_threshold_bytes": config.inline_chunk_threshold_bytes,
-        "get_partial_values_concurrency": config.get_partial_values_concurrency,
-        "compression": None if config.compression is None else _slots(config.compression),
-        "max_concurrent_requests": config.max_concurrent_requests,
-        "caching": None if config.caching is None else _slots(config.caching),
-        "storage": config.storage,
-        "virtual_chunk_containers": None
-        if containers is None
-        else {prefix: _container_to(container) for prefix, container in containers.items()},
-        "manifest": None if manifest is None else _manifest_to(manifest),
-        **config.unknown,
-    }
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
-    return text.encode()
-
-
-def _slots(value: CompressionConfig | CachingConfig | ManifestPreloadConfig) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
-def _config_from(document: dict[str, Any]) -> RepositoryConfig:
-    values = dict(document)
-    known = RepositoryConfig(
-        **{
-            name: values.pop(name, None)
-            for name in ("inline_chunk_threshold_bytes", "get_partial_values_concurrency", "max_concurrent_requests", "storage")
-        }
-    )
-    compression, caching = values.pop("compression", None), values.pop("caching", None)
-    containers, manifest = values.pop("virtual_chunk_containers", None), values.pop("manifest", None)
-    return replace(
-        known,
-        compression=None if compression is None else CompressionConfig(**compression),
-        caching=None if caching is None else CachingConfig(**caching),
-        virtual_chunk_containers=None if containers is None else {prefix: _container_from(value) for prefix, value in containers.items()},
-        manifest=None if manifest is None else _manifest_from(manifest),
-        unknown=values,
-    )
-
-
-def _container_from(value: dict[str, Any]) -> VirtualChunkContainer:
-    store = value["store"]
-    kind = ObjectStoreConfig(store.tag, store.value) if isinstance(store, Tagged) else ObjectStoreConfig(str(store))
-    return VirtualChunkContainer(value["url_prefix"], kind, value.get("name"))
-
-
-def _container_to(container: VirtualChunkContainer) -> dict[str, Any]:
-    store = container.store
-    return {
-        "name": container.name,
-        "url_prefix": container.url_prefix,
-        "store": store.kind if store.options is None else Tagged(store.kind, store.options),
-    }
-
-
-def _manifest_from(value: dict[str, Any]) -> ManifestConfig:
-    preload, splitting = value.get("preload"), value.get("splitting")
-    return ManifestConfig(
-        preload=None if preload is None else ManifestPreloadConfig(preload.get("max_total_refs"), preload.get("preload_if")),
-        splitting=None
-        if splitting is None
-        else ManifestSplittingConfig(
-            tuple(
-                (_condition_from(condition), tuple((_dimension_from(size["condition"]), size["num_chunks"]) for size in sizes))
-                for condition, sizes in splitting.get("split_sizes") or ()
-            )
-        ),
-    )
-
-
-def _manifest_to(manifest: ManifestConfig) -> dict[str, Any]:
-    rules = None if manifest.splitting is None else _split_sizes(manifest.splitting.split_sizes or ())
-    return {
-        "preload": None if manifest.preload is None else _slots(manifest.preload),
-        "splitting": None
-        if rules is None
-        else {
-            "split_sizes": [
-                [_condition_to(condition), [{"condition": _dimension_to(dimension), "num_chunks": number} for dimension, number in sizes]]
-                for condition, sizes in rules
-            ]
-        },
-    }
-
-
-def _condition_from(value: Any) -> ManifestSplitCondition:
-    if value == "any_array":
-        return ManifestSplitCondition.AnyArray()
-    if value.tag in ("and", "or"):
-        return ManifestSplitCondition(value.tag, tuple(_condition_from(part) for part in value.value))
-    if value.tag not in ("path_matches", "name_matches"):
-        raise InvalidConfig(f"manifests are split by a condition that is not known: {value.tag!r}")
-    return ManifestSplitCondition(value.tag, value.value["regex"])
-
-
-def _condition_to(condition: ManifestSplitCondition) -> Any:
-    if isinstance(condition.argument, tuple):
-        return Tagged(condition.kind, [_condition_to(part) for part in condition.argument])
-    return condition.kind if condition.argument is None else Tagged(condition.kind, {"regex": condition.argument})
-
-
-def _dimension_from(value: Any) -> ManifestSplitDimCondition:
-    return ManifestSplitDimCondition(value.tag, value.value) if isinstance(value, Tagged) else ManifestSplitDimCondition(value)
-
-
-def _dimension_to(condition: ManifestSplitDimCondition) -> Any:
-    return condition.kind if condition.argument is None else Tagged(condition.kind, condition.argument)
+                raise InvalidConfig(
+                    f"the virtual chunk container of {container.url_prefix!r} is listed under the prefix {prefix!r}: add "
+                    f"containers by set_virtual_chunk_container"
+                )

@@ -1,4 +1,4 @@
-"""Finds the conflicts between the changes of a session and one commit that came first.
+"""Conflicts between the changes of a session and one earlier commit.
 
 Both sides are compared as transaction logs, by the ids of nodes. Rules about paths follow: a rebase must never leave two nodes at one path,
 or a node whose group is gone.
@@ -77,7 +77,7 @@ class RebaseStep:
                 yield Conflict(ConflictType.ChunkDoubleUpdate, path, theirs[both])
 
     def _of_deletes(self) -> Iterator[Conflict]:
-        """Yield the nodes that ours deleted and theirs changed or made anew."""
+        """Yield the nodes that ours deleted, and theirs changed or created again."""
         changed = self.log.updated_arrays | self.log.updated_groups | self.log.updated_chunks.keys()
         for node_id, deleted in self.changes.deleted.items():
             node = self.theirs.nodes.get(deleted.path)
@@ -130,7 +130,7 @@ _RULES: tuple[tuple[ConflictType, _Ids, _Ids], ...] = (
 
 
 class ConflictDetector:
-    """Resolves nothing: any conflict fails the rebase."""
+    """A solver that resolves nothing: any conflict fails the rebase."""
 
     def solve(self, step: RebaseStep) -> ChangeSet:
         """Return the changes as they are. Raises RebaseFailedError where anything conflicts."""

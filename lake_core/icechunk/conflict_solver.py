@@ -1,4 +1,4 @@
-"""Resolves conflicts by a choice that was made beforehand."""
+"""Solvers, which resolve the conflicts of a rebase."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class VersionSelection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BasicConflictSolver:
-    """Chooses a side where both wrote the same chunks, and lets nodes be deleted though the other side changed them.
+    """A solver that chooses a side where both wrote the same chunks, and may delete nodes that the other side changed.
 
     All other conflicts fail the rebase.
     """

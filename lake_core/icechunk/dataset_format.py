@@ -27,7 +27,8 @@ from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.apply_difference import AppliedSnapshot, SnapshotApplication, has_all_markers
 from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
-from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.difference import Difference, difference
 from lake_core.icechunk.errors import InvalidRefName
@@ -118,29 +119,7 @@ class IcechunkFormat(DatasetFormat):
             return Applied({}, None, "DROP") if head is None else _dropped(assets, before, head, context)
         if head is None and before is not None:
             raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
-        config = after.config if head is None or context.recreated or context.replaces else _merged_config(before, after, head, context)
-        application = SnapshotApplication(assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run)
-        if head is not None and not context.recreated and not context.replaces:
-            if has_all_markers(None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
-                return Applied({}, None, SKIPPED)
-            first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
-            applied = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
-            if applied is None and config == head.config:
-                return Applied({}, None, NOTHING)
-            applied = applied or application.replace(head.snapshot, head.snapshot)  # the configuration alone
-        elif head is not None:
-            applied = application.replace(head.snapshot, after.snapshot)
-        elif after.snapshot.parent_id in (None, INITIAL_SNAPSHOT):
-            created = difference(assets, assets.snapshot(INITIAL_SNAPSHOT), after.snapshot)
-            applied = AppliedSnapshot(after.snapshot.snapshot_id, created, ())
-        else:
-            applied = application.replace(assets.snapshot(INITIAL_SNAPSHOT), after.snapshot)
-        puts = {_MAIN: encode_ref(applied.snapshot_id)}
-        if head is not None and head.config is not None and config is None:
-            config = encode_config(RepositoryConfig())
-        if config is not None and (head is None or config != head.config):
-            puts[CONFIG_KEY] = config
-        return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
+        return _applied(assets, before, after, head, context)
 
     def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
         """Compare arrays and groups, and count the chunks of arrays that differ."""
@@ -200,6 +179,44 @@ def _merged_config(before: _RepositoryState | None, after: _RepositoryState, hea
     if head.config != old:
         raise DatasetConflict(f"its configuration was changed on {context.onto} too", kind="ConfigChanged")
     return after.config
+
+
+def _applied(
+    assets: AssetManager, before: _RepositoryState | None, after: _RepositoryState, head: _RepositoryState | None, context: ApplyContext
+) -> Applied:
+    """Bring what differs between two states onto the head of main. Raises DatasetConflict."""
+    overwrites = context.recreated or context.replaces
+    config = after.config if head is None or overwrites else _merged_config(before, after, head, context)
+    application = SnapshotApplication(assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run)
+    if head is None:
+        applied = _created(application, after.snapshot)
+    elif overwrites:
+        applied = application.replace(head.snapshot, after.snapshot)
+    elif has_all_markers(None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
+        return Applied({}, None, SKIPPED)
+    else:
+        first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot
+        change = application.change(first, after.snapshot, head.snapshot, shares_groups=before is None)
+        if change is None and config == head.config:
+            return Applied({}, None, NOTHING)
+        applied = change or application.replace(head.snapshot, head.snapshot)  # the configuration alone
+    puts = {_MAIN: encode_ref(applied.snapshot_id), **_config_put(config, None if head is None else head.config)}
+    return Applied(puts, None, "WRITE", _summary(applied.difference), applied.references)
+
+
+def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, bytes]:
+    """Return `config.yaml` by its key, or nothing where the head has the same."""
+    if config is None and head_config is not None:
+        config = encode_config(RepositoryConfig())
+    return {} if config is None or config == head_config else {CONFIG_KEY: config}
+
+
+def _created(application: SnapshotApplication, snapshot: Snapshot) -> AppliedSnapshot:
+    """Return the first snapshot of main: the given one where it has no history, else a new one with the same arrays."""
+    initial = application.assets.snapshot(INITIAL_SNAPSHOT)
+    if snapshot.parent_id in (None, INITIAL_SNAPSHOT):
+        return AppliedSnapshot(snapshot.snapshot_id, difference(application.assets, initial, snapshot), ())
+    return application.replace(initial, snapshot)
 
 
 def _dropped(assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext) -> Applied:

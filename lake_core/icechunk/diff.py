@@ -70,7 +70,7 @@ def merged(logs: Iterable[TransactionLog]) -> TransactionLog:
 
 def _union(parts: list[npt.NDArray[np.uint32]]) -> npt.NDArray[np.uint32]:
     filled = [part for part in parts if len(part)]
-    if len({part.shape[1] for part in filled}) > 1:  # the array was made anew with other dimensions under the same id
+    if len({part.shape[1] for part in filled}) > 1:  # the array was created again with other dimensions under the same id
         filled = filled[-1:]
     return np.unique(np.concatenate(filled), axis=0) if filled else parts[0]
 

@@ -20,7 +20,7 @@ class ChunkDifference:
     """The chunks of one array that differ."""
 
     written: ChunkReferences
-    """Where those are that the later snapshot has, and the earlier one lacks or has elsewhere."""
+    """References to the chunks of the later snapshot that the earlier one lacks, or stores elsewhere."""
     erased: npt.NDArray[np.uint32]
     """Shape (chunks, dimensions): those that only the earlier snapshot has."""
 
@@ -88,21 +88,32 @@ def difference(assets: AssetManager, before: Snapshot, after: Snapshot) -> Diffe
     new = {node.node_id: node for node in after.nodes.values()}
     # A node that stands at another path is another node: nothing in the format says that it was moved.
     same = {node_id for node_id, node in new.items() if node_id in old and _is_same(old[node_id], node)}
-    chunks = {}
-    for node_id, node in new.items():
-        if isinstance(node, ArrayNode):
-            earlier = old[node_id] if node_id in same else None
-            differing = chunk_difference(assets, earlier if isinstance(earlier, ArrayNode) else None, node)
-            if len(differing.written) or len(differing.erased):
-                chunks[node_id] = differing
     return Difference(
         before,
         after,
         created={node.path: node for node_id, node in new.items() if node_id not in same},
         updated={new[node_id].path: new[node_id] for node_id in same if new[node_id].user_data != old[node_id].user_data},
         deleted={node_id: node for node_id, node in old.items() if node_id not in same},
-        chunks=chunks,
+        chunks=_chunk_differences(assets, {node_id: old[node_id] for node_id in same}, new),
     )
+
+
+def _chunk_differences(assets: AssetManager, same: Mapping[bytes, Node], new: Mapping[bytes, Node]) -> dict[bytes, ChunkDifference]:
+    """Return the chunks that differ, by the id of their array.
+
+    Args:
+        assets: The files of the repository.
+        same: The earlier nodes that are still there, by id.
+        new: The later nodes, by id.
+    """
+    differences = {}
+    for node_id, node in new.items():
+        if isinstance(node, ArrayNode):
+            earlier = same.get(node_id)
+            chunks = chunk_difference(assets, earlier if isinstance(earlier, ArrayNode) else None, node)
+            if len(chunks.written) or len(chunks.erased):
+                differences[node_id] = chunks
+    return differences
 
 
 def _is_same(before: Node, after: Node) -> bool:

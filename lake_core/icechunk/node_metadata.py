@@ -29,11 +29,13 @@ def parse_node(path: str, document: bytes, node_id: bytes) -> Node:
     if kind == "group":
         return GroupNode(node_id, path, document)
     if kind != "array":
-        raise InvalidArrayMetadata(f"the zarr.json of {path} describes neither an array nor a group")
+        raise InvalidArrayMetadata(f"the zarr.json of {path} describes neither an array nor a group: set its node_type to one of them")
     shape = _lengths(path, "shape", metadata.get("shape"))
     chunk_shape = _chunk_shape(path, metadata.get("chunk_grid"))
     if len(shape) != len(chunk_shape):
-        raise InvalidArrayMetadata(f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}")
+        raise InvalidArrayMetadata(
+            f"the zarr.json of {path} has a shape of {len(shape)} dimensions and chunks of {len(chunk_shape)}: give both the same number"
+        )
     _check_chunk_keys(path, metadata.get("chunk_key_encoding"))
     array = ArrayNode(node_id, path, document, shape, chunk_shape, _dimension_names(path, metadata.get("dimension_names"), len(shape)))
     if any(count > _LARGEST_GRID for count in array.grid):
@@ -54,7 +56,7 @@ def _chunk_shape(path: str, grid: Any) -> tuple[int, ...]:
         raise InvalidArrayMetadata(f"the chunk grid of {path} is not regular: a repository stores no other")
     chunk_shape = _lengths(path, "chunk_shape", grid["configuration"].get("chunk_shape"))
     if 0 in chunk_shape:
-        raise InvalidArrayMetadata(f"the chunks of {path} are empty along a dimension")
+        raise InvalidArrayMetadata(f"the chunks of {path} have the length 0 along a dimension: make them at least 1 long")
     return chunk_shape
 
 

@@ -91,10 +91,10 @@ def lookup(store: ObjectStore, kind: RefKind, name: str) -> Ref:
         data = store.get(key)
     except NotFound:
         raise RefNotFound(
-            f"the repository has no {kind.value} {name!r}: list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() tells which it has"
+            f"the repository has no {kind.value} {name!r}: list_{kind.value}{'es' if kind is RefKind.BRANCH else 's'}() lists them"
         ) from None
     if kind is RefKind.TAG and store.exists(_tombstone_key(name)):
-        raise RefNotFound(f"the tag {name!r} was deleted")
+        raise RefNotFound(f"the tag {name!r} was deleted: list_tags() returns the tags that there are")
     try:
         snapshot_id = decode_id(json.loads(data)["snapshot"])
     except (ValueError, KeyError, TypeError, InvalidIdentifier, RecursionError):
@@ -115,11 +115,11 @@ def create(store: ObjectStore, kind: RefKind, name: str, snapshot_id: bytes) -> 
     try:
         store.put(ref_key(kind, name), encode_ref(snapshot_id), if_absent=True)
     except AlreadyExists:
-        raise RefAlreadyExists(f"the repository has a {kind.value} {name!r} already") from None
+        raise RefAlreadyExists(f"the repository has a {kind.value} {name!r} already: choose another name") from None
 
 
 def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
-    """Move a branch to another snapshot by compare-and-swap. Returns whether it is there; False means that somebody else moved it first.
+    """Move a branch to another snapshot by compare-and-swap. Returns False where another process has moved it first.
 
     A put whose outcome is unknown is looked up: nothing but this call names `snapshot_id`, unless a branch is reset to it.
     """
@@ -141,7 +141,7 @@ def move_branch(store: ObjectStore, branch: Ref, snapshot_id: bytes) -> bool:
 def delete_branch(store: ObjectStore, name: str) -> None:
     """Delete a branch. Raises RefNotFound; InvalidRefName for the main branch."""
     if name == MAIN:
-        raise InvalidRefName("the branch main cannot be deleted")
+        raise InvalidRefName("the branch main cannot be deleted: every repository has it. reset_branch moves it to another snapshot")
     lookup_key(store, RefKind.BRANCH, name)
     store.delete([ref_key(RefKind.BRANCH, name)])
 
@@ -152,7 +152,7 @@ def delete_tag(store: ObjectStore, name: str) -> None:
     try:
         store.put(_tombstone_key(name), b"", if_absent=True)
     except AlreadyExists:
-        raise RefNotFound(f"the tag {name!r} was deleted") from None
+        raise RefNotFound(f"the tag {name!r} was deleted already: there is nothing more to delete") from None
 
 
 def lookup_key(store: ObjectStore, kind: RefKind, name: str) -> None:

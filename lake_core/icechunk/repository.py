@@ -13,7 +13,8 @@ from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
-from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
+from lake_core.icechunk.config import RepositoryConfig
+from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import (
@@ -273,17 +274,17 @@ class Repository(RepositoryMaintenance):
         """
         if as_of is not None:
             if branch is None or tag is not None or snapshot_id is not None:
-                raise ValueError("as_of goes with a branch, and with nothing else")
+                raise ValueError("as_of needs a branch: name one, and leave tag and snapshot_id out")
             return self._session(self._as_of(branch, as_of), None, Session)
         return self._session(self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id), None, Session)
 
     def _as_of(self, branch: str, time: datetime) -> bytes:
         if time.tzinfo is None:
-            raise ValueError("as_of is a time with a zone")
+            raise ValueError(f"as_of has no time zone: {time}. Give it one, such as datetime.UTC")
         for snapshot in ancestry(self._assets, refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id):
             if snapshot.written_at <= time:
                 return snapshot.snapshot_id
-        raise SnapshotNotFound(f"the branch {branch} has no snapshot as old as {time}")
+        raise SnapshotNotFound(f"the branch {branch} has no snapshot as old as {time}: ancestry() lists those that it has")
 
     def _session(self, snapshot_id: bytes, branch: str | None, kind: type[SessionT]) -> SessionT:
         check_spec_version(self._store)
@@ -318,7 +319,7 @@ class Repository(RepositoryMaintenance):
 
     def _resolve(self, *, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:
         if sum(name is not None for name in (branch, tag, snapshot_id)) != 1:
-            raise ValueError("name one of branch, tag and snapshot_id")
+            raise ValueError("name exactly one of branch, tag and snapshot_id")
         if branch is not None:
             return refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id
         if tag is not None:

@@ -73,7 +73,7 @@ class IcechunkStore(Store):
         return f"IcechunkStore({self._session!r})"
 
     async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function that may wait for the object store: in another thread, unless that would take longer than the call."""
+        """Call a function that may wait for the object store: in another thread, unless the thread would cost more than the wait."""
         if self._in_place:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
@@ -355,7 +355,7 @@ def _checked_chunk_place(key: str) -> tuple[str, ChunkIndex]:
 
 
 def _range(request: ByteRequest | None, length: int) -> tuple[int, int]:
-    """Return the first byte and the one behind the last of what was asked for, cut at the end."""
+    """Return the first byte of a range and the one behind its last, both within `length` bytes."""
     if request is None:
         return 0, length
     if isinstance(request, RangeByteRequest):

@@ -17,9 +17,9 @@ import xarray as xr
 _LONGEST = 320
 """Pixels along a side."""
 _MOST_BYTES = 64 << 20
-"""Of the values that are read for a picture."""
+"""The most bytes of values that are read for a picture."""
 _COLORS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""From the lowest value to the highest, with even steps between: told apart by all eyes, and in gray."""
+"""From the lowest value to the highest, in even steps. They differ for color-blind readers and in gray, too."""
 _MISSING = (255, 255, 255)
 
 

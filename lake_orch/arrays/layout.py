@@ -18,20 +18,20 @@ _OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_va
 _OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
 
 _MOST_BYTES = 64 << 20
-"""Of a chunk whose shape nobody has named."""
+"""The largest size of a chunk whose shape no encoding names."""
 _COORDINATES = 8192
-"""Coordinates of a dimension that share a chunk: readers need them all."""
+"""Coordinates in one chunk. Chunks are long because readers load all coordinates of a dimension."""
 _TEXT: np.dtype[Any] = create_vlen_dtype(str)
 _MOMENT = "microseconds since 1970-01-01"
 
 
 def create_empty(store: IcechunkStore, dataset: xr.Dataset, encoding: Mapping[str, Mapping[str, Any]], growing: Sequence[str]) -> None:
-    """Make the arrays of a dataset in an empty store; those along the growing dimensions without any element, others with their data.
+    """Create the arrays of a dataset in an empty store. Arrays with a growing dimension have no elements yet; others have their data.
 
     Args:
-        store: Where.
+        store: The empty store.
         dataset: The data, of which variables, types, attributes and encodings are taken.
-        encoding: By variable, before what the variables say themselves.
+        encoding: Encodings by variable. They take precedence over those of the variables themselves.
         growing: The dimensions that regions are added along.
     """
     dataset = plain_text(dataset)
@@ -51,7 +51,7 @@ def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
 
 
 def source_encoding(variable: xr.Variable, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the encoding of a variable: `own`, and where that says nothing, what the variable was read with and Zarr v3 can have."""
+    """Return the encoding of a variable: `own`, then the encoding that it was read with, as far as Zarr v3 has it."""
     read = {name: value for name, value in variable.encoding.items() if name in (*_OF_ZARR, *_OF_CF) and _is_of_v3(name, value)}
     if variable.dtype == object:
         read.pop("dtype", None)  # the type of a text of another store
@@ -62,13 +62,13 @@ def source_encoding(variable: xr.Variable, own: Mapping[str, Any]) -> dict[str, 
 
 
 def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Dataset, subject: str) -> None:
-    """Raise InvalidDefinition for encodings of variables that are not there, or that nobody knows."""
-    for name, one in encoding.items():
+    """Raise InvalidDefinition for encodings of variables that are not there, and for encodings that do not exist."""
+    for name, settings in encoding.items():
         if name not in dataset.variables:
             raise InvalidDefinition(
                 f"lake/encoding of {subject} names {name!r}; the variables are {', '.join(map(str, dataset.variables))}"
             )
-        unknown = [key for key in one if key not in (*_OF_ZARR, *_OF_CF)]
+        unknown = [key for key in settings if key not in (*_OF_ZARR, *_OF_CF)]
         if unknown:
             raise InvalidDefinition(
                 f"lake/encoding of {subject} gives {name!r} the encoding {unknown[0]!r}: use {', '.join((*_OF_ZARR, *_OF_CF))}"
@@ -76,7 +76,7 @@ def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Datase
 
 
 def plain_text(dataset: xr.Dataset) -> xr.Dataset:
-    """Return a dataset whose texts may have any length: a later one may be longer than all that are there."""
+    """Return a dataset with texts of variable length, as a later text may be longer than all that are stored."""
     texts = [name for name, variable in dataset.variables.items() if variable.dtype.kind in "UT"]
     return dataset.assign({name: dataset[name].astype(object) for name in texts}) if texts else dataset
 

@@ -23,16 +23,16 @@ SNAPSHOT = "lake/snapshot"
 
 @dataclass(frozen=True, slots=True)
 class ArrayResult:
-    """What became of one write."""
+    """The result of one write."""
 
     snapshot: str
     """Id of the snapshot that recorded it."""
     skipped: bool = False
     """Whether an earlier attempt had committed it."""
     chunks: int | None = None
-    """Written; None where an earlier attempt wrote them."""
+    """How many chunks were written; None where an earlier attempt wrote them."""
     bytes: int | None = None
-    """Of the chunks that were written, as they are stored."""
+    """The size of these chunks as they are stored."""
 
 
 def count_chunks(changes: ChangeSet) -> tuple[int, int]:
@@ -115,8 +115,8 @@ def variable_schema(dataset: xr.Dataset) -> TableSchema:
 def preview_metadata(dataset: xr.Dataset) -> dict[str, Any]:
     """Show a picture of the first variable; nothing where none can be drawn."""
     try:
-        drawn = picture(dataset)
-        return {} if drawn is None else {PREVIEW: MetadataValue.md(f"{drawn[0]}\n\n{drawn[1]}")}
+        image = picture(dataset)
+        return {} if image is None else {PREVIEW: MetadataValue.md(f"{image[0]}\n\n{image[1]}")}
     except Exception as error:  # the arrays are committed: whatever cannot be shown fails no step
         return {PREVIEW: f"these arrays cannot be shown: {error}"[:300]}
 

@@ -1,4 +1,4 @@
-"""Whose arrays they are: the asset that wrote them last, as the commits of their repository say."""
+"""The owner of arrays: the asset that wrote them last, according to the commits of their repository."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from itertools import islice
 
 from lake_core.icechunk import Repository
+from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import TableOwned
 from lake_orch.tables.owner import Owner
-from lake_orch.tables.settings import Ownership
 
 _COMMITS = 100
 """How far back a commit is searched that names an owner: other writers name none."""
@@ -35,7 +35,7 @@ def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *,
 
 
 def owner_of(repository: Repository) -> Owner | None:
-    """Return the owner that the latest commit which tells one names; None where none does."""
+    """Return the owner that the latest commit with an owner names; None where no commit has one."""
     for snapshot in islice(repository.ancestry(branch="main"), _COMMITS):
         owner = Owner.of_properties(snapshot.metadata)
         if owner is not None:

@@ -60,13 +60,13 @@ class Extent:
         """
         if len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
             raise PartitionSliceError(
-                f"the coordinates of dimension {self.dimension!r} do not rise, so that nobody can tell where those of a new partition "
-                f"belong: sort the arrays by {self.dimension!r} first"
+                f"the coordinates of dimension {self.dimension!r} do not rise, so that those of a new partition have no place "
+                f"among them: sort the arrays by {self.dimension!r} first"
             )
         return int(np.searchsorted(values, _moment(window[0])))
 
     def coordinates(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return the keys as coordinates of a type. Raises PartitionSliceError for a key that is no value of it."""
+        """Return the keys as coordinates of a type. Raises PartitionSliceError for a key that is not a value of the type."""
         if dtype.kind in "OUT":
             return np.array(self.keys, object)
         if dtype.kind in "iu" and all(key.removeprefix("-").isdecimal() and str(int(key)) == key for key in self.keys):

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
+from lake_orch.definition_metadata import (
+    COLUMNS,
+    MODE,
+    OWNER,
+    PARTITION_EXPR,
+    REF,
+    TIMESTAMP,
+    Ownership,
+    check_spelling,
+    plain_metadata,
+    read_choice,
+    read_names,
+    read_ownership,
+    read_text,
+)
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
-from lake_orch.tables.settings import COLUMNS, MODE, OWNER, PARTITION_EXPR, REF, TIMESTAMP, Ownership, ownership_of, plain_metadata
 
 ArrayWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
 
@@ -43,7 +56,7 @@ class ArraySettings:
     """Names of the dimensions of arrays that have none."""
     append_dim: str | None = None
     coordinates: Mapping[str, Any] = field(default_factory=dict)
-    """All values that a dimension will ever have, by dimension: arrays are made that long at once."""
+    """All coordinates that a dimension will ever have, by dimension. Arrays have that length from the start."""
     preview_image: bool | None = None
 
     @classmethod
@@ -52,15 +65,15 @@ class ArraySettings:
     ) -> ArraySettings:
         """Read an output's definition metadata; `mode` holds where it says nothing. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        _check_known(metadata, _OF_OUTPUTS, subject)
+        check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         implied: ArrayWriteMode = "append" if APPEND_DIM in metadata else mode
         settings = cls(
             path=table_path(asset_key, metadata),
-            mode=_mode(metadata.get(MODE, implied), subject),
-            ownership=ownership_of(metadata, subject),
+            mode=read_choice(metadata, MODE, implied, get_args(ArrayWriteMode), subject),
+            ownership=read_ownership(metadata, subject),
             partition_expr=metadata.get(PARTITION_EXPR),
             encoding=_encoding(metadata.get(ENCODING, {}), subject),
-            dimensions=_names(metadata, DIMENSIONS, subject) or (),
+            dimensions=read_names(metadata, DIMENSIONS, subject) or (),
             append_dim=metadata.get(APPEND_DIM),
             coordinates=_by_dimension(metadata, COORDINATES, subject),
             preview_image=metadata.get(PREVIEW_IMAGE),
@@ -85,7 +98,7 @@ class ArrayInputSettings:
     selection: Mapping[str, Any] = field(default_factory=dict)
     """As of `Dataset.sel`: values, lists or slices by dimension."""
     chunks: Any = None
-    """Of dask; None for lazy arrays without it."""
+    """Chunks of dask, as `xarray.open_zarr` takes them; None for lazy arrays without dask."""
     ref: str | None = None
     snapshot: str | None = None
     timestamp: datetime | None = None
@@ -94,7 +107,7 @@ class ArrayInputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> ArrayInputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        _check_known(metadata, _OF_INPUTS, subject)
+        check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
         timestamp = metadata.get(TIMESTAMP)
         if isinstance(timestamp, str):
             with suppress(ValueError):  # the check below says what is wrong
@@ -105,11 +118,11 @@ class ArrayInputSettings:
             raise InvalidDefinition(f"{subject} asks for a snapshot and a timestamp: leave one of them out")
         selection = _by_dimension(metadata, SELECTION, subject)
         return cls(
-            variables=_names(metadata, COLUMNS, subject),
+            variables=read_names(metadata, COLUMNS, subject),
             selection={dimension: _indexer(value) for dimension, value in selection.items()},
             chunks=metadata.get(CHUNKS),
-            ref=_text(metadata, REF, subject),
-            snapshot=_text(metadata, SNAPSHOT, subject),
+            ref=read_text(metadata, REF, subject),
+            snapshot=read_text(metadata, SNAPSHOT, subject),
             timestamp=timestamp,
         )
 
@@ -121,32 +134,16 @@ def _indexer(value: Any) -> Any:
     return value
 
 
-def _check_known(metadata: Mapping[str, Any], known: Sequence[str], subject: str) -> None:
-    """Raise InvalidDefinition for a name that is nearly one of ours; other names are other people's."""
-    for name in metadata:
-        if name.startswith("lake/") and name not in (*_OF_OUTPUTS, *_OF_INPUTS):
-            near = difflib.get_close_matches(name, known, 1, 0.85)
-            if near:
-                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which does nothing: {near[0]!r} is meant")
-
-
-def _mode(value: Any, subject: str) -> ArrayWriteMode:
-    for mode in get_args(ArrayWriteMode):
-        if value == mode:
-            return mode  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{MODE} of {subject} is {value!r}: arrays know {', '.join(get_args(ArrayWriteMode))}")
-
-
 def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
-    if not isinstance(value, Mapping) or not all(isinstance(one, Mapping) for one in value.values()):
+    if not isinstance(value, Mapping) or not all(isinstance(encoding, Mapping) for encoding in value.values()):
         raise InvalidDefinition(
             f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}"
         )
-    encodings = {str(name): dict(one) for name, one in value.items()}
-    for one in encodings.values():
+    encodings = {str(name): dict(encoding) for name, encoding in value.items()}
+    for encoding in encodings.values():
         for name in ("chunks", "shards"):
-            if isinstance(one.get(name), list):
-                one[name] = tuple(one[name])
+            if isinstance(encoding.get(name), list):
+                encoding[name] = tuple(encoding[name])
     return encodings
 
 
@@ -155,19 +152,3 @@ def _by_dimension(metadata: Mapping[str, Any], name: str, subject: str) -> Mappi
     if not isinstance(value, Mapping) or not all(isinstance(dimension, str) for dimension in value):
         raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a dict by dimension")
     return dict(value)
-
-
-def _names(metadata: Mapping[str, Any], name: str, subject: str) -> tuple[str, ...] | None:
-    value = metadata.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
-        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a list of names")
-    return tuple(value)
-
-
-def _text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:
-    value = metadata.get(name)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use text")
-    return value

@@ -1,4 +1,4 @@
-"""Room for a region: elements along one dimension of all arrays are put in, or taken away, and what lies behind moves."""
+"""Insert or remove elements along one dimension of all arrays. The elements behind them move."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ArrayWriter:
 
         Raises:
             RegionMismatch: The data does not fit the arrays that are there.
-            TableNotEmpty: Mode `error` found arrays where it was to write the first ones.
+            TableNotEmpty: The mode is `error`, and there are arrays already.
             InvalidDefinition: The settings do not fit the data.
         """
         store, settings = session.store, self.settings
@@ -232,7 +232,7 @@ class ArrayWriter:
                     f"{_listed(variable.dims)}. Nothing was written"
                 )
 
-    # What is there
+    # Arrays that exist
 
     def _create_or_check(self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]) -> xr.Dataset:
         """Make the arrays, or check that data fits those that are there. Returns the arrays."""
@@ -301,6 +301,7 @@ def _write_variable(store: IcechunkStore, name: Hashable, variable: xr.Variable,
 
 
 def _runs(places: Mapping[Any, npt.NDArray[np.intp]]) -> Iterator[tuple[dict[str, slice], dict[str, slice]]]:
+    """Yield blocks of places without gaps, by dimension: the part of the data, and the part of the arrays that it is written to."""
     cut: list[list[tuple[slice, slice]]] = []
     for at in places.values():
         ends = [0, *(np.flatnonzero(np.diff(at) != 1) + 1).tolist(), len(at)]

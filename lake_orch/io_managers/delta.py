@@ -9,6 +9,7 @@ from pydantic import Field
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
+from lake_orch.definition_metadata import PARTITION_EXPR, plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
@@ -28,7 +29,7 @@ from lake_orch.tables.partition_slice import partition_columns, slice_where
 from lake_orch.tables.preview import preview_metadata
 from lake_orch.tables.rows import Rows
 from lake_orch.tables.run_slice import slice_of_partitions, slice_without_partitions
-from lake_orch.tables.settings import PARTITION_EXPR, InputSettings, TableSettings, plain_metadata
+from lake_orch.tables.settings import InputSettings, TableSettings
 from lake_orch.tables.state import table_state
 from lake_orch.tables.writer import TableWriter, final_result
 

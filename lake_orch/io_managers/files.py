@@ -14,6 +14,7 @@ from lake_core.errors import NotFound
 from lake_core.readable import readable_bytes
 from lake_core.store import ObjectStore
 from lake_core.workspace import DirectWrites
+from lake_orch.definition_metadata import plain_metadata
 from lake_orch.errors import InvalidDefinition, PartitionSliceError
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, without_none
 from lake_orch.io_managers.file_format import EXTENSIONS, decode, encode
@@ -23,7 +24,7 @@ from lake_orch.location import PATH_METADATA, checked_path
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
-from lake_orch.tables.settings import InputSettings, plain_metadata
+from lake_orch.tables.settings import InputSettings
 from lake_pipes.metadata import PATH, receipt_metadata
 
 ALLOW_MISSING = "allow_missing_partitions"

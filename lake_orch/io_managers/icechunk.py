@@ -1,6 +1,6 @@
 """The IO manager for arrays: what an asset returns becomes its Icechunk repository, what it depends on is read from one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from lake_orch.arrays.owner import claim
 from lake_orch.arrays.region import Region, region_of_partitions
 from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
 from lake_orch.arrays.writer import ArrayWriter
+from lake_orch.definition_metadata import PARTITION_EXPR, plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
@@ -33,7 +34,6 @@ from lake_orch.runs.gate import check_step_gate
 from lake_orch.runs.marker import SINGLE_BATCH
 from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
-from lake_orch.tables.settings import PARTITION_EXPR, plain_metadata
 
 _BRANCH = "main"
 _TRIES = 50
@@ -106,30 +106,29 @@ class IcechunkIOManager(ConfigurableIOManager):
         keys = [str(key) for key in output_partitions(context)]
         region = _region(context, settings, keys)
         writer = ArrayWriter(settings, subject, region)
-        is_group = isinstance(obj, zarr.Group) and region is None and settings.mode != "append"
-        dataset = None if is_group else to_dataset(obj, subject, settings.path.rpartition("/")[2], settings.dimensions)
-
+        copies_group = isinstance(obj, zarr.Group) and region is None and settings.mode != "append"
+        data: xr.Dataset | zarr.Group = (
+            obj if copies_group else to_dataset(obj, subject, settings.path.rpartition("/")[2], settings.dimensions)
+        )
         attempt = Attempt.of_output(context, keys)
-        result, workspace = self._published(context, attempt, writer, obj if dataset is None else dataset)
+        result, workspace = self._published(context, attempt, writer, data)
         repository = workspace.repository_after(settings.path)
         session = repository.readonly_session(_BRANCH)
         url = workspace.url(settings.path)
         context.log.info(f"{subject}: {_outcome(result, url, workspace.receipt)}")
-        stored = open_dataset(session.store) if dataset is not None else xr.Dataset()
         metadata = array_metadata(
             result,
-            stored,
+            open_dataset(session.store) if isinstance(data, xr.Dataset) else xr.Dataset(),
             session,
             url=url,
             path=settings.path,
             operation=settings.mode,
             receipt=workspace.receipt,
-            region=None if region is None or dataset is None else {one: dataset.sizes.get(one, 1) for one in region.dimensions},
+            region=_region_sizes(region, data),
         )
-        shown = self.preview_image if settings.preview_image is None else settings.preview_image
-        if shown and not result.skipped and dataset is not None:
-            written = ArraySlice(session, None, {}, None, region).dataset(subject)
-            metadata |= preview_metadata(written)
+        shows_preview = self.preview_image if settings.preview_image is None else settings.preview_image
+        if shows_preview and not result.skipped and isinstance(data, xr.Dataset):
+            metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject))
         context.add_output_metadata(metadata)
         if context.has_asset_key:
             # A retry finds the snapshot of the attempt that it repeats: it makes nothing downstream stale.
@@ -138,7 +137,7 @@ class IcechunkIOManager(ConfigurableIOManager):
     def _published(
         self, context: OutputContext, attempt: Attempt, writer: ArrayWriter, data: xr.Dataset | zarr.Group
     ) -> tuple[ArrayResult, Workspace]:
-        """Write in a workspace; once more from the beginning where a partition that was published meanwhile does not go with that."""
+        """Write in a workspace. Write again from the beginning where a partition that another run has published contradicts the data."""
         for tries in range(1, _TRIES + 1):
             workspace = self.lake.workspace(replace(attempt, number=attempt.number + tries - 1))
             try:
@@ -164,14 +163,11 @@ class IcechunkIOManager(ConfigurableIOManager):
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and IcechunkError.
         """
         subject = f"input {context.name!r}" if context.has_input_name else "the value"
-        upstream = context.upstream_output
-        metadata = plain_metadata(upstream.definition_metadata or {}) if upstream else {}
+        metadata = _upstream_metadata(context)
         settings = ArrayInputSettings.parse(context.definition_metadata or {}, subject)
         annotation, optional = without_none(type_of_element(context.dagster_type.typing_type))
-        path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
-        if upstream is not None:
-            path = "/".join([path, *mapping_keys(upstream)])
-        keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
+        path = _input_path(context, metadata)
+        keys = _input_keys(context)
         if keys == [] and optional:
             return None
         try:
@@ -184,21 +180,17 @@ class IcechunkIOManager(ConfigurableIOManager):
         each = type_of_each(annotation)
         if keys is None and each is not None:
             raise InvalidDefinition(f"{subject} is annotated as a value for each partition, but {path} is not partitioned")
-        groups = [None] if keys is None else [keys] if each is None else [[key] for key in keys]
-        values = []
-        for group in groups:
-            region = None if group is None else self._input_region(context, metadata, group)
-            part = ArraySlice(session, settings.variables, settings.selection, settings.chunks, region)
-            values.append(load(part, annotation if each is None else each, subject))
+        values = [
+            load(
+                ArraySlice(session, settings.variables, settings.selection, settings.chunks, region),
+                annotation if each is None else each,
+                subject,
+            )
+            for region in _input_regions(context, metadata, keys, separate=each is not None)
+        ]
         parts = "" if keys is None else f", {partition_label(context.asset_partitions_def, keys)}"
         context.log.info(f"{subject} is {path}, snapshot {session.snapshot_id}{parts}")
         return values[0] if each is None else dict(zip(keys or (), values, strict=True))
-
-    def _input_region(self, context: InputContext, metadata: dict[str, Any], keys: Sequence[str]) -> Region:
-        name = f"asset {context.asset_key.to_user_string()}"
-        if metadata.get(PARTITION_EXPR) is None:
-            raise _missing_partition_expr(name)
-        return region_of_partitions(context.asset_partitions_def, keys, metadata[PARTITION_EXPR], name)
 
     def _settings(self, context: OutputContext) -> ArraySettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
@@ -230,6 +222,50 @@ def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Gr
                 raise
             _PAUSES.wait(tries)
     raise AssertionError("the loop ends by a return or an error")
+
+
+def _input_keys(context: InputContext) -> list[str] | None:
+    """Return the partitions that an input reads; None for an asset without partitions."""
+    return [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else None
+
+
+def _upstream_metadata(context: InputContext) -> dict[str, Any]:
+    """Return the definition metadata of the output that an input reads; none where no asset or op makes it."""
+    upstream = context.upstream_output
+    return {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
+
+
+def _input_path(context: InputContext, metadata: Mapping[str, Any]) -> str:
+    """Return the path of the repository that an input reads. `metadata`: the definition metadata of the upstream asset."""
+    path = table_path(context.asset_key.path if context.has_asset_key else None, metadata)
+    return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
+
+
+def _input_regions(
+    context: InputContext, metadata: Mapping[str, Any], keys: Sequence[str] | None, *, separate: bool
+) -> list[Region | None]:
+    """Return the regions that an input reads.
+
+    Args:
+        context: The input.
+        metadata: The definition metadata of the upstream asset.
+        keys: The partitions that are read; None for an asset without partitions, of which everything is read.
+        separate: Whether each partition is a region of its own.
+    """
+    if keys is None:
+        return [None]
+    name = f"asset {context.asset_key.to_user_string()}"
+    groups = [[key] for key in keys] if separate else [keys]
+    if groups and metadata.get(PARTITION_EXPR) is None:
+        raise _missing_partition_expr(name)
+    return [region_of_partitions(context.asset_partitions_def, group, metadata[PARTITION_EXPR], name) for group in groups]
+
+
+def _region_sizes(region: Region | None, data: xr.Dataset | zarr.Group) -> dict[str, int] | None:
+    """Return the lengths of the region that was written, by dimension; None where no region was."""
+    if region is None or not isinstance(data, xr.Dataset):
+        return None
+    return {dimension: data.sizes.get(dimension, 1) for dimension in region.dimensions}
 
 
 def _message(writer: ArrayWriter) -> str:

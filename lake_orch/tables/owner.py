@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dagster import AssetKey, DagsterRun, OutputContext
 
 from lake_core.delta import DeltaTable
+from lake_orch.definition_metadata import Ownership
 from lake_orch.errors import TableOwned
-from lake_orch.tables.settings import Ownership
 
 _ASSET = "lake.owner.asset"
 _LOCATION = "lake.owner.codeLocation"

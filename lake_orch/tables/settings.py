@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
-from dagster import MetadataValue, TableColumnLineage, TableSchema
+from dagster import TableColumnLineage, TableSchema
 
 from lake_core.delta.commit_time import Instant
+from lake_orch.definition_metadata import (
+    COLUMNS,
+    MODE,
+    OWNER,
+    PARTITION_EXPR,
+    REF,
+    TIMESTAMP,
+    Ownership,
+    check_spelling,
+    plain_metadata,
+    read_choice,
+    read_names,
+    read_ownership,
+    read_text,
+)
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import PATH_METADATA, table_path
 from lake_orch.tables.merge_settings import MergeSettings
@@ -19,13 +33,9 @@ from lake_orch.tables.type_name import arrow_type_of
 WriteMode: TypeAlias = Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"]
 SchemaModeSetting: TypeAlias = Literal["none", "fill", "merge", "overwrite"]
 NaiveTimestamps: TypeAlias = Literal["refuse", "utc", "ntz"]
-Ownership: TypeAlias = Literal["keep", "take", "shared"]
 
-PARTITION_EXPR = "partition_expr"
-MODE = "lake/mode"
 SCHEMA_MODE = "lake/schema_mode"
 NAIVE_TIMESTAMPS = "lake/naive_timestamps"
-OWNER = "lake/owner"
 MERGE = "lake/merge"
 REPLACE_WHERE = "lake/replace_where"
 PARTITION_BY = "lake/partition_by"
@@ -38,11 +48,8 @@ PREVIEW_ROWS = "lake/preview_rows"
 COLUMN_SCHEMA = "dagster/column_schema"
 COLUMN_LINEAGE = "dagster/column_lineage"
 
-COLUMNS = "columns"
 WHERE = "lake/where"
-REF = "lake/ref"
 VERSION = "lake/version"
-TIMESTAMP = "lake/timestamp"
 
 _OF_OUTPUTS = (
     *(MODE, SCHEMA_MODE, NAIVE_TIMESTAMPS, OWNER, MERGE, REPLACE_WHERE, PATH_METADATA),
@@ -105,7 +112,7 @@ class TableSettings:
     ) -> TableSettings:
         """Read an output's definition metadata; the options hold where it says nothing. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        _check_known(metadata, _OF_OUTPUTS, subject)
+        check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         mode = _mode(metadata, mode, subject)
         if mode == "merge" and schema_mode == "fill":
             schema_mode = "none"  # a default for other modes
@@ -113,13 +120,13 @@ class TableSettings:
             path=table_path(asset_key, metadata),
             mode=mode,
             schema_mode=_schema_mode(metadata, schema_mode, subject),
-            naive_timestamps=_naive_timestamps(metadata, naive_timestamps, subject),
-            ownership=_ownership(metadata, subject),
+            naive_timestamps=read_choice(metadata, NAIVE_TIMESTAMPS, naive_timestamps, get_args(NaiveTimestamps), subject),
+            ownership=read_ownership(metadata, subject),
             merge=MergeSettings.parse(metadata[MERGE], f"{MERGE} of {subject}") if MERGE in metadata else None,
-            replace_where=_text(metadata, REPLACE_WHERE, subject),
+            replace_where=read_text(metadata, REPLACE_WHERE, subject),
             partition_expr=metadata.get(PARTITION_EXPR),
-            partition_by=_names(metadata, PARTITION_BY, subject) if PARTITION_BY in metadata else None,
-            cluster_by=_names(metadata, CLUSTER_BY, subject),
+            partition_by=read_names(metadata, PARTITION_BY, subject, kind="column names", allow_single=True),
+            cluster_by=read_names(metadata, CLUSTER_BY, subject, kind="column names", allow_single=True) or (),
             properties=_texts(metadata, PROPERTIES, subject),
             constraints=_texts(metadata, CONSTRAINTS, subject),
             generated=_texts(metadata, GENERATED, subject),
@@ -181,18 +188,14 @@ class InputSettings:
     def parse(cls, metadata: Mapping[str, Any], subject: str) -> InputSettings:
         """Read an input's metadata. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
-        _check_known(metadata, _OF_INPUTS, subject)
+        check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
         version = metadata.get(VERSION)
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidDefinition(f"{VERSION} of {subject} is {version!r}: use a whole number")
         if version is not None and TIMESTAMP in metadata:
             raise InvalidDefinition(f"{subject} asks for a version and a timestamp: leave one of them out")
-        columns = None
-        if metadata.get(COLUMNS) is not None:
-            if isinstance(metadata[COLUMNS], str):
-                raise InvalidDefinition(f"metadata {COLUMNS!r} of {subject} is {metadata[COLUMNS]!r}: use a list of column names")
-            columns = _names(metadata, COLUMNS, subject)
-        return cls(columns, _text(metadata, WHERE, subject), _text(metadata, REF, subject), version, metadata.get(TIMESTAMP))
+        columns = read_names(metadata, COLUMNS, subject, kind="column names")
+        return cls(columns, read_text(metadata, WHERE, subject), read_text(metadata, REF, subject), version, metadata.get(TIMESTAMP))
 
     @property
     def moment(self) -> dict[str, Any]:
@@ -209,70 +212,14 @@ def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["no
     return mode or "none"
 
 
-def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
-    return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
-
-
-def _check_known(metadata: Mapping[str, Any], known: Sequence[str], subject: str) -> None:
-    """Other names are other people's; but one that is nearly ours was meant to be."""
-    for name in metadata:
-        if name.startswith("lake/") and name not in (*_OF_OUTPUTS, *_OF_INPUTS):
-            near = difflib.get_close_matches(name, known, 1, 0.85)
-            if near:
-                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which does nothing: {near[0]!r} is meant")
-
-
 def _mode(metadata: Mapping[str, Any], default: WriteMode, subject: str) -> WriteMode:
     implied: WriteMode = "merge" if MERGE in metadata else "replace_where" if REPLACE_WHERE in metadata else default
-    value = metadata.get(MODE, implied)
-    for mode in get_args(WriteMode):
-        if value == mode:
-            return mode  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{MODE} of {subject} is {value!r}: use one of {', '.join(get_args(WriteMode))}")
+    return read_choice(metadata, MODE, implied, get_args(WriteMode), subject)
 
 
 def _schema_mode(metadata: Mapping[str, Any], default: SchemaModeSetting, subject: str) -> Literal["fill", "merge", "overwrite"] | None:
-    mode = metadata.get(SCHEMA_MODE, default)
-    if mode not in get_args(SchemaModeSetting):
-        raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is {mode!r}: use one of {', '.join(get_args(SchemaModeSetting))}")
+    mode = read_choice(metadata, SCHEMA_MODE, default, get_args(SchemaModeSetting), subject)
     return None if mode == "none" else mode
-
-
-def _naive_timestamps(metadata: Mapping[str, Any], default: NaiveTimestamps, subject: str) -> NaiveTimestamps:
-    value = metadata.get(NAIVE_TIMESTAMPS, default)
-    for known in get_args(NaiveTimestamps):
-        if value == known:
-            return known  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{NAIVE_TIMESTAMPS} of {subject} is {value!r}: use one of {', '.join(get_args(NaiveTimestamps))}")
-
-
-def _ownership(metadata: Mapping[str, Any], subject: str) -> Ownership:
-    value = metadata.get(OWNER, "keep")
-    for known in get_args(Ownership):
-        if value == known:
-            return known  # type: ignore[no-any-return]
-    raise InvalidDefinition(f"{OWNER} of {subject} is {value!r}: use one of {', '.join(get_args(Ownership))}")
-
-
-def ownership_of(metadata: Mapping[str, Any], subject: str) -> Ownership:
-    """Read what an asset's definition says of a table that another made. Raises InvalidDefinition."""
-    return _ownership(plain_metadata(metadata), subject)
-
-
-def _text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:
-    value = metadata.get(name)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use text")
-    return value
-
-
-def _names(metadata: Mapping[str, Any], name: str, subject: str) -> tuple[str, ...]:
-    value = metadata.get(name, ())
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(one, str) and one for one in names):
-        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a list of column names")
-    return tuple(names)
 
 
 def _texts(metadata: Mapping[str, Any], name: str, subject: str) -> dict[str, str]:

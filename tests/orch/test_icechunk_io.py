@@ -360,7 +360,7 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         ({}, InvalidDefinition, "partition_expr"),
         ({"partition_expr": "level"}, InvalidDefinition, "lacks the dimension 'level'"),
         ({"partition_expr": "lat"}, PartitionSliceError, "float64"),
-        ({"partition_expr": "time", "lake/mode": "merge"}, InvalidDefinition, "arrays know overwrite"),
+        ({"partition_expr": "time", "lake/mode": "merge"}, InvalidDefinition, "use one of overwrite"),
         ({"partition_expr": "time", "lake/encoding": {"x": {}}}, InvalidDefinition, "names 'x'"),
         ({"partition_expr": "time", "lake/mode": "append", "lake/append_dim": "time"}, InvalidDefinition, "does not go with partitions"),
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),

@@ -1,0 +1,208 @@
+"""`config.yaml`, the file in which a repository keeps its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from lake_core.icechunk.config import (
+    CachingConfig,
+    CompressionConfig,
+    ManifestConfig,
+    ManifestPreloadConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    ObjectStoreConfig,
+    RepositoryConfig,
+    SplitSizes,
+    VirtualChunkContainer,
+)
+from lake_core.icechunk.errors import DamagedObject, InvalidConfig
+
+CONFIG_KEY = "config.yaml"
+_LARGEST_CONFIG = 2**20
+"""The most bytes that are read as a configuration."""
+_PLAIN = ""
+"""The style of a scalar without quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A YAML value with a tag, such as `!s3 {region: eu-west-1}`."""
+
+    tag: str
+    value: Any
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """A loader of plain values and of values with a tag."""
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """A dumper of plain values and of values with a tag."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def choose_scalar_style(self) -> str:
+        # A number with a tag would be put in quotes, which other readers take for text.
+        if self.event.style == _PLAIN:
+            return _PLAIN
+        return str(super().choose_scalar_style())
+
+
+def _construct_tagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Tagged:
+    if isinstance(node, yaml.MappingNode):
+        return Tagged(tag, loader.construct_mapping(node, deep=True))
+    if isinstance(node, yaml.SequenceNode):
+        return Tagged(tag, loader.construct_sequence(node, deep=True))
+    assert isinstance(node, yaml.ScalarNode)
+    plain = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
+    return Tagged(tag, loader.construct_object(plain) if node.style is None else node.value)
+
+
+def _represent_tagged(dumper: yaml.SafeDumper, tagged: Tagged) -> yaml.Node:
+    node = dumper.represent_data(tagged.value)
+    node.tag = "!" + tagged.tag
+    if isinstance(node, yaml.ScalarNode) and not isinstance(tagged.value, str):
+        node.style = _PLAIN
+    return node
+
+
+_Loader.add_multi_constructor("!", _construct_tagged)
+_Dumper.add_representer(Tagged, _represent_tagged)
+
+
+def decode_config(data: bytes) -> RepositoryConfig:
+    """Return the configuration that the bytes of `config.yaml` hold. Raises DamagedObject."""
+    if len(data) > _LARGEST_CONFIG:
+        raise DamagedObject(CONFIG_KEY, f"it is larger than {_LARGEST_CONFIG} bytes")
+    try:
+        document = yaml.load(data, Loader=_Loader)
+        config = _decode_document(document or {})
+        config.check()
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedObject(CONFIG_KEY, f"it is not YAML ({str(error).splitlines()[0]})") from None
+    except (InvalidConfig, TypeError, ValueError, AttributeError, KeyError) as error:
+        raise DamagedObject(CONFIG_KEY, f"it is not a configuration ({error})") from None
+    return config
+
+
+def encode_config(config: RepositoryConfig) -> bytes:
+    """Return a configuration as the bytes of `config.yaml`. Raises InvalidConfig."""
+    config.check()
+    containers = config.virtual_chunk_containers
+    manifest = config.manifest
+    document = {
+        "inline_chunk_threshold_bytes": config.inline_chunk_threshold_bytes,
+        "get_partial_values_concurrency": config.get_partial_values_concurrency,
+        "compression": None if config.compression is None else _fields(config.compression),
+        "max_concurrent_requests": config.max_concurrent_requests,
+        "caching": None if config.caching is None else _fields(config.caching),
+        "storage": config.storage,
+        "virtual_chunk_containers": None
+        if containers is None
+        else {prefix: _encode_container(container) for prefix, container in containers.items()},
+        "manifest": None if manifest is None else _encode_manifest(manifest, config.splitting),
+        **config.unknown,
+    }
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+    return text.encode()
+
+
+def _fields(options: CompressionConfig | CachingConfig | ManifestPreloadConfig) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.__slots__}
+
+
+def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
+    values = dict(document)
+    known = RepositoryConfig(
+        **{
+            name: values.pop(name, None)
+            for name in ("inline_chunk_threshold_bytes", "get_partial_values_concurrency", "max_concurrent_requests", "storage")
+        }
+    )
+    compression, caching = values.pop("compression", None), values.pop("caching", None)
+    containers, manifest = values.pop("virtual_chunk_containers", None), values.pop("manifest", None)
+    return replace(
+        known,
+        compression=None if compression is None else CompressionConfig(**compression),
+        caching=None if caching is None else CachingConfig(**caching),
+        virtual_chunk_containers=None if containers is None else {prefix: _decode_container(value) for prefix, value in containers.items()},
+        manifest=None if manifest is None else _decode_manifest(manifest),
+        unknown=values,
+    )
+
+
+def _decode_container(value: dict[str, Any]) -> VirtualChunkContainer:
+    store = value["store"]
+    kind = ObjectStoreConfig(store.tag, store.value) if isinstance(store, Tagged) else ObjectStoreConfig(str(store))
+    return VirtualChunkContainer(value["url_prefix"], kind, value.get("name"))
+
+
+def _encode_container(container: VirtualChunkContainer) -> dict[str, Any]:
+    store = container.store
+    return {
+        "name": container.name,
+        "url_prefix": container.url_prefix,
+        "store": store.kind if store.options is None else Tagged(store.kind, store.options),
+    }
+
+
+def _decode_manifest(value: dict[str, Any]) -> ManifestConfig:
+    preload, splitting = value.get("preload"), value.get("splitting")
+    return ManifestConfig(
+        preload=None if preload is None else ManifestPreloadConfig(preload.get("max_total_refs"), preload.get("preload_if")),
+        splitting=None
+        if splitting is None
+        else ManifestSplittingConfig(
+            tuple(
+                (_decode_condition(condition), tuple((_decode_dimension(size["condition"]), size["num_chunks"]) for size in sizes))
+                for condition, sizes in splitting.get("split_sizes") or ()
+            )
+        ),
+    )
+
+
+def _encode_manifest(manifest: ManifestConfig, split_sizes: SplitSizes) -> dict[str, Any]:
+    return {
+        "preload": None if manifest.preload is None else _fields(manifest.preload),
+        "splitting": None
+        if manifest.splitting is None
+        else {
+            "split_sizes": [
+                [
+                    _encode_condition(condition),
+                    [{"condition": _encode_dimension(dimension), "num_chunks": number} for dimension, number in sizes],
+                ]
+                for condition, sizes in split_sizes
+            ]
+        },
+    }
+
+
+def _decode_condition(value: Any) -> ManifestSplitCondition:
+    if value == "any_array":
+        return ManifestSplitCondition.AnyArray()
+    if value.tag in ("and", "or"):
+        return ManifestSplitCondition(value.tag, tuple(_decode_condition(part) for part in value.value))
+    if value.tag not in ("path_matches", "name_matches"):
+        raise InvalidConfig(f"manifests are split by a condition that is not known: {value.tag!r}")
+    return ManifestSplitCondition(value.tag, value.value["regex"])
+
+
+def _encode_condition(condition: ManifestSplitCondition) -> Any:
+    if isinstance(condition.argument, tuple):
+        return Tagged(condition.kind, [_encode_condition(part) for part in condition.argument])
+    return condition.kind if condition.argument is None else Tagged(condition.kind, {"regex": condition.argument})
+
+
+def _decode_dimension(value: Any) -> ManifestSplitDimCondition:
+    return ManifestSplitDimCondition(value.tag, value.value) if isinstance(value, Tagged) else ManifestSplitDimCondition(value)
+
+
+def _encode_dimension(condition: ManifestSplitDimCondition) -> Any:
+    return condition.kind if condition.argument is None else Tagged(condition.kind, condition.argument)

@@ -1,0 +1,91 @@
+"""The metadata of an asset's definition that tables and arrays share, and how single settings are read from it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+from dagster import MetadataValue
+
+from lake_orch.errors import InvalidDefinition
+
+Ownership: TypeAlias = Literal["keep", "take", "shared"]
+
+PARTITION_EXPR = "partition_expr"
+MODE = "lake/mode"
+OWNER = "lake/owner"
+
+COLUMNS = "columns"
+REF = "lake/ref"
+TIMESTAMP = "lake/timestamp"
+
+_CUTOFF = 0.85
+"""The similarity, from 0 to 1, from which a name is taken for a misspelled one."""
+
+T = TypeVar("T", bound=str)
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata without Dagster's wrappers (`MetadataValue.text("…")`)."""
+    return {name: value.value if isinstance(value, MetadataValue) else value for name, value in metadata.items()}
+
+
+def check_spelling(metadata: Mapping[str, Any], names: Sequence[str], subject: str, *, others: Sequence[str] = ()) -> None:
+    """Raise InvalidDefinition for a `lake/…` name that is nearly one of `names`. Other tools may use any other name.
+
+    Args:
+        metadata: The metadata, by name.
+        names: The names that have an effect here.
+        subject: What the error calls the asset or input.
+        others: Names that have an effect elsewhere, and are no misspelling.
+    """
+    for name in metadata:
+        if name.startswith("lake/") and name not in (*names, *others):
+            similar = difflib.get_close_matches(name, names, 1, _CUTOFF)
+            if similar:
+                raise InvalidDefinition(f"{subject} has the metadata {name!r}, which does nothing: {similar[0]!r} is meant")
+
+
+def read_choice(metadata: Mapping[str, Any], name: str, default: T, choices: Sequence[T], subject: str) -> T:
+    """Return a setting that is one of some words. Raises InvalidDefinition."""
+    value = metadata.get(name, default)
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InvalidDefinition(f"{name} of {subject} is {value!r}: use one of {', '.join(choices)}")
+
+
+def read_ownership(metadata: Mapping[str, Any], subject: str) -> Ownership:
+    """Return `lake/owner`: what an asset does with data that another asset made. Raises InvalidDefinition."""
+    default: Ownership = "keep"
+    return read_choice(plain_metadata(metadata), OWNER, default, get_args(Ownership), subject)
+
+
+def read_text(metadata: Mapping[str, Any], name: str, subject: str) -> str | None:
+    """Return a setting that is text, or None where it is absent. Raises InvalidDefinition."""
+    value = metadata.get(name)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use text")
+    return value
+
+
+def read_names(
+    metadata: Mapping[str, Any], name: str, subject: str, *, kind: str = "names", allow_single: bool = False
+) -> tuple[str, ...] | None:
+    """Return a setting that is a list of names, or None where it is absent. Raises InvalidDefinition.
+
+    Args:
+        metadata: The metadata, by name.
+        name: The name of the setting.
+        subject: What the error calls the asset or input.
+        kind: What the error calls the names.
+        allow_single: Whether text stands for a list of one name.
+    """
+    value = metadata.get(name)
+    if value is None:
+        return None
+    names = (value,) if allow_single and isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(item, str) and item for item in names):
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a list of {kind}")
+    return tuple(names)
