@@ -25,7 +25,7 @@ from lake_core.dataset import (
 from lake_core.errors import NotFound
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
-from lake_core.icechunk.apply_difference import AppliedSnapshot, SnapshotApplication, has_all_markers
+from lake_core.icechunk.apply_difference import SnapshotApplication, has_all_markers
 from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.config import CONFIG_KEY, RepositoryConfig, decode_config, encode_config
 from lake_core.icechunk.dataset_repository import DatasetRepository
@@ -130,11 +130,8 @@ class IcechunkFormat(DatasetFormat):
             applied = applied or application.replace(head.snapshot, head.snapshot)  # the configuration alone
         elif head is not None:
             applied = application.replace(head.snapshot, after.snapshot)
-        elif after.snapshot.parent_id in (None, INITIAL_SNAPSHOT):
-            created = difference(assets, assets.snapshot(INITIAL_SNAPSHOT), after.snapshot)
-            applied = AppliedSnapshot(after.snapshot.snapshot_id, created, ())
         else:
-            applied = application.replace(assets.snapshot(INITIAL_SNAPSHOT), after.snapshot)
+            applied = application.create(after.snapshot)
         puts = {_MAIN: encode_ref(applied.snapshot_id)}
         if head is not None and head.config is not None and config is None:
             config = encode_config(RepositoryConfig())
