@@ -16,7 +16,7 @@ from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.conflict import Conflict
 from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
-from lake_core.icechunk.identifier import encode_id, encode_ids
+from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
 from lake_core.icechunk.marker import Marker, live_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
@@ -48,6 +48,16 @@ class SnapshotApplication:
     """What it is brought onto, for messages."""
     dry_run: bool = False
     """Whether nothing is written: the id that is returned is then that of the later snapshot."""
+
+    def create(self, after: Snapshot) -> AppliedSnapshot:
+        """Let a repository that the branch has no other of begin with a snapshot that holds what `after` does."""
+        initial = self.assets.snapshot(INITIAL_SNAPSHOT)
+        if after.parent_id in (None, INITIAL_SNAPSHOT):
+            created = difference(self.assets, initial, after)
+            applied = AppliedSnapshot(after.snapshot_id, created, tuple(_new_objects(created, initial, after)))
+        else:
+            applied = self.replace(initial, after)
+        return replace(applied, references=(SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), *applied.references))
 
     def replace(self, head: Snapshot, after: Snapshot) -> AppliedSnapshot:
         """Write a snapshot that follows the head and holds what `after` holds."""

@@ -38,14 +38,18 @@ class ChangeSet:
             self._shrink(before, node)
 
     def _shrink(self, before: ArrayNode, after: ArrayNode) -> None:
-        if len(before.shape) == len(after.shape) and any(new < old for new, old in zip(after.grid, before.grid, strict=True)):
-            bounds = tuple(min(pair) for pair in zip(self.bounds.get(after.node_id, before.grid), after.grid, strict=True))
-            self.bounds[after.node_id] = bounds
+        if len(before.shape) != len(after.shape):
+            # The bounds were those of other dimensions, and the array has no chunks.
+            self.bounds.pop(after.node_id, None)
+        elif any(new < old for new, old in zip(after.grid, before.grid, strict=True)):
+            grid = after.grid
+            self.bounds[after.node_id] = tuple(min(pair) for pair in zip(self.bounds.get(after.node_id, before.grid), grid, strict=True))
+            # What was written after an earlier cut may lie beyond that one, and stays.
             chunks = self.chunks.get(after.node_id)
             if chunks is not None:
-                self.chunks[after.node_id] = {index: chunk for index, chunk in chunks.items() if is_inside(index, bounds)}
+                self.chunks[after.node_id] = {index: chunk for index, chunk in chunks.items() if is_inside(index, grid)}
             if after.node_id in self.columns:
-                box = [(0, end) for end in bounds]
+                box = [(0, end) for end in grid]
                 self.columns[after.node_id] = [part.take(part.inside(box)) for part in self.columns[after.node_id]]
 
     def delete_node(self, node: Node, in_snapshot: Node | None) -> None:

@@ -25,7 +25,7 @@ from lake_core.dataset import (
 from lake_core.errors import NotFound
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
-from lake_core.icechunk.apply_difference import AppliedSnapshot, SnapshotApplication, has_all_markers
+from lake_core.icechunk.apply_difference import SnapshotApplication, has_all_markers
 from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
@@ -189,7 +189,7 @@ def _applied(
     config = after.config if head is None or overwrites else _merged_config(before, after, head, context)
     application = SnapshotApplication(assets, _decoded(config), context.now, _message(context), context.onto, context.dry_run)
     if head is None:
-        applied = _created(application, after.snapshot)
+        applied = application.create(after.snapshot)
     elif overwrites:
         applied = application.replace(head.snapshot, after.snapshot)
     elif has_all_markers(None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
@@ -209,14 +209,6 @@ def _config_put(config: bytes | None, head_config: bytes | None) -> dict[str, by
     if config is None and head_config is not None:
         config = encode_config(RepositoryConfig())
     return {} if config is None or config == head_config else {CONFIG_KEY: config}
-
-
-def _created(application: SnapshotApplication, snapshot: Snapshot) -> AppliedSnapshot:
-    """Return the first snapshot of main: the given one where it has no history, else a new one with the same arrays."""
-    initial = application.assets.snapshot(INITIAL_SNAPSHOT)
-    if snapshot.parent_id in (None, INITIAL_SNAPSHOT):
-        return AppliedSnapshot(snapshot.snapshot_id, difference(application.assets, initial, snapshot), ())
-    return application.replace(initial, snapshot)
 
 
 def _dropped(assets: AssetManager, before: _RepositoryState | None, head: _RepositoryState, context: ApplyContext) -> Applied:

@@ -162,6 +162,31 @@ def test_a_shrunk_array_that_grows_again_has_lost_what_was_outside(repository: R
     assert get(store, "g/a/c/0/1") == b"0123456789"
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_chunk_that_was_written_after_an_array_had_shrunk_and_grown_outlives_another_shrink(
+    repository: Repository, committed: bool
+) -> None:
+    session = repository.writable_session("main")
+    for rows in (1, 4):
+        put(session.store, "g/a/zarr.json", document(rows, 2))
+    put(session.store, "g/a/c/2/1", b"single")
+    session.store.set_virtual_refs("g/a", [VirtualChunkSpec([1, 1], "s3://bucket/key", 0, 2)], validate_containers=False)
+    put(session.store, "g/a/zarr.json", document(3, 2))
+    if committed:
+        session.commit("shrunk twice")
+        session = repository.readonly_session("main")
+    assert listed(session.store.list_prefix("g/a/c/")) == ["g/a/c/0/1", "g/a/c/1/1", "g/a/c/2/1"]
+
+
+def test_an_array_without_chunks_that_had_shrunk_takes_other_dimensions(repository: Repository) -> None:
+    session = repository.writable_session("main")
+    for shape in ((4,), (2,), (3, 3), (2, 3)):
+        put(session.store, "g/b/zarr.json", document(*shape))
+    put(session.store, "g/b/c/1/2", b"chunk")
+    session.commit("two dimensions")
+    assert listed(repository.readonly_session("main").store.list_prefix("g/b/c/")) == ["g/b/c/1/2"]
+
+
 def test_virtual_references(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "data").write_bytes(b"abcdefgh")

@@ -14,7 +14,8 @@ import zarr
 from lake_core import Lake
 from lake_core.icechunk import RepositoryConfig
 from lake_core.icechunk.errors import InvalidRefName, UnsupportedSpecVersion
-from lake_core.lake.errors import Conflict, DatasetNotFound, ReadOnly, SessionClosed
+from lake_core.lake.errors import Collected, Conflict, DatasetNotFound, ReadOnly, SessionClosed
+from lake_core.lake.gc import collect
 from lake_core.store import LocalStore
 from lake_core.testing.manual_clock import ManualClock
 from tests.lake.arrays import CHUNK, PATH, chunk_values, create_array, filled, outside, outside_values, set_chunk
@@ -424,6 +425,23 @@ def test_collection_keeps_what_an_open_session_reaches(tmp_path: Path) -> None:
     lake.maintenance.gc()
     lake.get_session("shared").publish()
     assert outside_values(tmp_path) == filled(c0=1)
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+@pytest.mark.parametrize("folder", ["chunks", "manifests", "snapshots"])
+def test_a_repository_that_is_being_collected_is_not_created_anew(tmp_path: Path, folder: str, commits: int) -> None:
+    lake = Lake.create(tmp_path)
+    lake.create_branch("other")
+    with lake.session() as session:
+        repository = session.create_icechunk(PATH)
+        create_array(repository.store)
+        for chunk in range(commits):
+            set_chunk(repository.store, chunk, 7)
+            repository.session.commit("provisional")
+    condemned = [str(file.relative_to(tmp_path)) for file in (tmp_path / PATH / folder).iterdir()]
+    collect._announce(lake.repository, condemned, set(), lake.repository.clock())
+    with pytest.raises(Collected):
+        lake.cherry_pick("main", onto="other")
 
 
 # Bringing in
