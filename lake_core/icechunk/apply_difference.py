@@ -18,7 +18,7 @@ from lake_core.icechunk.conflict_detector import RebaseStep
 from lake_core.icechunk.difference import ChunkDifference, Difference, chunk_difference, difference
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
 from lake_core.icechunk.manifest import ReferenceKind, is_in
-from lake_core.icechunk.marker import Marker, live_markers
+from lake_core.icechunk.marker import Marker, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, microseconds, sort_key
 
 _SHOWN = 5
@@ -124,7 +124,7 @@ class SnapshotApplication:
     # Markers
 
     def _markers(self, snapshot: Snapshot) -> dict[str, Marker]:
-        return live_markers(snapshot, microseconds(self.now), None)
+        return recorded_markers(self.assets, snapshot, microseconds(self.now), None)
 
     def _merged_markers(self, base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Marker]:
         """Return the head's markers with those that differ between the two others.
@@ -146,12 +146,13 @@ class SnapshotApplication:
         return merged
 
 
-def has_all_markers(base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime) -> bool:
+def has_all_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot, head: Snapshot, now: datetime) -> bool:
     """Return whether the head itself has recorded all markers that `after` has recorded since `base`, of which there is one at least."""
     time = microseconds(now)
-    before = {} if base is None else live_markers(base, time, None)
-    recorded = {app_id: marker for app_id, marker in live_markers(after, time, None).items() if marker != before.get(app_id)}
-    on_head = live_markers(head, time, None)
+    before = {} if base is None else recorded_markers(assets, base, time, None)
+    ours = recorded_markers(assets, after, time, None)
+    recorded = {app_id: marker for app_id, marker in ours.items() if marker != before.get(app_id)}
+    on_head = recorded_markers(assets, head, time, None)
     new = {app_id: marker for app_id, marker in recorded.items() if app_id not in before or marker.version > before[app_id].version}
     return bool(new) and all(
         app_id in on_head and on_head[app_id] not in (before.get(app_id), marker) and on_head[app_id].version >= marker.version

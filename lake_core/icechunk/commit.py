@@ -17,7 +17,7 @@ from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, concatenated, references_from
 from lake_core.icechunk.manifest_update import update_manifests
-from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, live_markers, marker_metadata
+from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, marker_metadata, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
 from lake_core.icechunk.splitting import split, split_sizes
 from lake_core.icechunk.transaction_log import TransactionLog
@@ -76,7 +76,7 @@ class Commit:
         if self.txn is None:
             return None
         app_id, version = self.txn
-        marker = live_markers(self.assets.snapshot(tip), self._now(), self.txn_retention).get(app_id)
+        marker = recorded_markers(self.assets, self.assets.snapshot(tip), self._now(), self.txn_retention).get(app_id)
         return CommitResult(marker.snapshot, skipped=True) if marker is not None and marker.version >= version else None
 
     def write(
@@ -129,7 +129,7 @@ class Commit:
         return snapshot_id
 
     def _markers(self, parent: Snapshot, snapshot_id: bytes, flushed_at: int) -> dict[str, Marker]:
-        markers = live_markers(parent, flushed_at, self.txn_retention)
+        markers = recorded_markers(self.assets, parent, flushed_at, self.txn_retention)
         if self.txn is not None:
             app_id, version = self.txn
             markers[app_id] = Marker(version, flushed_at, encode_id(snapshot_id))

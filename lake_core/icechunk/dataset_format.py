@@ -192,7 +192,7 @@ def _applied(
         applied = application.create(after.snapshot)
     elif overwrites:
         applied = application.replace(head.snapshot, after.snapshot)
-    elif has_all_markers(None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
+    elif has_all_markers(assets, None if before is None else before.snapshot, after.snapshot, head.snapshot, context.now):
         return Applied({}, None, SKIPPED)
     else:
         first = assets.snapshot(INITIAL_SNAPSHOT) if before is None else before.snapshot

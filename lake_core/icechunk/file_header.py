@@ -43,6 +43,11 @@ def encode_file(file_type: FileType, body: bytes | bytearray | memoryview, level
     return header + zstandard.ZstdCompressor(level).compress(body)
 
 
+def is_foreign(data: bytes) -> bool:
+    """Return whether the header of a file names another writer than this package."""
+    return data[len(MAGIC) : len(MAGIC) + len(_WRITER)] != _WRITER
+
+
 def decode_file(data: bytes, file_type: FileType, path: str) -> bytes:
     """Return the flatbuffer inside a file.
 

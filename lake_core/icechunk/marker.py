@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.errors import InvalidTransaction
 from lake_core.icechunk.snapshot import Snapshot
 
@@ -60,6 +62,18 @@ def live_markers(snapshot: Snapshot, now: int, retention: int | None) -> dict[st
             if retention is None or marker.last_updated > now - retention:
                 markers[str(app_id)] = marker
     return markers
+
+
+def recorded_markers(assets: AssetManager, snapshot: Snapshot, now: int, retention: int | None) -> dict[str, Marker]:
+    """Return the markers that count at a snapshot: those of the newest in its history that no other client has written.
+
+    The arguments are those of `live_markers`. Raises MissingObject and DamagedObject where that history cannot be read.
+    """
+    if snapshot.is_foreign and METADATA_KEY not in snapshot.metadata:
+        for earlier in ancestry(assets, snapshot.snapshot_id):
+            if not earlier.is_foreign or METADATA_KEY in earlier.metadata:
+                return live_markers(earlier, now, retention)
+    return live_markers(snapshot, now, retention)
 
 
 def marker_metadata(markers: Mapping[str, Marker]) -> dict[str, Any]:

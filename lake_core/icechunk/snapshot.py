@@ -89,6 +89,8 @@ class Snapshot:
     manifest_files: Mapping[bytes, ManifestFileInfo]
     nodes: Mapping[str, Node]
     """By path, in the order of the paths' bytes."""
+    is_foreign: bool = False
+    """Whether the file was written by another client, which does not carry on what its parent's metadata holds."""
 
     @property
     def written_at(self) -> datetime:

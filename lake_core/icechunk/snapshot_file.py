@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 
 from lake_core.icechunk.errors import DamagedObject
-from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file
+from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL, FileType, decode_file, encode_file, is_foreign
 from lake_core.icechunk.flatbuffer import FlatbufferError, Table, Tables, damage_of
 from lake_core.icechunk.flatbuffer_writer import FlatbufferWriter, table_layout
 from lake_core.icechunk.identifier import NODE_ID_LENGTH, OBJECT_ID_LENGTH
@@ -55,6 +55,7 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
             metadata=_metadata(root.tables(_METADATA)) if root.vector(_METADATA, 4)[1] else {},
             manifest_files={info[0]: ManifestFileInfo(*info) for info in _FILE_INFO_FIELDS.iter_unpack(files)},
             nodes=_Nodes(root, path),
+            is_foreign=is_foreign(data),
         )
 
 

@@ -146,3 +146,22 @@ def test_split_manifests_are_read_by_icechunk(tmp_path: Path) -> None:
     session.commit("theirs")
     assert everything_of(Repository.open(tmp_path))[0][0] == 100
     assert len(Repository.open(tmp_path).readonly_session("main").array("/a").manifests) == 4
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_txn_is_committed_once_though_icechunk_has_committed_since(tmp_path: Path, between: int) -> None:
+    session = Repository.create(tmp_path).writable_session("main")
+    zarr.create_group(session.store)
+    recorded = session.commit("load", txn=("load", 1))
+    for number in range(2):
+        other = theirs(tmp_path).writable_session("main")
+        zarr.open_group(other.store).create_group(f"icechunk-{number}")
+        other.commit("by icechunk")
+    for number in range(between):
+        session = Repository.open(tmp_path).writable_session("main")
+        zarr.open_group(session.store).create_group(f"own-{number}")
+        session.commit("without a txn")
+    again = Repository.open(tmp_path).writable_session("main")
+    zarr.open_group(again.store).create_group("again")
+    result = again.commit("load", txn=("load", 1))
+    assert (result, result.skipped) == (recorded, True)

@@ -347,6 +347,22 @@ def test_a_reverted_commit_lowers_its_marker(lake: Lake) -> None:
     assert chunk_values(lake.icechunk(PATH).store) == filled(c0=0)
 
 
+def test_what_icechunk_commits_in_place_leaves_markers_as_they_are(lake: Lake, tmp_path: Path) -> None:
+    def load(version: int, commits_outside: bool = True) -> bool:
+        with lake.session() as session:
+            repository = session.icechunk(PATH)
+            set_chunk(repository.store, 1, version)
+            skipped = repository.session.commit("daily", txn=("daily", version)).skipped
+            if commits_outside:
+                other = outside(tmp_path).writable_session("main")
+                set_chunk(other.store, 2 + version, version)
+                other.commit("by icechunk")
+        return skipped
+
+    assert [load(1), load(2), load(2, commits_outside=False)] == [False, False, True]
+    assert chunk_values(lake.icechunk(PATH).store) == filled(c0=0, c1=2, c3=1, c4=2)
+
+
 # Configuration
 
 
