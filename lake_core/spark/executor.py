@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -24,6 +26,19 @@ _RAISED = re.compile(r"^(?:lake_core\.[\w.]+\.)(\w+): (.*)$", re.MULTILINE)
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
+class _Pickler(cloudpickle.Pickler):
+    """A pickler that carries cached functions by value too: cloudpickle takes them for names to import."""
+
+    def reducer_override(self, thing: object) -> Any:
+        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.partition(".")[0] == lake_core.__name__:
+            return _cached, (thing.__wrapped__, thing.cache_parameters())
+        return super().reducer_override(thing)  # type: ignore[no-untyped-call]
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
 def by_value(thing: object) -> bytes:
     """A function or other object as bytes that unpickle where this package is not installed.
 
@@ -32,7 +47,9 @@ def by_value(thing: object) -> bytes:
     with _PICKLING:
         cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
         try:
-            return bytes(cloudpickle.dumps(thing))  # type: ignore[no-untyped-call]
+            with io.BytesIO() as buffer:
+                _Pickler(buffer).dump(thing)  # type: ignore[no-untyped-call]
+                return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
             raise UnreachableStore(
                 f"the table's store cannot be sent to Spark's executors ({error}). Keep tables for Spark in files or in S3"
