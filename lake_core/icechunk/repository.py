@@ -100,20 +100,26 @@ class Repository(RepositoryMaintenance):
         store = _store(location, storage_options)
         config = config or RepositoryConfig()
         config.check()
-        options = {"authorize_virtual_chunk_access": authorize_virtual_chunk_access, "clock": clock, "txn_retention": txn_retention}
+        leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
+        # What a creation that was interrupted has left is no obstacle: it has no branch yet.
+        obstacle = None if cls.exists(store) else next((meta.key for meta in store.list() if meta.key not in leftovers), None)
+        # Asked after the listing: what was listed may be of a repository that another process has just created.
         if cls.exists(store):
             if exist_ok:
-                return cls.open(store, config=config, **options)  # type: ignore[arg-type]
+                return cls.open(
+                    store,
+                    config=config,
+                    authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+                    clock=clock,
+                    txn_retention=txn_retention,
+                )
             raise RepositoryAlreadyExists(
                 f"a repository stands at {store.url()}: open it (Repository.open), or create it with exist_ok=True"
             )
-        # What a creation that was interrupted has left is no obstacle: it has no branch yet.
-        leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
-        for meta in store.list():
-            if meta.key not in leftovers:
-                raise RepositoryAlreadyExists(
-                    f"{store.url()} holds other objects, such as {meta.key!r}: create the repository in an empty folder"
-                )
+        if obstacle is not None:
+            raise RepositoryAlreadyExists(
+                f"{store.url()} holds other objects, such as {obstacle!r}: create the repository in an empty folder"
+            )
         try:
             snapshot = initial_snapshot(microseconds(aware(clock)()))
             store.put(SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), encode_snapshot(snapshot, config.compression_level), if_absent=True)
@@ -129,7 +135,14 @@ class Repository(RepositoryMaintenance):
                 raise RepositoryAlreadyExists(
                     f"a repository was created at {store.url()} at the same time: open it (Repository.open)"
                 ) from None
-        return cls(store, config, config_etag=etag, **options)  # type: ignore[arg-type]
+        return cls(
+            store,
+            config,
+            config_etag=etag,
+            authorize_virtual_chunk_access=authorize_virtual_chunk_access,
+            clock=clock,
+            txn_retention=txn_retention,
+        )
 
     @classmethod
     def open(
@@ -160,14 +173,7 @@ class Repository(RepositoryMaintenance):
         """
         store = _store(location, storage_options)
         check_spec_version(store)
-        try:
-            refs.lookup(store, RefKind.BRANCH, MAIN)
-        except RefNotFound:
-            if any(True for _ in store.list(SNAPSHOTS)):
-                raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, and no branch main") from None
-            raise RepositoryNotFound(
-                f"no Icechunk repository stands at {store.url()}: create one (Repository.create), or check the location"
-            ) from None
+        _check_branch(store)
         kept, etag = _read_config(store)
         return cls(
             store,
@@ -457,3 +463,25 @@ def _overridden(kept: RepositoryConfig, config: RepositoryConfig | None) -> Repo
         **{name: getattr(kept, name) if value is None else value for name, value in values.items()},
         unknown={**kept.unknown, **config.unknown},
     )
+
+
+def _check_branch(store: ObjectStore) -> None:
+    """Check that a repository has its branch main. Raises RepositoryNotFound, or MissingObject where the branch alone is missing."""
+    if _has_branch(store):
+        return
+    # Where the first snapshot is all there is, the repository is being created, or its creation was interrupted.
+    first = SNAPSHOTS + encode_id(INITIAL_SNAPSHOT)
+    later = any(meta.key != first for meta in store.list(SNAPSHOTS))
+    # Looked for again: another process may have created the repository and committed since.
+    if later and not _has_branch(store):
+        raise MissingObject(refs.ref_key(RefKind.BRANCH, MAIN), "there are snapshots, and no branch main")
+    if not later:
+        raise RepositoryNotFound(f"no Icechunk repository stands at {store.url()}: create one (Repository.create), or check the location")
+
+
+def _has_branch(store: ObjectStore) -> bool:
+    try:
+        refs.lookup(store, RefKind.BRANCH, MAIN)
+    except RefNotFound:
+        return False
+    return True

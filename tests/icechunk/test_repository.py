@@ -33,6 +33,7 @@ from lake_core.icechunk.errors import (
     UnmergeableFork,
 )
 from lake_core.store import FolderStore, LocalStore, MemoryStore
+from tests.icechunk.upkeep import RacingStore
 
 
 @pytest.fixture
@@ -74,6 +75,39 @@ def test_an_interrupted_creation_is_finished(tmp_path: Path) -> None:
     Repository.create(tmp_path, config=RepositoryConfig(inline_chunk_threshold_bytes=9))
     LocalStore(tmp_path).delete(["refs/branch.main/ref.json"])
     assert Repository.create(tmp_path).list_branches() == {"main"}
+
+
+def _create_and_commit(store: MemoryStore) -> None:
+    session = Repository.create(store).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(8,), chunks=(1,), dtype="i4", compressors=None)
+    session.commit("first")
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_repository_that_another_process_creates_meanwhile_is_opened(at: int) -> None:
+    inner = MemoryStore()
+    racing = RacingStore(inner, at, lambda: _create_and_commit(inner))
+    assert len(list(Repository.create(racing, exist_ok=True).ancestry(branch="main"))) in (1, 2)
+    assert racing.operations >= at
+
+
+@pytest.mark.parametrize("at", range(1, 4))
+def test_a_repository_that_is_just_created_is_not_taken_for_damaged(at: int) -> None:
+    inner = MemoryStore()
+    racing = RacingStore(inner, at, lambda: _create_and_commit(inner))
+    try:
+        repository = Repository.open(racing)
+    except RepositoryNotFound:
+        repository = Repository.open(inner)
+    assert repository.list_branches() == {"main"}
+
+
+def test_a_creation_that_has_only_begun_is_no_repository() -> None:
+    store = MemoryStore()
+    _create_and_commit(store)
+    store.delete([meta.key for meta in store.list() if meta.key not in ("snapshots/1CECHNKREP0F1RSTCMT0",)])
+    with pytest.raises(RepositoryNotFound):
+        Repository.open(store)
 
 
 def test_a_folder_of_another_store_holds_a_repository(tmp_path: Path) -> None:

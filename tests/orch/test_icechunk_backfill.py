@@ -62,7 +62,7 @@ def check(root: Path, days: int) -> None:
     assert (stored.t2m.to_numpy() == expected.t2m.to_numpy()).all()
 
 
-@pytest.mark.parametrize(("days", "processes"), [(6, 3), pytest.param(366, 6, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize(("days", "processes"), [(6, 3), pytest.param(366, 6, marks=[pytest.mark.stress, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("scope", ["plain root", "asset", "run"])
 def test_regions_that_processes_write_at_once_are_all_there(tmp_path: Path, scope: str, days: int, processes: int) -> None:
     keys = [str(day.date()) for day in pd.date_range(START, periods=days)]
