@@ -89,3 +89,11 @@ def read_names(
     if not isinstance(names, list | tuple) or not all(isinstance(item, str) and item for item in names):
         raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a list of {kind}")
     return tuple(names)
+
+
+def missing_partition_expr(name: str, axis: Literal["column", "dimension"]) -> InvalidDefinition:
+    """Return the error for a partitioned asset that does not say which column or dimension its partitions stand for."""
+    return InvalidDefinition(
+        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the {axis} that the partitions stand for "
+        f"(a dict from partition dimension to {axis} for several dimensions)"
+    )

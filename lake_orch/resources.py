@@ -16,6 +16,7 @@ from lake_core.delta.errors import TableNotFound
 from lake_core.errors import LakeError
 from lake_core.lake import Lake
 from lake_core.lake.errors import RefNotFound
+from lake_core.lake.state.state_store import StateStore
 from lake_core.store import ObjectStore, open_store
 from lake_core.workspace import Assignment, CallNumbers, Workspace, open_workspace
 from lake_orch.definition_metadata import Ownership, read_ownership
@@ -221,14 +222,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         `ref`: a branch, tag or commit instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
         """
-        if not self.is_lake():
-            if ref is not None:
-                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+        state = self._state(path, run, ref)
+        if state is None:
             return DeltaTable.open(self.url(path), storage_options=self.options() or None, **options)
-        lake = self.open()
-        if ref is None:
-            ref = self.branch if run is None else self._pinned(path, *run)
-        state = lake.at(ref)
         if path not in state.datasets():
             raise TableNotFound(f"no table at {path!r} in {state.name}: materialize it first, or publish the run that did")
         return state.delta(path, **options)
@@ -238,14 +234,9 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         from lake_core.icechunk import Repository  # needs the extra `arrays`
         from lake_core.icechunk.errors import RepositoryNotFound
 
-        if not self.is_lake():
-            if ref is not None:
-                raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
+        state = self._state(path, run, ref)
+        if state is None:
             return Repository.open(self.url(path), storage_options=self.options() or None)
-        lake = self.open()
-        if ref is None:
-            ref = self.branch if run is None else self._pinned(path, *run)
-        state = lake.at(ref)
         if path not in state.datasets():
             raise RepositoryNotFound(f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did")
         return state.icechunk(path)
@@ -257,12 +248,20 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def read_files(self, run: RunOfStep | None, *, ref: str | None = None) -> ObjectStore:
         """Open the lake's files by key, as a run reads them; `ref` as in `read_table`. Raises RefNotFound, NotALake."""
+        state = self._state(None, run, ref)
+        return open_store(self.root, storage_options=self.options() or None) if state is None else state
+
+    def _state(self, path: str | None, run: RunOfStep | None, ref: str | None) -> StateStore | None:
+        """Return the state of the lake that a run reads a dataset in, or that of a ref; None for a folder of plain tables.
+
+        Raises NotALake for a ref of such a folder.
+        """
         if not self.is_lake():
             if ref is not None:
                 raise NotALake(f"{self.root} is no lake, and only a lake has the ref {ref!r}")
-            return open_store(self.root, storage_options=self.options() or None)
+            return None
         if ref is None:
-            ref = self.branch if run is None else self._pinned(None, *run)
+            ref = self.branch if run is None else self._pinned(path, *run)
         return self.open().at(ref)
 
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:

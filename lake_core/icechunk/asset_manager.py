@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
+
+import numpy as np
 
 from lake_core.errors import NotFound
 from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import ChunkReferences, NativeChunk
+from lake_core.icechunk.manifest import ChunkReferences, NativeChunk, concatenated, references_from
 from lake_core.icechunk.manifest_file import Manifest, decode_manifest, encode_manifest
-from lake_core.icechunk.snapshot import ManifestFileInfo, Snapshot
+from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Snapshot
 from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
 from lake_core.icechunk.transaction_log import TransactionLog, decode_transaction_log, encode_transaction_log
 from lake_core.store import ObjectBytes, ObjectStore
@@ -63,19 +65,12 @@ class AssetManager:
     def read_snapshot(self, snapshot_id: bytes) -> Snapshot:
         """Return a snapshot as it stands now: expiring a history gives old snapshots another parent in place."""
         path = SNAPSHOTS + encode_id(snapshot_id)
-        snapshot = decode_snapshot(self._get(path), path)
-        if snapshot.snapshot_id != snapshot_id:
-            raise DamagedObject(path, "it holds a snapshot of another id")
-        return snapshot
+        return _decoded(self._get(path), path, snapshot_id)
 
     def read_snapshots(self, snapshot_ids: Sequence[bytes]) -> list[Snapshot]:
         """Return several snapshots as they stand now, read side by side. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
         paths = [SNAPSHOTS + encode_id(snapshot_id) for snapshot_id in snapshot_ids]
-        snapshots = [decode_snapshot(data, path) for data, path in zip(self._get_many(paths), paths, strict=True)]
-        for snapshot, snapshot_id, path in zip(snapshots, snapshot_ids, paths, strict=True):
-            if snapshot.snapshot_id != snapshot_id:
-                raise DamagedObject(path, "it holds a snapshot of another id")
-        return snapshots
+        return list(map(_decoded, self._get_many(paths), paths, snapshot_ids))
 
     def forget_snapshot(self, snapshot_id: bytes) -> None:
         """Read a snapshot again when it is asked for the next time: it was rewritten."""
@@ -103,6 +98,35 @@ class AssetManager:
             while self._cached_bytes > _LARGEST_CACHE and len(self._manifests) > 1:
                 self._cached_bytes -= self._manifests.popitem(last=False)[1].size
         return manifest
+
+    def references(
+        self, array: ArrayNode, bounds: tuple[int, ...] | None = None, *, without: Set[ManifestRef] = frozenset()
+    ) -> ChunkReferences:
+        """Return the references of an array that a reader finds: each in the first manifest whose extents hold its chunk.
+
+        Args:
+            array: The array.
+            bounds: The grid of chunks outside of which references are left out; by default that of the array.
+            without: Manifests that are left out, and not read.
+
+        Raises MissingObject, DamagedObject, UnsupportedSpecVersion.
+        """
+        dimensions = len(array.shape)
+        extents = np.array([ref.extents for ref in array.manifests], np.int64).reshape(len(array.manifests), dimensions, 2)
+        box = [(0, count) for count in (array.grid if bounds is None else bounds)]
+        first, end = extents[:, :, 0], extents[:, :, 1]
+        parts = [references_from(dimensions, {})]
+        for number, ref in enumerate(array.manifests):
+            manifest = None if ref in without else self.manifest(ref.manifest_id).array(array.node_id)
+            if manifest is None:
+                continue
+            references = manifest.references(dimensions)
+            visible = references.inside(box) & references.inside(ref.extents)
+            overlaps = ((first[:number] < end[number]) & (first[number] < end[:number])).all(axis=1)
+            for earlier in np.flatnonzero(overlaps).tolist():
+                visible &= ~references.inside(array.manifests[earlier].extents)
+            parts.append(references.take(visible))
+        return concatenated(parts)
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
         """Return the transaction log of a snapshot. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
@@ -153,3 +177,10 @@ class AssetManager:
             return self.store.get_many(paths)
         except NotFound as error:
             raise MissingObject(error.key or paths[0], "the repository refers to it, and it is not there") from None
+
+
+def _decoded(data: ObjectBytes, path: str, snapshot_id: bytes) -> Snapshot:
+    snapshot = decode_snapshot(data, path)
+    if snapshot.snapshot_id != snapshot_id:
+        raise DamagedObject(path, "it holds a snapshot of another id")
+    return snapshot

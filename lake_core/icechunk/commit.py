@@ -15,7 +15,7 @@ from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import ChunkReferences, concatenated, references_from
+from lake_core.icechunk.manifest import ChunkReferences, references_from
 from lake_core.icechunk.manifest_update import update_manifests
 from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, marker_metadata, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
@@ -274,19 +274,9 @@ class _RewrittenManifests(_Manifests):
         arrays = {node.node_id: node for node in self.parent.nodes.values() if isinstance(node, ArrayNode)}
         for array in arrays.values():
             self._refs[array.node_id] = []
-            pieces = split(self._references(array), split_sizes(self.config.splitting, array))
+            pieces = split(self.assets.references(array), split_sizes(self.config.splitting, array))
             self._pending += ((array.node_id, piece) for piece in pieces)
             if sum(len(references) for _, references in self._pending) > _MOST_SHARED:
                 self._flush()
         self._flush()
         return arrays
-
-    def _references(self, array: ArrayNode) -> ChunkReferences:
-        """Return the references of an array that a reader finds: those within its shape and the extents of their manifest."""
-        bounds = tuple((0, end) for end in array.grid)
-        parts = [references_from(len(array.shape), {})]
-        # A reader takes the first manifest that holds an index, and `concatenated` keeps the last reference of it.
-        for ref in reversed(array.manifests):
-            references = self._read(array, ref)
-            parts.append(references.take(references.inside(ref.extents) & references.inside(bounds)))
-        return concatenated(parts)

@@ -17,7 +17,7 @@ from lake_core.icechunk.conflict import Conflict, ConflictType
 from lake_core.icechunk.errors import RebaseFailedError
 from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest import is_in
-from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
+from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot, parent_path
 from lake_core.icechunk.transaction_log import TransactionLog
 
 _Ids = Callable[[TransactionLog], frozenset[bytes]]
@@ -105,7 +105,7 @@ class RebaseStep:
         """Yield a conflict for each group around a new node that the other side has deleted or replaced by an array."""
         path = node.path
         while path != "/":
-            path = path.rpartition("/")[0] or "/"
+            path = parent_path(path)
             other = others.get(path)
             deleted = other is None and path in self.base.nodes and not (path in own and not _is_same(own[path], self.base.nodes[path]))
             if deleted or isinstance(other, ArrayNode):

@@ -33,7 +33,6 @@ from lake_core.icechunk.dataset_repository import DatasetRepository
 from lake_core.icechunk.difference import Difference, difference
 from lake_core.icechunk.errors import InvalidRefName
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id, encode_ids
-from lake_core.icechunk.manifest import ReferenceKind
 from lake_core.icechunk.refs import MAIN, RefKind, encode_ref, ref_key
 from lake_core.icechunk.repository import SPEC_V2_KEY, Repository, check_spec_version
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
@@ -254,11 +253,6 @@ def _manifest_objects(assets: AssetManager, manifests: set[bytes]) -> Iterator[s
     native = [np.empty((0, 12), np.uint8)]
     for manifest_id in sorted(manifests):
         yield MANIFESTS + encode_id(manifest_id)
-        manifest = assets.manifest(manifest_id)
-        for node_id in manifest.node_ids:
-            array = manifest.array(node_id)
-            if array is not None:
-                references = array.all_references()
-                native.append(references.chunk_id[references.kind == ReferenceKind.NATIVE])
+        native += (chunks.chunk_id for chunks in assets.manifest(manifest_id).native_chunks())
     for identifier in encode_ids(np.unique(np.concatenate(native), axis=0)):
         yield CHUNKS + identifier

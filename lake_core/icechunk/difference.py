@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.change_set import ChangeSet
-from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, concatenated, references_from
+from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestRef, Node, Snapshot
 from lake_core.icechunk.transaction_log import TransactionLog
 
@@ -126,10 +126,10 @@ def chunk_difference(assets: AssetManager, before: ArrayNode | None, after: Arra
     """Return the chunks that differ between two states of an array; all of the later one where there was none before."""
     dimensions = len(after.shape)
     shared = _shared(before, after)
-    new = _references(assets, after, shared)
+    new = assets.references(after, without=shared)
     if before is None:
         return ChunkDifference(new, np.empty((0, dimensions), np.uint32))
-    old = _references(assets, before, shared)
+    old = assets.references(before, without=shared)
     old_places, new_places = _places(old, new)
     old_both, new_both = _common(old_places, new_places)
     changed = np.ones(len(new), bool)
@@ -146,18 +146,6 @@ def _shared(before: ArrayNode | None, after: ArrayNode) -> frozenset[ManifestRef
     grid = tuple(min(pair) for pair in zip(before.grid, after.grid, strict=True))
     both = set(before.manifests) & set(after.manifests)
     return frozenset(ref for ref in both if all(end <= count for (_, end), count in zip(ref.extents, grid, strict=False)))
-
-
-def _references(assets: AssetManager, array: ArrayNode, without: frozenset[ManifestRef]) -> ChunkReferences:
-    dimensions = len(array.shape)
-    parts = [references_from(dimensions, {})]
-    for ref in array.manifests:
-        manifest = None if ref in without else assets.manifest(ref.manifest_id).array(array.node_id)
-        if manifest is not None:
-            references = manifest.references(dimensions)
-            inside = references.inside([(0, count) for count in array.grid])
-            parts.append(references.take(inside & references.inside(ref.extents) if ref.extents else inside))
-    return concatenated(parts)
 
 
 def _places(old: ChunkReferences, new: ChunkReferences) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

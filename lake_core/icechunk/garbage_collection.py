@@ -14,8 +14,8 @@ from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
 from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.collection_mark import CollectionMark, read_mark, write_mark
-from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
-from lake_core.icechunk.object_ids import ObjectIds, decode_names, encode_names, id_keys
+from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, encode_ids
+from lake_core.icechunk.object_ids import ObjectIds, decode_names, id_keys
 from lake_core.icechunk.read_limits import ReadLimits, batches
 from lake_core.icechunk.snapshot import microseconds
 from lake_core.runtime import monotonic
@@ -157,4 +157,4 @@ class _Candidates:
         """Delete the objects that are not known to be reached."""
         garbage = self._ids[~self._kept]
         for start in range(0, len(garbage), _DELETED):
-            store.delete([self._folder + name for name in encode_names(garbage[start : start + _DELETED])])
+            store.delete([self._folder + name for name in encode_ids(garbage[start : start + _DELETED])])

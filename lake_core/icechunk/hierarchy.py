@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.errors import InvalidHierarchy
-from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot
+from lake_core.icechunk.snapshot import ArrayNode, GroupNode, Node, Snapshot, parent_path
 
 
 def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
@@ -25,12 +25,12 @@ def check_hierarchy(changes: ChangeSet, parent: Snapshot) -> None:
     gone = {path for path in deleted if not isinstance(changes.nodes.get(path), GroupNode)}
     if gone:
         for path in nodes:
-            if _parent_path(path) in gone and _node(path, changes, parent) is not None:
+            if parent_path(path) in gone and _node(path, changes, parent) is not None:
                 _check_parent(path, changes, parent)
 
 
 def _check_parent(path: str, changes: ChangeSet, parent: Snapshot) -> None:
-    above = _parent_path(path)
+    above = parent_path(path)
     if path == "/":
         return
     node = _node(above, changes, parent)
@@ -43,7 +43,3 @@ def _check_parent(path: str, changes: ChangeSet, parent: Snapshot) -> None:
 def _node(path: str, changes: ChangeSet, parent: Snapshot) -> Node | None:
     node = changes.nodes.get(path) or parent.nodes.get(path)
     return None if node is None or node.node_id in changes.deleted else node
-
-
-def _parent_path(path: str) -> str:
-    return path.rpartition("/")[0] or "/"

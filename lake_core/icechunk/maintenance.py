@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from lake_core.clock import AwareClock
@@ -19,7 +19,7 @@ from lake_core.icechunk.identifier import encode_id
 from lake_core.icechunk.manifest_rewrite import METADATA_KEY, splitting_document
 from lake_core.icechunk.read_limits import ReadLimits
 from lake_core.icechunk.refs import RefKind
-from lake_core.icechunk.snapshot import microseconds
+from lake_core.icechunk.snapshot import check_zone, microseconds
 from lake_core.store import ObjectStore
 
 
@@ -31,7 +31,7 @@ class RepositoryMaintenance:
     _config: RepositoryConfig
     _clock: AwareClock
     _default_metadata: dict[str, Any]
-    _txn_retention: timedelta | None
+    _txn_retention: int | None
 
     def expire_snapshots(
         self, older_than: datetime, *, delete_expired_branches: bool = False, delete_expired_tags: bool = False
@@ -58,7 +58,7 @@ class RepositoryMaintenance:
             DamagedObject: A branch, tag or snapshot cannot be read. Nothing has expired.
             ConflictError: A branch that was to be deleted has moved meanwhile. What came before it has expired.
         """
-        time = _with_zone("older_than", older_than)
+        time = check_zone("older_than", older_than)
         if self._store.versioned:
             self._store.end_retention(time)
             return set()
@@ -100,7 +100,7 @@ class RepositoryMaintenance:
             DamagedObject: A branch, tag, snapshot or manifest cannot be read, so that nobody can tell what is reached. Nothing was
                 deleted.
         """
-        time = _with_zone("delete_object_older_than", delete_object_older_than)
+        time = check_zone("delete_object_older_than", delete_object_older_than)
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
         if self._store.versioned:
             if not dry_run:
@@ -125,10 +125,9 @@ class RepositoryMaintenance:
             RefNotFound: There is no such branch.
             ConflictError: Another commit came first. The branch is as that commit left it: rewrite again.
         """
-        retention = None if self._txn_retention is None else self._txn_retention // timedelta(microseconds=1)
         notes = {**self._default_metadata, **(metadata or {}), METADATA_KEY: splitting_document(self._config.splitting)}
         tip = refs.lookup(self._store, RefKind.BRANCH, branch)
-        commit = Commit(self._assets, self._config, self._clock, message, notes, None, retention)
+        commit = Commit(self._assets, self._config, self._clock, message, notes, None, self._txn_retention)
         snapshot_id = commit.rewrite(self._assets.snapshot(tip.snapshot_id))
         if not refs.move_branch(self._store, tip, snapshot_id):
             actual = encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
@@ -152,9 +151,3 @@ class RepositoryMaintenance:
         """
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
         return native_chunk_bytes(self._assets, limits)
-
-
-def _with_zone(name: str, time: datetime) -> datetime:
-    if time.tzinfo is None:
-        raise ValueError(f"{name} is a time with a zone: use datetime.now(UTC) - timedelta(...), for example")
-    return time

@@ -150,10 +150,7 @@ class ChunkReferences:
 
     def inside(self, extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
         """Return which references lie within a box."""
-        mask = np.ones(len(self), bool)
-        for column, (first, end) in zip(self.index, extents, strict=True):
-            mask &= (column >= first) & (column < end)
-        return mask
+        return is_inside(self.index, extents)
 
 
 def references_from(dimensions: int, references: Mapping[ChunkIndex, ChunkReference]) -> ChunkReferences:
@@ -245,6 +242,14 @@ def _is_ascending(index: npt.NDArray[np.uint32]) -> bool:
         ascends |= equal & (coordinates[1:] > coordinates[:-1])
         equal &= coordinates[1:] == coordinates[:-1]
     return bool(ascends.all())
+
+
+def is_inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+    """Return which columns of an array of shape (dimensions, chunks) lie within a box."""
+    mask = np.ones(index.shape[1], bool)
+    for column, (first, end) in zip(index, extents, strict=True):
+        mask &= (column >= first) & (column < end)
+    return mask
 
 
 def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:

@@ -79,25 +79,20 @@ class ArrayManifest:
         """Return all references as columns. Those of another number of dimensions are left out: nothing asks for them."""
         if dimensions not in self._columns:
             with damage_of(self._path):
-                places = self._start + 4 * np.arange(self._count, dtype=np.int64)
-                targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
-                self._columns[dimensions] = _decode_references(Tables(self._buffer, places + targets), dimensions)
+                self._columns[dimensions] = _decode_references(self._tables(), dimensions)
         return self._columns[dimensions]
-
-    def all_references(self) -> ChunkReferences:
-        """Return all references as columns, with the number of dimensions that the first of them has."""
-        with damage_of(self._path):
-            dimensions = len(self._index(self._table(0))) if self._count else 0
-        return self.references(dimensions)
 
     def native_chunks(self) -> NativeChunks:
         """Return where all native chunks are, whatever the number of their dimensions."""
         with damage_of(self._path):
-            places = self._start + 4 * np.arange(self._count, dtype=np.int64)
-            targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
-            tables = Tables(self._buffer, places + targets)
+            tables = self._tables()
             native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
             return NativeChunks(chunk_id[native], tables.numbers(_OFFSET, "<u8")[native], tables.numbers(_LENGTH, "<u8")[native])
+
+    def _tables(self) -> Tables:
+        places = self._start + 4 * np.arange(self._count, dtype=np.int64)
+        targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
+        return Tables(self._buffer, places + targets)
 
     def _table(self, number: int) -> Table:
         place = self._start + 4 * number

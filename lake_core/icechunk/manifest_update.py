@@ -7,13 +7,13 @@ is written anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in
+from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in, is_inside
 from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 from lake_core.icechunk.splitting import split
 
@@ -79,7 +79,7 @@ class _Update:
             here = self._written.inside(ref.extents) & outside
             outside &= ~here
             overshoots = any(end > length for (_, end), length in zip(ref.extents, self._bounds, strict=True))
-            if overshoots or here.any() or _inside(self._erased, ref.extents).any():
+            if overshoots or here.any() or is_inside(self._erased, ref.extents).any():
                 self._rewrite(ref, self._written.take(here))
         # What was written outside of all extents may surround some of them.
         self._pieces += split(self._written.take(outside), self._sizes)
@@ -148,10 +148,3 @@ class _Update:
 
 def _overlaps(one: Extents, other: Extents) -> bool:
     return all(first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(one, other, strict=True))
-
-
-def _inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    mask = np.ones(index.shape[1], bool)
-    for column, (first, end) in zip(index, extents, strict=True):
-        mask &= (column >= first) & (column < end)
-    return mask

@@ -1,4 +1,4 @@
-"""Object ids in bulk: arrays of shape (ids, 12), read from file names and written as such."""
+"""Object ids in bulk: arrays of shape (ids, 12), read from file names."""
 
 from __future__ import annotations
 
@@ -28,15 +28,6 @@ def decode_names(names: Sequence[str]) -> tuple[npt.NDArray[np.bool_], ObjectIds
     valid = (values != _INVALID).all(axis=1) & (values[:, -1] & 0b1111 == 0)
     bits = np.unpackbits(values[valid][:, :, None], axis=2)[:, :, 8 - _BITS :].reshape(-1, _CHARACTERS * _BITS)
     return valid, np.packbits(bits[:, : OBJECT_ID_LENGTH * 8], axis=1)
-
-
-def encode_names(ids: ObjectIds) -> list[str]:
-    """Return the file names of objects."""
-    bits = np.zeros((len(ids), _CHARACTERS * _BITS), np.uint8)
-    bits[:, : OBJECT_ID_LENGTH * 8] = np.unpackbits(ids, axis=1)
-    values = bits.reshape(-1, _CHARACTERS, _BITS) @ np.array([16, 8, 4, 2, 1], np.uint8)
-    text = _LETTERS[values].tobytes().decode()
-    return [text[start : start + _CHARACTERS] for start in range(0, len(text), _CHARACTERS)]
 
 
 def id_keys(ids: ObjectIds) -> npt.NDArray[np.uint64]:

@@ -33,7 +33,7 @@ from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, decode_id, encode_id
 from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.session import Session
-from lake_core.icechunk.snapshot import SnapshotInfo, initial_snapshot, microseconds, snapshot_info
+from lake_core.icechunk.snapshot import SnapshotInfo, check_zone, initial_snapshot, microseconds, snapshot_info
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
 from lake_core.store import ObjectStore, open_store
@@ -62,7 +62,7 @@ class Repository(RepositoryMaintenance):
         self._config_etag = config_etag
         self._authorized = dict(authorize_virtual_chunk_access or {})
         self._clock = aware(clock)
-        self._txn_retention = txn_retention
+        self._txn_retention = None if txn_retention is None else txn_retention // timedelta(microseconds=1)
         self._assets = AssetManager(store, compression_level=config.compression_level)
         self._default_metadata: dict[str, Any] = {}
 
@@ -285,8 +285,7 @@ class Repository(RepositoryMaintenance):
         return self._session(self._resolve(branch=branch, tag=tag, snapshot_id=snapshot_id), None, Session)
 
     def _as_of(self, branch: str, time: datetime) -> bytes:
-        if time.tzinfo is None:
-            raise ValueError(f"as_of has no time zone: {time}. Give it one, such as datetime.UTC")
+        check_zone("as_of", time)
         for snapshot in ancestry(self._assets, refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id):
             if snapshot.written_at <= time:
                 return snapshot.snapshot_id
@@ -303,7 +302,7 @@ class Repository(RepositoryMaintenance):
             branch,
             clock=self._clock,
             default_metadata=self._default_metadata,
-            txn_retention=None if self._txn_retention is None else self._txn_retention // timedelta(microseconds=1),
+            txn_retention=self._txn_retention,
         )
 
     @contextmanager

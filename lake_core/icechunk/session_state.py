@@ -245,15 +245,7 @@ class SessionState:
 
     def chunk_indexes(self, array: ArrayNode) -> npt.NDArray[np.uint32]:
         """Return which chunks of an array were written: shape (chunks, dimensions), sorted."""
-        dimensions = len(array.shape)
-        grid = [(0, end) for end in self.change_set.bounds.get(array.node_id, array.grid)]
-        parts = [np.empty((0, dimensions), np.uint32)]
-        for ref in array.manifests:
-            manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
-            if manifest is not None:
-                references = manifest.references(dimensions)
-                parts.append(references.index[:, references.inside(grid) & references.inside(ref.extents)].T)
-        indexes = np.concatenate(parts)
+        indexes = self._committed(array).index.T
         if array.node_id not in self.change_set.changed_arrays():
             return indexes
         written = self.change_set.written(array.node_id, array.grid)
@@ -271,11 +263,10 @@ class SessionState:
 
     def _virtual_locations(self, array: ArrayNode) -> set[str]:
         changed = self.change_set.changed_chunks(array.node_id, array.grid).T
-        grid = [(0, end) for end in self.change_set.bounds.get(array.node_id, array.grid)]
-        locations = self.change_set.written(array.node_id, array.grid).locations()
-        for ref in array.manifests:
-            manifest = self.assets.manifest(ref.manifest_id).array(array.node_id)
-            if manifest is not None:
-                references = manifest.references(len(array.shape))
-                locations |= references.take(references.inside(grid) & ~is_in(references.index, changed)).locations()
-        return locations
+        committed = self._committed(array)
+        unchanged = committed.take(~is_in(committed.index, changed))
+        return self.change_set.written(array.node_id, array.grid).locations() | unchanged.locations()
+
+    def _committed(self, array: ArrayNode) -> ChunkReferences:
+        """Return the references of an array in the snapshot, but for those that were cut off."""
+        return self.assets.references(array, self.change_set.bounds.get(array.node_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -111,6 +111,13 @@ def microseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
+def check_zone(name: str, time: datetime) -> datetime:
+    """Return the time that an argument of this name was given. Raises ValueError if it has no zone."""
+    if time.tzinfo is None:
+        raise ValueError(f"{name} is a time with a zone: use datetime.now(UTC) - timedelta(...), for example")
+    return time
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
     """A commit, as the history of a repository lists it."""
@@ -140,7 +147,6 @@ def initial_snapshot(flushed_at: int) -> Snapshot:
     return Snapshot(INITIAL_SNAPSHOT, None, flushed_at, "Repository initialized", {"__root": True}, {}, {})
 
 
-def children(nodes: Mapping[str, Node], path: str) -> Iterator[Node]:
-    """Yield the nodes below a path, whatever their depth."""
-    prefix = "/" if path == "/" else path + "/"
-    return (node for other, node in nodes.items() if other.startswith(prefix) and other != path)
+def parent_path(path: str) -> str:
+    """Return the path of the group that a node lies in."""
+    return path.rpartition("/")[0] or "/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -33,26 +34,33 @@ class _SessionWrites(Workspace):
         self._lake, self._session = lake, session
 
     def find_table(self, path: str) -> DeltaTable | None:
-        record = self._session.datasets().get(path)
-        if record is None:
-            return None
-        if record.format != "delta":
-            raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not a Delta table: use another path")
-        return self._session.delta(path)
+        return self._session.delta(path) if self._holds(path, "delta", "a Delta table") else None
 
     def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
         return self._session.create_delta(path, schema, partition_by=tuple(partition_by), exist_ok=True, **options)
 
     def find_repository(self, path: str) -> Repository | None:
-        record = self._session.datasets().get(path)
-        if record is None:
-            return None
-        if record.format != "icechunk":
-            raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not an Icechunk repository: use another path")
-        return self._session.icechunk(path)
+        return self._session.icechunk(path) if self._holds(path, "icechunk", "an Icechunk repository") else None
 
     def create_repository(self, path: str) -> Repository:
         return self._session.create_icechunk(path, exist_ok=True)
+
+    def _holds(self, path: str, format: str, kind: str) -> bool:
+        """Return whether there is a dataset at a path. Raises DatasetExists for one of another format."""
+        record = self._session.datasets().get(path)
+        if record is not None and record.format != format:
+            raise DatasetExists(f"the dataset at {path!r} is of format {record.format}, not {kind}: use another path")
+        return record is not None
+
+    def after(self, path: str) -> DeltaTable:
+        return self._lake.delta(path, ref=self._ref_after())
+
+    def repository_after(self, path: str) -> Repository:
+        return self._lake.icechunk(path, ref=self._ref_after())
+
+    @abstractmethod
+    def _ref_after(self) -> str:
+        """Return the ref of what stands once the workspace is finished."""
 
     @property
     def store(self) -> ObjectStore:
@@ -98,13 +106,8 @@ class PublishedWrites(_SessionWrites):
             if failed.record.state == FAILED:
                 failed.abandon()
 
-    def after(self, path: str) -> DeltaTable:
-        ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
-        return self._lake.delta(path, ref=ref)
-
-    def repository_after(self, path: str) -> Repository:
-        ref = self.receipt.commit if self.receipt and self.receipt.commit else self._branch
-        return self._lake.icechunk(path, ref=ref)
+    def _ref_after(self) -> str:
+        return self.receipt.commit if self.receipt and self.receipt.commit else self._branch
 
     def discard(self) -> None:
         self._private.abandon()
@@ -119,6 +122,7 @@ class StagedWrites(_SessionWrites):
         writer = lake.get_session(session_id, epoch=epoch).join(task=task_id, attempt=attempt)
         super().__init__(lake, writer, root, task_id)
         self._writer: SessionWriter = writer
+        self._session_id = session_id
         self._staged = Receipt(STAGED, branch, None, session_id, epoch)
 
     def flush(self) -> None:
@@ -130,11 +134,8 @@ class StagedWrites(_SessionWrites):
             pass  # leaving it flushes it for the last time
         return self._staged
 
-    def after(self, path: str) -> DeltaTable:
-        return self._lake.delta(path, ref=self._staged.session or "")
-
-    def repository_after(self, path: str) -> Repository:
-        return self._lake.icechunk(path, ref=self._staged.session or "")
+    def _ref_after(self) -> str:
+        return self._session_id
 
 
 def _commit_of_session(lake: Lake, branch: str, session_id: str, since: datetime | None) -> str | None:

@@ -7,8 +7,7 @@ from itertools import islice
 
 from lake_core.icechunk import Repository
 from lake_orch.definition_metadata import Ownership
-from lake_orch.errors import TableOwned
-from lake_orch.tables.owner import Owner
+from lake_orch.tables.owner import Owner, owned
 
 _COMMITS = 100
 """How far back a commit is searched that names an owner: other writers name none."""
@@ -27,11 +26,7 @@ def claim(repository: Repository, writer: Owner | None, ownership: Ownership, *,
         return writer.properties
     if not replaces:
         return {}
-    raise TableOwned(
-        f"the arrays {repository.storage.url()} were made by {owner}, and {writer} would replace them. Give one of them another path by "
-        f'the metadata lake/path. If the asset or its code location was renamed, take them over: metadata={{"lake/owner": "take"}}. '
-        f'If both are to write them: metadata={{"lake/owner": "shared"}}. Nothing was written'
-    )
+    raise owned(f"the arrays {repository.storage.url()} were made by {owner}, and {writer} would replace them")
 
 
 def owner_of(repository: Repository) -> Owner | None:

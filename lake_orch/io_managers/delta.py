@@ -9,7 +9,7 @@ from pydantic import Field
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
-from lake_orch.definition_metadata import PARTITION_EXPR, plain_metadata
+from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
@@ -185,7 +185,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             table = None
         expression = metadata.get(PARTITION_EXPR)
         if keys is not None and expression is None:
-            raise _missing_partition_expr(context.asset_key.to_user_string())
+            raise missing_partition_expr(context.asset_key.to_user_string(), "column")
         each = type_of_each(annotation)
         if each is not None:
             if keys is None:
@@ -247,18 +247,11 @@ def _input_path(context: InputContext, metadata: Mapping[str, Any]) -> str:
     return path if context.upstream_output is None else "/".join([path, *mapping_keys(context.upstream_output)])
 
 
-def _missing_partition_expr(name: str) -> InvalidDefinition:
-    return InvalidDefinition(
-        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the column that the partitions stand for "
-        f"(a dict from dimension to column for several dimensions)"
-    )
-
-
 def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple[str, ...]:
     if not context.has_asset_partitions:
         return ()
     if settings.partition_expr is None:
-        raise _missing_partition_expr(producer_name(context))
+        raise missing_partition_expr(producer_name(context), "column")
     if settings.schema_mode == "overwrite":
         raise InvalidDefinition(
             f"lake/schema_mode 'overwrite' replaces a whole table, and a run of {producer_name(context)} is for some of its partitions: "

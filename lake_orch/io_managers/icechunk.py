@@ -22,7 +22,7 @@ from lake_orch.arrays.owner import claim
 from lake_orch.arrays.region import Region, region_of_partitions
 from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
 from lake_orch.arrays.writer import ArrayWriter
-from lake_orch.definition_metadata import PARTITION_EXPR, plain_metadata
+from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
 from lake_orch.errors import InvalidDefinition
 from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of_each, type_of_element, without_none
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
@@ -36,8 +36,9 @@ from lake_orch.tables.owner import Owner
 from lake_orch.tables.partition_label import partition_label
 
 _BRANCH = "main"
-_TRIES = 50
-_PAUSES = Backoff(first=0.05, longest=2.0)
+_TRIES = 200
+_PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
+"""Shorter from try to try: where many partitions append to one array, those that have lost before come first."""
 
 
 class IcechunkIOManager(ConfigurableIOManager):
@@ -257,7 +258,7 @@ def _input_regions(
     name = f"asset {context.asset_key.to_user_string()}"
     groups = [[key] for key in keys] if separate else [keys]
     if groups and metadata.get(PARTITION_EXPR) is None:
-        raise _missing_partition_expr(name)
+        raise missing_partition_expr(name, "dimension")
     return [region_of_partitions(context.asset_partitions_def, group, metadata[PARTITION_EXPR], name) for group in groups]
 
 
@@ -282,7 +283,7 @@ def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]
     if not context.has_asset_partitions:
         return None
     if settings.partition_expr is None:
-        raise _missing_partition_expr(producer_name(context))
+        raise missing_partition_expr(producer_name(context), "dimension")
     if settings.mode == "append":
         raise InvalidDefinition(
             f"mode 'append' of {producer_name(context)} does not go with partitions: a run replaces the region of its partitions. "
@@ -291,13 +292,6 @@ def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]
     if settings.append_dim is not None:
         raise InvalidDefinition(f"lake/append_dim of {producer_name(context)} has no effect: its partitions say where arrays are added")
     return region_of_partitions(context.asset_partitions_def, keys, settings.partition_expr, producer_name(context))
-
-
-def _missing_partition_expr(name: str) -> InvalidDefinition:
-    return InvalidDefinition(
-        f"{name} is partitioned, but its metadata has no {PARTITION_EXPR!r}: name the dimension that the partitions stand for "
-        f"(a dict from dimension to dimension for several)"
-    )
 
 
 def _outcome(result: ArrayResult, url: str, receipt: Receipt | None) -> str:

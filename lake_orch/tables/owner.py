@@ -76,11 +76,16 @@ def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, repl
 def _check(table: DeltaTable, writer: Owner) -> None:
     owner = Owner.of_table(table)
     if owner is not None and owner.is_other(writer):
-        raise TableOwned(
-            f"the table {table.store.url()} was made by {owner}, and {writer} would replace its rows. Give one of them another path by the "
-            f'metadata lake/path. If the asset or its code location was renamed, take the table over: metadata={{"lake/owner": "take"}}. '
-            f'If both are to write it: metadata={{"lake/owner": "shared"}}. Nothing was written'
-        )
+        raise owned(f"the table {table.store.url()} was made by {owner}, and {writer} would replace its rows")
+
+
+def owned(reason: str) -> TableOwned:
+    """Return the error for an asset that would replace what another has made, with what the user can do."""
+    return TableOwned(
+        f"{reason}. Give one of the assets another path by the metadata lake/path. If the asset or its code location was renamed, let it "
+        f'take over: metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. '
+        "Nothing was written"
+    )
 
 
 def _take(table: DeltaTable, owner: Owner) -> None:

@@ -18,8 +18,8 @@ import zarr
 from lake_core.icechunk import GCSummary, Repository
 from lake_core.icechunk.collection_mark import MARK_KEY
 from lake_core.icechunk.errors import DamagedObject
-from lake_core.icechunk.identifier import decode_id, encode_id
-from lake_core.icechunk.object_ids import decode_names, encode_names
+from lake_core.icechunk.identifier import decode_id, encode_id, encode_ids
+from lake_core.icechunk.object_ids import decode_names
 from lake_core.store import LocalStore, MemoryStore
 from lake_core.testing import FaultStore
 from tests.icechunk.cases import CASES, expected, names, open_case
@@ -148,7 +148,7 @@ def test_names_that_are_no_ids_are_never_deleted(name: str) -> None:
 
 def test_names_and_ids_are_each_other_in_bulk() -> None:
     ids = np.random.default_rng(5).integers(0, 256, (1000, 12), np.uint8)
-    file_names = encode_names(ids)
+    file_names = encode_ids(ids)
     assert file_names == [encode_id(row.tobytes()) for row in ids]
     assert [decode_id(name) for name in file_names] == [row.tobytes() for row in ids]
     valid, decoded = decode_names([*file_names, "x"])
