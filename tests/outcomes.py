@@ -1,11 +1,13 @@
 """What the documents say of tests, held against how these ended: in a whole run each one named ran, and none was skipped.
 
-Judged once all is over, where all reports come together, however many processes ran the tests.
+`make test` leaves the long ones out: of those it is only seen that they are there. Judged once all is over, where all reports come
+together, however many processes ran the tests.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,14 @@ _ROW = re.compile(r"^\| (?P<section>[^|]+) \|(?: [^|]+ \|)+ (?P<tests>[^|]+) \|$
 
 EVERYTHING = "not stress and not interop"
 """The selection of `make test-all`, and of pytest without arguments."""
+USUAL = "not exhaustive and not stress and not interop"
+"""The selection of `make test`."""
 
 _unproved: list[str] = []
 
 _passed: set[str] = set()
 _others: set[str] = set()
+_left_out: set[str] = set()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -27,6 +32,15 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _passed.add(report.nodeid)
     elif not report.passed:
         _others.add(report.nodeid)
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _left_out.update(item.nodeid for item in items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    _left_out.update(getattr(node, "workeroutput", {}).get("left_out", ()))
 
 
 def documented() -> dict[str, list[str]]:
@@ -42,12 +56,15 @@ def documented() -> dict[str, list[str]]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput"):
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:  # one process of several: only here is it known what was left out
+        tests = [test for tests in documented().values() for test in tests]
+        output["left_out"] = [node for node in _left_out if any(belongs(node, test) for test in tests)]
         return
     for section, tests in documented().items():
         for test in tests:
             _unproved.extend(f"{section}: {node} did not pass" for node in failed_or_skipped(test))
-            if is_whole(session.config) and not passed(test):
+            if is_whole(session.config) and not passed(test) and not is_left_out(session.config, test):
                 _unproved.append(f"{section}: nothing of {test} ran")
     if _unproved and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -73,7 +90,12 @@ def failed_or_skipped(test: str) -> list[str]:
 def is_whole(config: pytest.Config) -> bool:
     """Tell whether a run is that of all tests but the long ones, so that each test that a document names must be in it."""
     selects_nothing = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-    return selects_nothing and config.option.markexpr == EVERYTHING
+    return selects_nothing and config.option.markexpr in (USUAL, EVERYTHING)
+
+
+def is_left_out(config: pytest.Config, test: str) -> bool:
+    """Tell whether a test is one of the long ones that `make test` leaves to `make test-all`."""
+    return bool(config.option.markexpr == USUAL) and any(belongs(node, test) for node in _left_out)
 
 
 def belongs(node: str, test: str) -> bool:

@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
+from tests import outcomes
 from tests.conftest import ROOT
-from tests.outcomes import EVERYTHING, belongs, documented, is_whole
+from tests.outcomes import EVERYTHING, USUAL, belongs, documented, is_left_out, is_whole
 
 ArgsSource = pytest.Config.ArgsSource
 
@@ -28,14 +29,28 @@ def test_every_section_names_tests_that_exist() -> None:
     [
         (ArgsSource.TESTPATHS, "", EVERYTHING, True),
         (ArgsSource.TESTPATHS, "", "interop", False),
-        (ArgsSource.TESTPATHS, "", "not exhaustive and not stress and not interop", False),
+        (ArgsSource.TESTPATHS, "", USUAL, True),
+        (ArgsSource.TESTPATHS, "", "not stress", False),
         (ArgsSource.TESTPATHS, "merge", EVERYTHING, False),
         (ArgsSource.ARGS, "", EVERYTHING, False),
     ],
 )
-def test_only_a_run_of_everything_is_held_against_all_documents(source: ArgsSource, keyword: str, selection: str, whole: bool) -> None:
+def test_only_whole_runs_are_held_against_all_documents(source: ArgsSource, keyword: str, selection: str, whole: bool) -> None:
     config = SimpleNamespace(args_source=source, option=SimpleNamespace(keyword=keyword, markexpr=selection))
     assert is_whole(cast(pytest.Config, config)) is whole
+
+
+@pytest.mark.parametrize(("selection", "left_out"), [(USUAL, True), (EVERYTHING, False)])
+def test_a_long_test_is_not_missed_in_make_test_alone(monkeypatch: pytest.MonkeyPatch, selection: str, left_out: bool) -> None:
+    monkeypatch.setattr(outcomes, "_left_out", {"tests/a.py::test_long[1]"})
+    config = SimpleNamespace(option=SimpleNamespace(markexpr=selection))
+    assert is_left_out(cast(pytest.Config, config), "tests/a.py::test_long") is left_out
+
+
+def test_the_selections_are_those_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert f'-m "{USUAL}"' in makefile
+    assert f'-m "{EVERYTHING}"' in makefile
 
 
 def test_pytest_without_arguments_runs_everything() -> None:

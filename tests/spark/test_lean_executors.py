@@ -15,7 +15,7 @@ import numpy
 import pyarrow
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.xdist_group("lean")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lean")]
 
 ROOT = Path(__file__).parents[2]
 
