@@ -56,7 +56,7 @@ class KeyClass(Enum):
 class WriteBuffer(Protocol):
     """What a format's handles hold back in a session, to write it at once. All handles on one dataset of a session share one buffer."""
 
-    def flush(self) -> None:
+    def flush(self) -> object:
         """Write what is held back to the store. Called before the session is published, or brought into a shared one."""
 
     def refresh(self) -> None:

@@ -10,6 +10,7 @@ The files are read and written by `manifest_file`, `snapshot_file` and `transact
 from __future__ import annotations
 
 from lake_core.icechunk.append_solver import AppendSolver
+from lake_core.icechunk.chunk_storage import ChunkStorageStats
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.config import (
     CachingConfig,
@@ -35,7 +36,9 @@ from lake_core.icechunk.errors import ConflictError, IcechunkError, NoChangesToC
 from lake_core.icechunk.garbage_collection import GCSummary
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import ForkSession, Session
+from lake_core.icechunk.session_state import ChunkType
 from lake_core.icechunk.snapshot import ManifestFileInfo, SnapshotInfo
+from lake_core.icechunk.storage import in_memory_storage, local_filesystem_storage, s3_storage
 from lake_core.icechunk.store import IcechunkStore
 from lake_core.icechunk.virtual import VirtualChunkSpec
 
@@ -43,6 +46,11 @@ __all__ = [
     "AppendSolver",
     "BasicConflictSolver",
     "CachingConfig",
+    "ChunkStorageStats",
+    "ChunkType",
+    "in_memory_storage",
+    "local_filesystem_storage",
+    "s3_storage",
     "CommitResult",
     "CompressionConfig",
     "Conflict",

@@ -2,44 +2,102 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.manifest_file import NativeChunks
+from lake_core.icechunk.manifest_file import NativeChunks, VirtualChunks
 from lake_core.icechunk.read_limits import ReadLimits, batches
 
 _RANGE = np.dtype("S28")
-"""A range of an object as one sortable value: 12 bytes of its id, 8 each of its offset and length."""
+"""A range of an object as one sortable value: 12 bytes that name the object, 8 each of its offset and length."""
 _PENDING = 100_000
 """How many ranges are gathered at least before those that occur twice are dropped."""
 
 
-def native_chunk_bytes(assets: AssetManager, limits: ReadLimits) -> int:
-    """Return the bytes of the native chunks that branches and tags reach, each once. Raises DamagedObject."""
+@dataclass(frozen=True, slots=True)
+class ChunkStorageStats:
+    """The bytes of the chunks that branches and tags reach, by where they are."""
+
+    native_bytes: int
+    """In objects of the repository, each range once."""
+    virtual_bytes: int
+    """In objects outside of the repository, each range once."""
+    inlined_bytes: int
+    """In manifests, for each manifest that has them."""
+
+    @property
+    def non_virtual_bytes(self) -> int:
+        """Those in the repository itself."""
+        return self.native_bytes + self.inlined_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """All of them."""
+        return self.non_virtual_bytes + self.virtual_bytes
+
+
+def chunk_storage_stats(assets: AssetManager, limits: ReadLimits) -> ChunkStorageStats:
+    """Return the bytes of the chunks that branches and tags reach. Raises DamagedObject."""
     tips = [tip.snapshot_id for tip in refs.list_refs(assets.store)]
     sizes = {
         manifest_id: info.size_bytes
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots)
         for manifest_id, info in snapshot.manifest_files.items()
     }
-    ranges, pending = np.empty(0, _RANGE), list[npt.NDArray[np.bytes_]]()
-    count = 0
+    native, virtual, inlined = _Ranges(), _Ranges(), 0
+    numbers: dict[str, int] = {}
     for batch in batches(sizes, limits):
         for manifest in assets.read_manifests(batch):
-            for chunks in manifest.native_chunks():
-                pending.append(_ranges(chunks))
-                count += len(pending[-1])
-            if count > max(_PENDING, len(ranges)):
-                ranges, pending, count = np.unique(np.concatenate([ranges, *pending])), [], 0
-    ranges = np.unique(np.concatenate([ranges, *pending]))
-    return int(ranges.view(np.uint8).reshape(-1, 28)[:, 20:].copy().view("<u8").sum())
+            for array in manifest.arrays():
+                native.add(_native(array.native_chunks()))
+                virtual.add(_virtual(array.virtual_chunks(), numbers))
+                inlined += array.inline_bytes()
+    return ChunkStorageStats(native.bytes(), virtual.bytes(), inlined)
 
 
-def _ranges(chunks: NativeChunks) -> npt.NDArray[np.bytes_]:
-    rows = np.empty((len(chunks.chunk_id), 28), np.uint8)
-    rows[:, :12] = chunks.chunk_id
-    rows[:, 12:] = np.stack([chunks.offset, chunks.length], axis=1).astype("<u8").view(np.uint8)
+class _Ranges:
+    """Ranges of objects, each once."""
+
+    def __init__(self) -> None:
+        self._ranges = np.empty(0, _RANGE)
+        self._pending: list[npt.NDArray[np.bytes_]] = []
+        self._count = 0
+
+    def add(self, ranges: npt.NDArray[np.bytes_]) -> None:
+        self._pending.append(ranges)
+        self._count += len(ranges)
+        if self._count > max(_PENDING, len(self._ranges)):
+            self._merge()
+
+    def bytes(self) -> int:
+        """Return the sum of their lengths."""
+        self._merge()
+        return int(self._ranges.view(np.uint8).reshape(-1, 28)[:, 20:].copy().view("<u8").sum())
+
+    def _merge(self) -> None:
+        self._ranges = np.unique(np.concatenate([self._ranges, *self._pending]))
+        self._pending, self._count = [], 0
+
+
+def _native(chunks: NativeChunks) -> npt.NDArray[np.bytes_]:
+    return _ranges(chunks.chunk_id, chunks.offset, chunks.length)
+
+
+def _virtual(chunks: VirtualChunks, numbers: dict[str, int]) -> npt.NDArray[np.bytes_]:
+    """Return ranges in which numbers stand for locations. New locations are given the next numbers."""
+    known = np.array([numbers.setdefault(location, len(numbers)) for location in chunks.locations], "<i8")
+    names = np.zeros((len(chunks.location), 12), np.uint8)
+    names[:, :8] = known[chunks.location].view(np.uint8).reshape(-1, 8)
+    return _ranges(names, chunks.offset, chunks.length)
+
+
+def _ranges(names: npt.NDArray[np.uint8], offset: npt.NDArray[np.uint64], length: npt.NDArray[np.uint64]) -> npt.NDArray[np.bytes_]:
+    rows = np.empty((len(names), 28), np.uint8)
+    rows[:, :12] = names
+    rows[:, 12:] = np.stack([offset, length], axis=1).astype("<u8").view(np.uint8)
     return rows.view(_RANGE).reshape(-1)

@@ -139,7 +139,7 @@ class Commit:
         """Return what the parent should have said of a manifest and does not: others stop at a snapshot without it."""
         path = f"manifests/{encode_id(manifest_id)}"
         manifest = self.assets.manifest(manifest_id)
-        count = sum(len(array) for node_id in manifest.node_ids if (array := manifest.array(node_id)) is not None)
+        count = sum(map(len, manifest.arrays()))
         return ManifestFileInfo(manifest_id, self.assets.store.head(path).size, count)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from lake_core.icechunk.errors import InvalidConfig
@@ -215,6 +215,11 @@ class RepositoryConfig:
         """Return a configuration that is all defaults."""
         return RepositoryConfig()
 
+    def merge(self, other: RepositoryConfig) -> RepositoryConfig:
+        """Return this configuration with the values of another that are not None. Containers are added by their URL prefix."""
+        merged: RepositoryConfig = _merged(self, other)
+        return merged
+
     def set_virtual_chunk_container(self, container: VirtualChunkContainer) -> None:
         """Add a container, or replace the one of its URL prefix."""
         self.virtual_chunk_containers = {**(self.virtual_chunk_containers or {}), container.url_prefix: container}
@@ -260,3 +265,18 @@ class RepositoryConfig:
                     f"the virtual chunk container of {container.url_prefix!r} is listed under the prefix {prefix!r}: add "
                     f"containers by set_virtual_chunk_container"
                 )
+
+
+def _merged(config: Any, other: Any) -> Any:
+    """Return a value of a configuration with those of another: field by field, key by key, or as it is."""
+    if config is None or other is None:
+        return config if other is None else other
+    if isinstance(config, dict):
+        return {**config, **other}
+    if type(config) is type(other) and type(config) in _PARTS:
+        return type(config)(**{part.name: _merged(getattr(config, part.name), getattr(other, part.name)) for part in fields(config)})
+    return other
+
+
+_PARTS = (RepositoryConfig, CompressionConfig, CachingConfig, ManifestConfig)
+"""What is merged field by field."""

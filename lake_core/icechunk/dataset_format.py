@@ -253,6 +253,6 @@ def _manifest_objects(assets: AssetManager, manifests: set[bytes]) -> Iterator[s
     native = [np.empty((0, 12), np.uint8)]
     for manifest_id in sorted(manifests):
         yield MANIFESTS + encode_id(manifest_id)
-        native += (chunks.chunk_id for chunks in assets.manifest(manifest_id).native_chunks())
+        native += (array.native_chunks().chunk_id for array in assets.manifest(manifest_id).arrays())
     for identifier in encode_ids(np.unique(np.concatenate(native), axis=0)):
         yield CHUNKS + identifier

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 from lake_core.dataset import DatasetStore
 from lake_core.icechunk import refs
 from lake_core.icechunk.commit import CommitResult
+from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.conflict_detector import ConflictDetector
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference
 from lake_core.icechunk.refs import MAIN, RefKind
@@ -14,6 +16,7 @@ from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import Session
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.icechunk.store import IcechunkStore
+from lake_core.icechunk.virtual import Access
 from lake_core.store import ObjectStore
 
 _MESSAGE = "Written in a session of the lake"
@@ -33,10 +36,9 @@ class BufferedSession(Session):
         assert isinstance(store, DatasetStore)
         return store
 
-    def flush(self) -> None:
+    def flush(self, message: str = _MESSAGE, metadata: Mapping[str, Any] | None = None) -> str:
         """Commit the changes, if there are any, to the lake's session."""
-        if self.has_uncommitted_changes:
-            self.commit(_MESSAGE, rebase_with=ConflictDetector())
+        return self.commit(message, metadata, rebase_with=ConflictDetector()) if self.has_uncommitted_changes else self.snapshot_id
 
     def refresh(self) -> None:
         """Continue from the snapshot that the lake's session has now."""
@@ -63,6 +65,12 @@ class DatasetRepository(Repository):
     def __init__(self, store: ObjectStore, *args: Any, **options: Any) -> None:
         super().__init__(store, *args, **options)
         self._reader: Session | None = None
+
+    def reopen(self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None) -> Self:
+        """Return another handle on the repository, as `Repository.reopen` does."""
+        other = super().reopen(config, authorize_virtual_chunk_access)
+        other._reader = None
+        return other
 
     @property
     def store(self) -> IcechunkStore:

@@ -95,7 +95,7 @@ def _keep_chunks(assets: AssetManager, chunks: _Candidates, manifests: Mapping[b
         if not chunks.garbage_count:
             return
         for manifest in assets.read_manifests(batch):
-            for native in manifest.native_chunks():
+            for native in (array.native_chunks() for array in manifest.arrays()):
                 chunks.keep(native.chunk_id)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from lake_core.clock import AwareClock
 from lake_core.icechunk import refs
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.chunk_storage import native_chunk_bytes
+from lake_core.icechunk.asynchronous import asynchronous
+from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import ConflictError
@@ -149,5 +150,28 @@ class RepositoryMaintenance:
 
         The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
         """
+        return self.chunk_storage_stats(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        ).native_bytes
+
+    def chunk_storage_stats(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 * 2**20,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Return the bytes of all chunks that branches and tags reach, by where they are.
+
+        The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
+        """
         limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
-        return native_chunk_bytes(self._assets, limits)
+        return chunk_storage_stats(self._assets, limits)
+
+    expire_snapshots_async = asynchronous(expire_snapshots)
+    garbage_collect_async = asynchronous(garbage_collect)
+    rewrite_manifests_async = asynchronous(rewrite_manifests)
+    total_chunks_storage_async = asynchronous(total_chunks_storage)
+    chunk_storage_stats_async = asynchronous(chunk_storage_stats)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,18 @@ class NativeChunks:
 
     chunk_id: npt.NDArray[np.uint8]
     """Shape (chunks, 12)."""
+    offset: npt.NDArray[np.uint64]
+    length: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualChunks:
+    """Where virtual chunks are: one element of each column for each chunk."""
+
+    locations: tuple[str, ...]
+    """Each once."""
+    location: npt.NDArray[np.int64]
+    """The number of a chunk's location among these."""
     offset: npt.NDArray[np.uint64]
     length: npt.NDArray[np.uint64]
 
@@ -89,6 +101,25 @@ class ArrayManifest:
             native, chunk_id = tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)
             return NativeChunks(chunk_id[native], tables.numbers(_OFFSET, "<u8")[native], tables.numbers(_LENGTH, "<u8")[native])
 
+    def virtual_chunks(self) -> VirtualChunks:
+        """Return where all virtual chunks are, whatever the number of their dimensions."""
+        with damage_of(self._path):
+            tables = self._tables()
+            start, length = tables.vectors(_LOCATION, 1)
+            virtual = ~tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)[0] & (start != 0)
+            spans, location = np.unique(np.stack([start[virtual], length[virtual]]), axis=1, return_inverse=True)
+            locations = tuple(self._buffer[first : first + size].decode() for first, size in spans.T.tolist())
+            return VirtualChunks(
+                locations, location.reshape(-1), tables.numbers(_OFFSET, "<u8")[virtual], tables.numbers(_LENGTH, "<u8")[virtual]
+            )
+
+    def inline_bytes(self) -> int:
+        """Return how many bytes the inline chunks have."""
+        with damage_of(self._path):
+            tables = self._tables()
+            inline = ~tables.structures(_CHUNK_ID, OBJECT_ID_LENGTH)[0] & (tables.vectors(_LOCATION, 1)[0] == 0)
+            return int(tables.vectors(_INLINE, 1)[1][inline].sum())
+
     def _tables(self) -> Tables:
         places = self._start + 4 * np.arange(self._count, dtype=np.int64)
         targets = np.frombuffer(self._buffer, "<u4", self._count, self._start if self._count else 0)
@@ -116,17 +147,12 @@ class Manifest:
             ids = arrays.required_structures(_NODE_ID, NODE_ID_LENGTH)
             self._arrays: dict[bytes, Table | ArrayManifest] = {row.tobytes(): arrays[number] for number, row in enumerate(ids)}
 
-    @property
-    def node_ids(self) -> Iterable[bytes]:
-        """The ids of the arrays that have references here."""
-        return self._arrays.keys()
-
-    def native_chunks(self) -> Iterator[NativeChunks]:
-        """Yield where the native chunks of each array are."""
+    def arrays(self) -> Iterator[ArrayManifest]:
+        """Yield the references of each array."""
         for node_id in self._arrays:
             array = self.array(node_id)
             if array is not None:
-                yield array.native_chunks()
+                yield array
 
     def array(self, node_id: bytes) -> ArrayManifest | None:
         """Return the references of an array, or None if the manifest has none of it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
@@ -13,14 +16,13 @@ from lake_core.errors import AlreadyExists, NotFound, PreconditionFailed
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
 from lake_core.icechunk.asset_manager import SNAPSHOTS, AssetManager
+from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.config_file import CONFIG_KEY, decode_config, encode_config
 from lake_core.icechunk.conflict_solver import ConflictSolver
 from lake_core.icechunk.diff import Diff, diff
 from lake_core.icechunk.errors import (
     ConfigConflict,
-    ConflictError,
-    InvalidIdentifier,
     MissingObject,
     RefAlreadyExists,
     RefNotFound,
@@ -29,11 +31,12 @@ from lake_core.icechunk.errors import (
     SnapshotNotFound,
     UnsupportedSpecVersion,
 )
-from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, decode_id, encode_id
+from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.maintenance import RepositoryMaintenance
 from lake_core.icechunk.refs import MAIN, RefKind
+from lake_core.icechunk.repository_refs import RepositoryRefs
 from lake_core.icechunk.session import Session
-from lake_core.icechunk.snapshot import SnapshotInfo, check_zone, initial_snapshot, microseconds, snapshot_info
+from lake_core.icechunk.snapshot import SnapshotInfo, check_zone, initial_snapshot, microseconds, snapshot_document, snapshot_info
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
 from lake_core.store import ObjectStore, open_store
@@ -43,7 +46,7 @@ SPEC_V2_KEY = "repo"
 SessionT = TypeVar("SessionT", bound=Session)
 
 
-class Repository(RepositoryMaintenance):
+class Repository(RepositoryRefs, RepositoryMaintenance):
     """A repository. `create`, `open` and `open_or_create` return one; all of them take a URL, a path or an `ObjectStore`."""
 
     def __init__(
@@ -177,7 +180,7 @@ class Repository(RepositoryMaintenance):
         kept, etag = _read_config(store)
         return cls(
             store,
-            _overridden(kept, config),
+            kept if config is None else kept.merge(config),
             config_etag=etag,
             authorize_virtual_chunk_access=authorize_virtual_chunk_access,
             clock=clock,
@@ -194,6 +197,44 @@ class Repository(RepositoryMaintenance):
         """Return whether a repository stands at the location."""
         store = _store(location, storage_options)
         return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(SPEC_V2_KEY)
+
+    def reopen(self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None) -> Self:
+        """Return another handle on the repository.
+
+        Args:
+            config: Values that replace those of this handle: those that are not None.
+            authorize_virtual_chunk_access: As for `open`; by default that of this handle.
+        """
+        other = copy(self)
+        other._config = self._config if config is None else self._config.merge(config)
+        if authorize_virtual_chunk_access is not None:
+            other._authorized = dict(authorize_virtual_chunk_access)
+        return other
+
+    @classmethod
+    async def create_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
+        """Do what `create` does in a thread."""
+        return await asyncio.to_thread(cls.create, location, **options)
+
+    @classmethod
+    async def open_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
+        """Do what `open` does in a thread."""
+        return await asyncio.to_thread(cls.open, location, **options)
+
+    @classmethod
+    async def open_or_create_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> Self:
+        """Do what `open_or_create` does in a thread."""
+        return await asyncio.to_thread(cls.open_or_create, location, **options)
+
+    @classmethod
+    async def exists_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> bool:
+        """Do what `exists` does in a thread."""
+        return await asyncio.to_thread(cls.exists, location, **options)
+
+    @classmethod
+    async def fetch_config_async(cls, location: str | os.PathLike[str] | ObjectStore, **options: Any) -> RepositoryConfig | None:
+        """Do what `fetch_config` does in a thread."""
+        return await asyncio.to_thread(cls.fetch_config, location, **options)
 
     @staticmethod
     def fetch_config(
@@ -332,16 +373,6 @@ class Repository(RepositoryMaintenance):
         assert snapshot_id is not None
         return self._existing(snapshot_id)
 
-    def _existing(self, snapshot_id: str) -> bytes:
-        """Return the id of a snapshot that exists. Raises SnapshotNotFound."""
-        try:
-            identifier = decode_id(snapshot_id)
-        except InvalidIdentifier as error:
-            raise SnapshotNotFound(str(error)) from None
-        if not self._store.exists(SNAPSHOTS + encode_id(identifier)):
-            raise SnapshotNotFound(f"the repository has no snapshot {snapshot_id}: ancestry() lists those of a branch")
-        return identifier
-
     def ancestry(self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None) -> Iterator[SnapshotInfo]:
         """Yield the history of a branch, a tag or a snapshot, newest first.
 
@@ -356,6 +387,19 @@ class Repository(RepositoryMaintenance):
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return what the history lists of one snapshot. Raises SnapshotNotFound."""
         return snapshot_info(self._assets.read_snapshot(self._existing(snapshot_id)))
+
+    def inspect_snapshot(self, snapshot_id: str, *, pretty: bool = True) -> str:
+        """Return what a snapshot holds as JSON: its nodes, and the manifests of each array. Raises SnapshotNotFound."""
+        document = snapshot_document(self._assets.read_snapshot(self._existing(snapshot_id)))
+        return json.dumps(document, indent=2 if pretty else None)
+
+    async def async_ancestry(
+        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
+    ) -> AsyncIterator[SnapshotInfo]:
+        """Yield what `ancestry` does, each snapshot read in a thread."""
+        snapshots = self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
+        while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
+            yield snapshot
 
     def diff(
         self,
@@ -375,62 +419,13 @@ class Repository(RepositoryMaintenance):
         last = self._resolve(branch=to_branch, tag=to_tag, snapshot_id=to_snapshot_id)
         return diff(self._assets, first, last)
 
-    # Branches and tags
-
-    def list_branches(self) -> set[str]:
-        """Return the names of all branches."""
-        return refs.list_names(self._store, RefKind.BRANCH)
-
-    def list_tags(self) -> set[str]:
-        """Return the names of all tags."""
-        return refs.list_names(self._store, RefKind.TAG)
-
-    def lookup_branch(self, branch: str) -> str:
-        """Return the id of the snapshot at the tip of a branch. Raises RefNotFound."""
-        return encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
-
-    def lookup_tag(self, tag: str) -> str:
-        """Return the id of the snapshot that a tag names. Raises RefNotFound."""
-        return encode_id(refs.lookup(self._store, RefKind.TAG, tag).snapshot_id)
-
-    def create_branch(self, branch: str, snapshot_id: str) -> None:
-        """Create a branch at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
-        refs.create(self._store, RefKind.BRANCH, branch, self._existing(snapshot_id))
-
-    def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """Create a tag at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
-        refs.create(self._store, RefKind.TAG, tag, self._existing(snapshot_id))
-
-    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
-        """Move a branch to any snapshot. Commits that only it reached become garbage.
-
-        Args:
-            branch: The branch.
-            snapshot_id: The snapshot.
-            from_snapshot_id: Where the branch must stand now; anywhere by default.
-
-        Raises:
-            RefNotFound, SnapshotNotFound: There is none of the name.
-            ConflictError: The branch stands elsewhere, or was moved at the same time.
-        """
-        target = self._existing(snapshot_id)
-        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
-        expected = tip.snapshot_id if from_snapshot_id is None else decode_id(from_snapshot_id)
-        if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
-            actual = self.lookup_branch(branch)
-            raise ConflictError(
-                f"the branch {branch} stands at {actual}, not at {encode_id(expected)}: look at what was committed, and repeat",
-                expected_parent=encode_id(expected),
-                actual_parent=actual,
-            )
-
-    def delete_branch(self, branch: str) -> None:
-        """Delete a branch. Raises RefNotFound; InvalidRefName for main."""
-        refs.delete_branch(self._store, branch)
-
-    def delete_tag(self, tag: str) -> None:
-        """Delete a tag. Its name is never used again. Raises RefNotFound."""
-        refs.delete_tag(self._store, tag)
+    reopen_async = asynchronous(reopen)
+    save_config_async = asynchronous(save_config)
+    writable_session_async = asynchronous(writable_session)
+    readonly_session_async = asynchronous(readonly_session)
+    lookup_snapshot_async = asynchronous(lookup_snapshot)
+    inspect_snapshot_async = asynchronous(inspect_snapshot)
+    diff_async = asynchronous(diff)
 
 
 def _store(location: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, object] | None) -> ObjectStore:
@@ -451,17 +446,6 @@ def _read_config(store: ObjectStore) -> tuple[RepositoryConfig, str | None]:
     except NotFound:
         return RepositoryConfig(), None
     return decode_config(data), data.etag
-
-
-def _overridden(kept: RepositoryConfig, config: RepositoryConfig | None) -> RepositoryConfig:
-    """Return a configuration with the values of another that are not None."""
-    if config is None:
-        return kept
-    values = {name: getattr(config, name) for name in RepositoryConfig.__slots__ if name != "unknown"}
-    return RepositoryConfig(
-        **{name: getattr(kept, name) if value is None else value for name, value in values.items()},
-        unknown={**kept.unknown, **config.unknown},
-    )
 
 
 def _check_branch(store: ObjectStore) -> None:

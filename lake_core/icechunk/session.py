@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import ancestry
+from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.icechunk.commit import Commit, CommitResult, change_log
 from lake_core.icechunk.conflict_solver import ConflictSolver
@@ -81,14 +82,11 @@ class Session(SessionState):
         """
         self.check_not_read_only()
         check_txn(txn)
-        if self._forked:
-            raise UnmergeableFork("the session was forked: merge the forks into it before the commit (session.merge)")
+        self._check_merged()
         if not self.has_uncommitted_changes and txn is None:
             raise NoChangesToCommit("the session holds no changes: write something, or leave the commit out")
         assert self._branch is not None
-        commit = Commit(
-            self.assets, self._config, self._clock, message, {**self._default_metadata, **(metadata or {})}, txn, self._txn_retention
-        )
+        commit = self._commit(message, metadata, txn)
         rebases = 0
         while True:
             tip = refs.lookup(self.assets.store, refs.RefKind.BRANCH, self._branch)
@@ -109,6 +107,33 @@ class Session(SessionState):
                 self.rebase(rebase_with)
                 rebases += 1
 
+    def flush(self, message: str, metadata: Mapping[str, Any] | None = None) -> str:
+        """Save the changes as a new snapshot that no branch has. The session reads that snapshot from then on.
+
+        Returns:
+            The id of the snapshot: `Repository.reset_branch` moves a branch there. What no branch or tag reaches is collected in time.
+
+        Raises:
+            NoChangesToCommit: The session holds no changes.
+            InvalidHierarchy: As `commit` does.
+        """
+        self.check_writable()
+        self._check_merged()
+        if not self.has_uncommitted_changes:
+            raise NoChangesToCommit("the session holds no changes: write something, or leave the flush out")
+        snapshot_id = self._commit(message, metadata).write(self.change_set, self.snapshot)
+        self._finish(snapshot_id, CommitResult(encode_id(snapshot_id)))
+        self._branch = None
+        return encode_id(snapshot_id)
+
+    def _commit(self, message: str, metadata: Mapping[str, Any] | None, txn: Txn | None = None) -> Commit:
+        merged = {**self._default_metadata, **(metadata or {})}
+        return Commit(self.assets, self._config, self._clock, message, merged, txn, self._txn_retention)
+
+    def _check_merged(self) -> None:
+        if self._forked:
+            raise UnmergeableFork("the session was forked: merge the forks into it before the commit (session.merge)")
+
     def _published(self, tip: bytes) -> bytes | None:
         """Return the snapshot of this session in the history of its branch, or None.
 
@@ -128,8 +153,7 @@ class Session(SessionState):
     def recorded(self, txn: Txn) -> CommitResult | None:
         """Return the commit that recorded a txn, or a later version of its application, before the session was opened; None for none."""
         check_txn(txn)
-        commit = Commit(self.assets, self._config, self._clock, "", {}, txn, self._txn_retention)
-        return commit.recorded(self._base_id)
+        return self._commit("", None, txn).recorded(self._base_id)
 
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
         self._base_id = snapshot_id
@@ -198,6 +222,11 @@ class Session(SessionState):
         self.change_set = merged
         self._forked = False
 
+    commit_async = asynchronous(commit)
+    flush_async = asynchronous(flush)
+    rebase_async = asynchronous(rebase)
+    merge_async = asynchronous(merge)
+
 
 class ForkSession(Session):
     """A part of a session that another process writes. Only the session that it was forked from can be committed."""
@@ -205,6 +234,10 @@ class ForkSession(Session):
     def commit(self, *args: Any, **options: Any) -> NoReturn:
         """Raise TypeError: a fork is merged into its session, and that is committed."""
         raise TypeError("a fork cannot be committed: merge it into the session that it was forked from, and commit that")
+
+    def flush(self, message: str, metadata: Mapping[str, Any] | None = None) -> NoReturn:
+        """Raise TypeError: a fork is merged into its session, and that is flushed."""
+        raise TypeError("a fork cannot be flushed: merge it into the session that it was forked from, and flush that")
 
     def rebase(self, solver: ConflictSolver) -> NoReturn:
         """Raise TypeError: a fork is merged into its session, and that is rebased."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy.typing as npt
 
 from lake_core.clock import AwareClock, system_clock
 from lake_core.icechunk.asset_manager import AssetManager
+from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import (
@@ -20,10 +23,23 @@ from lake_core.icechunk.errors import (
     UnconfirmedCommit,
 )
 from lake_core.icechunk.identifier import encode_id, new_node_id
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, InlineChunk, NativeChunk, is_in
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, InlineChunk, NativeChunk, VirtualChunk, is_in
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.virtual import VirtualChunks
+
+
+class ChunkType(Enum):
+    """Where the bytes of a chunk are."""
+
+    UNINITIALIZED = 0
+    """Nowhere: it was never written, and has the fill value."""
+    NATIVE = 1
+    VIRTUAL = 2
+    INLINE = 3
+
+
+_TYPES = {NativeChunk: ChunkType.NATIVE, VirtualChunk: ChunkType.VIRTUAL, InlineChunk: ChunkType.INLINE}
 
 
 class SessionState:
@@ -252,6 +268,19 @@ class SessionState:
         unchanged = indexes[~is_in(indexes.T, self.change_set.changed_chunks(array.node_id, array.grid).T)]
         return np.unique(np.concatenate([unchanged, written.index.T]), axis=0)
 
+    async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[ChunkIndex]:
+        """Yield the coordinates of the chunks of an array that were written, sorted. Raises NodeNotFound.
+
+        `batch_size` is accepted for compatibility: the coordinates are found at once.
+        """
+        for index in (await asyncio.to_thread(self.chunk_indexes, self.array(_absolute(array_path)))).tolist():
+            yield tuple(index)
+
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Return where the bytes of a chunk are. Raises NodeNotFound."""
+        reference = self.reference(self.array(_absolute(array_path)), tuple(chunk_coordinates))
+        return ChunkType.UNINITIALIZED if reference is None else _TYPES[type(reference)]
+
     def all_virtual_chunk_locations(self) -> list[str]:
         """Return the location of every virtual chunk, each once, sorted."""
         locations: set[str] = set()
@@ -270,3 +299,10 @@ class SessionState:
     def _committed(self, array: ArrayNode) -> ChunkReferences:
         """Return the references of an array in the snapshot, but for those that were cut off."""
         return self.assets.references(array, self.change_set.bounds.get(array.node_id))
+
+    chunk_type_async = asynchronous(chunk_type)
+    all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)
+
+
+def _absolute(path: str) -> str:
+    return "/" + path.strip("/")

@@ -142,6 +142,30 @@ def snapshot_info(snapshot: Snapshot) -> SnapshotInfo:
     )
 
 
+def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what a snapshot holds as a document of JSON."""
+    info = snapshot_info(snapshot)
+    return {
+        "id": info.id,
+        **({} if info.parent_id is None else {"parent_id": info.parent_id}),
+        "flushed_at": info.written_at.isoformat().replace("+00:00", "Z"),
+        "commit_message": info.message,
+        "metadata": info.metadata,
+        "manifests": [
+            {"id": manifest.id, "size_bytes": manifest.size_bytes, "num_chunk_refs": manifest.num_chunk_refs} for manifest in info.manifests
+        ],
+        "nodes": [_node_document(node) for node in snapshot.nodes.values()],
+    }
+
+
+def _node_document(node: Node) -> dict[str, Any]:
+    document: dict[str, Any] = {"id": encode_id(node.node_id), "path": node.path, "node_type": "group"}
+    if isinstance(node, ArrayNode):
+        refs = [{"id": encode_id(ref.manifest_id), "extents": [list(extent) for extent in ref.extents]} for ref in node.manifests]
+        document |= {"node_type": "array", "manifest_refs": refs}
+    return document
+
+
 def initial_snapshot(flushed_at: int) -> Snapshot:
     """Return the snapshot that every repository begins with. `flushed_at`: microseconds since the epoch."""
     return Snapshot(INITIAL_SNAPSHOT, None, flushed_at, "Repository initialized", {"__root": True}, {}, {})

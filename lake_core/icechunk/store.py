@@ -13,6 +13,7 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Sto
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.core import default_buffer_prototype
 
+from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.errors import InvalidStoreKey, InvalidVirtualReference
 from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, InlineChunk, sorted_references
 from lake_core.icechunk.session_state import SessionState
@@ -103,24 +104,21 @@ class IcechunkStore(Store):
         return await self._run(self._exists, key)
 
     def _exists(self, key: str) -> bool:
-        path = _node_path_of_metadata(key)
-        if path is not None:
-            return self._session.node(path) is not None
         return self._reference(key) is not None
 
     def _read(self, key: str, byte_range: ByteRequest | None) -> bytes | None:
-        path = _node_path_of_metadata(key)
-        if path is not None:
-            node = self._session.node(path)
-            reference: ChunkReference | None = None if node is None else InlineChunk(node.user_data)
-        else:
-            reference = self._reference(key)
+        reference = self._reference(key)
         if reference is None:
             return None
         start, end = _range(byte_range, reference.length)
         return self._session.fetch(reference, start, end)
 
     def _reference(self, key: str) -> ChunkReference | None:
+        """Return where the bytes of a key are, or None if it has none."""
+        metadata_path = _node_path_of_metadata(key)
+        if metadata_path is not None:
+            document = self._session.node(metadata_path)
+            return None if document is None else InlineChunk(document.user_data)
         place = _chunk_place(key)
         if place is None:
             return None
@@ -130,10 +128,6 @@ class IcechunkStore(Store):
 
     async def getsize(self, key: str) -> int:
         """Return the length of a value in bytes. Raises FileNotFoundError if there is none."""
-        path = _node_path_of_metadata(key)
-        node = None if path is None else self._session.node(path)
-        if node is not None:
-            return len(node.user_data)
         reference = await self._run(self._reference, key)
         if reference is None:
             raise FileNotFoundError(key)
@@ -262,6 +256,13 @@ class IcechunkStore(Store):
         if len(references):
             self._session.set_references(path, sorted_references(references))
         return refused or None
+
+    set_virtual_ref_async = asynchronous(set_virtual_ref)
+    set_virtual_refs_async = asynchronous(set_virtual_refs)
+
+    def sync_clear(self) -> None:
+        """Delete all arrays and groups."""
+        self._delete_dir("")
 
     # Listing
 

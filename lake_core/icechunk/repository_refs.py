@@ -1,0 +1,92 @@
+"""Branches and tags of a repository. Specification section: References."""
+
+from __future__ import annotations
+
+from lake_core.icechunk import refs
+from lake_core.icechunk.asset_manager import SNAPSHOTS
+from lake_core.icechunk.asynchronous import asynchronous
+from lake_core.icechunk.errors import ConflictError, InvalidIdentifier, SnapshotNotFound
+from lake_core.icechunk.identifier import decode_id, encode_id
+from lake_core.icechunk.refs import RefKind
+from lake_core.store import ObjectStore
+
+
+class RepositoryRefs:
+    """What a repository does with its branches and tags."""
+
+    _store: ObjectStore
+
+    def list_branches(self) -> set[str]:
+        """Return the names of all branches."""
+        return refs.list_names(self._store, RefKind.BRANCH)
+
+    def list_tags(self) -> set[str]:
+        """Return the names of all tags."""
+        return refs.list_names(self._store, RefKind.TAG)
+
+    def lookup_branch(self, branch: str) -> str:
+        """Return the id of the snapshot at the tip of a branch. Raises RefNotFound."""
+        return encode_id(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+
+    def lookup_tag(self, tag: str) -> str:
+        """Return the id of the snapshot that a tag names. Raises RefNotFound."""
+        return encode_id(refs.lookup(self._store, RefKind.TAG, tag).snapshot_id)
+
+    def create_branch(self, branch: str, snapshot_id: str) -> None:
+        """Create a branch at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
+        refs.create(self._store, RefKind.BRANCH, branch, self._existing(snapshot_id))
+
+    def create_tag(self, tag: str, snapshot_id: str) -> None:
+        """Create a tag at a snapshot. Raises RefAlreadyExists, InvalidRefName, SnapshotNotFound."""
+        refs.create(self._store, RefKind.TAG, tag, self._existing(snapshot_id))
+
+    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
+        """Move a branch to any snapshot. Commits that only it reached become garbage.
+
+        Args:
+            branch: The branch.
+            snapshot_id: The snapshot.
+            from_snapshot_id: Where the branch must stand now; anywhere by default.
+
+        Raises:
+            RefNotFound, SnapshotNotFound: There is none of the name.
+            ConflictError: The branch stands elsewhere, or was moved at the same time.
+        """
+        target = self._existing(snapshot_id)
+        tip = refs.lookup(self._store, RefKind.BRANCH, branch)
+        expected = tip.snapshot_id if from_snapshot_id is None else decode_id(from_snapshot_id)
+        if tip.snapshot_id != expected or not refs.move_branch(self._store, tip, target):
+            actual = self.lookup_branch(branch)
+            raise ConflictError(
+                f"the branch {branch} stands at {actual}, not at {encode_id(expected)}: look at what was committed, and repeat",
+                expected_parent=encode_id(expected),
+                actual_parent=actual,
+            )
+
+    def delete_branch(self, branch: str) -> None:
+        """Delete a branch. Raises RefNotFound; InvalidRefName for main."""
+        refs.delete_branch(self._store, branch)
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag. Its name is never used again. Raises RefNotFound."""
+        refs.delete_tag(self._store, tag)
+
+    def _existing(self, snapshot_id: str) -> bytes:
+        """Return the id of a snapshot that exists. Raises SnapshotNotFound."""
+        try:
+            identifier = decode_id(snapshot_id)
+        except InvalidIdentifier as error:
+            raise SnapshotNotFound(str(error)) from None
+        if not self._store.exists(SNAPSHOTS + encode_id(identifier)):
+            raise SnapshotNotFound(f"the repository has no snapshot {snapshot_id}: ancestry() lists those of a branch")
+        return identifier
+
+    list_branches_async = asynchronous(list_branches)
+    list_tags_async = asynchronous(list_tags)
+    lookup_branch_async = asynchronous(lookup_branch)
+    lookup_tag_async = asynchronous(lookup_tag)
+    create_branch_async = asynchronous(create_branch)
+    create_tag_async = asynchronous(create_tag)
+    reset_branch_async = asynchronous(reset_branch)
+    delete_branch_async = asynchronous(delete_branch)
+    delete_tag_async = asynchronous(delete_tag)

@@ -1,0 +1,63 @@
+"""Where repositories lie, by the names and arguments of icechunk."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lake_core.store import LocalStore, MemoryStore, ObjectStore, open_store
+
+
+def in_memory_storage() -> ObjectStore:
+    """Return a store in the memory of this process, of its own."""
+    return MemoryStore()
+
+
+def local_filesystem_storage(path: str | os.PathLike[str]) -> ObjectStore:
+    """Return a store in a folder."""
+    return LocalStore(path)
+
+
+def s3_storage(
+    *,
+    bucket: str,
+    prefix: str | None = None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    force_path_style: bool = False,
+    requester_pays: bool = False,
+) -> ObjectStore:
+    """Return a store in S3, or in what speaks its protocol.
+
+    Args:
+        bucket: The bucket.
+        prefix: The folder in it; the whole bucket by default.
+        region: The region of the bucket.
+        endpoint_url: Where the service is; that of AWS by default.
+        allow_http: Accepted for compatibility: the URL of the endpoint says it.
+        access_key_id: With `secret_access_key`: the credentials. By default those of the environment.
+        secret_access_key: See `access_key_id`.
+        session_token: Belongs to temporary credentials.
+        anonymous: Whether the bucket is read without credentials.
+        from_env: Accepted for compatibility: the credentials of the environment are the default.
+        force_path_style: Whether the bucket stands in the path of URLs, not in the name of the host.
+        requester_pays: Whether the account of the credentials pays.
+
+    Raises:
+        UnsafeStore, NotFound, AccessDenied, StoreUnavailable: As `lake_core.store.open_store` does.
+    """
+    client: dict[str, Any] = {"region_name": region, "endpoint_url": endpoint_url}
+    options: dict[str, Any] = {"key": access_key_id, "secret": secret_access_key, "token": session_token, "anon": anonymous}
+    options["client_kwargs"] = {name: value for name, value in client.items() if value is not None}
+    if force_path_style:
+        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
+    if requester_pays:
+        options["requester_pays"] = True
+    url = f"s3://{bucket}" if prefix is None else f"s3://{bucket}/{prefix.strip('/')}"
+    return open_store(url, storage_options={name: value for name, value in options.items() if value})
