@@ -16,7 +16,7 @@ from lake_core.icechunk.errors import IcechunkError
 from lake_core.icechunk.hierarchy import check_hierarchy
 from lake_core.icechunk.identifier import encode_id, new_object_id
 from lake_core.icechunk.manifest import ChunkReferences, references_from
-from lake_core.icechunk.manifest_update import update_manifests
+from lake_core.icechunk.manifest_update import ManifestUpdater
 from lake_core.icechunk.marker import METADATA_KEY, Marker, Txn, marker_metadata, recorded_markers
 from lake_core.icechunk.snapshot import ArrayNode, GroupNode, ManifestFileInfo, ManifestRef, Node, Snapshot, microseconds, sort_key
 from lake_core.icechunk.splitting import split, split_sizes
@@ -221,7 +221,7 @@ class _Manifests:
     def _update(self, node: ArrayNode) -> None:
         array = self._rebased(node)
         assert isinstance(array, ArrayNode)
-        update = update_manifests(
+        update = ManifestUpdater(
             array,
             self.changes.written(array.node_id, array.grid),
             self.changes.erased(array.node_id, len(array.shape)),
@@ -229,7 +229,7 @@ class _Manifests:
             split_sizes(self.config.splitting, array),
             lambda ref: self._read(array, ref),
             self._count,
-        )
+        ).update()
         self._refs[array.node_id] = list(update.kept)
         self._pending += ((array.node_id, references) for references in update.new if len(references))
 

@@ -8,7 +8,7 @@ is written anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -30,59 +30,41 @@ class ManifestUpdate:
     new: tuple[ChunkReferences, ...]
 
 
-def update_manifests(
-    array: ArrayNode,
-    written: ChunkReferences,
-    erased: npt.NDArray[np.uint32],
-    bounds: tuple[int, ...],
-    sizes: tuple[int, ...],
-    read: Callable[[ManifestRef], ChunkReferences],
-    count: Callable[[ManifestRef], int],
-) -> ManifestUpdate:
-    """Return the manifests of an array whose chunks have changed.
+@dataclass(slots=True)
+class ManifestUpdater:
+    """Finds the manifests of an array whose chunks have changed."""
 
-    Args:
-        array: The array, with its new shape and the manifests that it had.
-        written: References that were set, within the shape.
-        erased: Shape (dimensions, chunks): the chunks that were erased.
-        bounds: The grid of chunks outside of which the references that the array had are dropped.
-        sizes: How many chunks along each dimension go into one manifest.
-        read: Returns the references of the array in a manifest.
-        count: Returns about how many references a manifest holds.
-    """
-    return _Update(array, written, erased, bounds, sizes, read, count).result()
+    array: ArrayNode
+    """The array, with its new shape and the manifests that it had."""
+    written: ChunkReferences
+    """References that were set, within the shape."""
+    erased: npt.NDArray[np.uint32]
+    """Shape (dimensions, chunks): the chunks that were erased."""
+    bounds: tuple[int, ...]
+    """The grid of chunks outside of which the references that the array had are dropped."""
+    sizes: tuple[int, ...]
+    """How many chunks along each dimension go into one manifest."""
+    read: Callable[[ManifestRef], ChunkReferences]
+    """Returns the references of the array in a manifest."""
+    count: Callable[[ManifestRef], int]
+    """Returns about how many references a manifest holds."""
+    _kept: list[ManifestRef] = field(default_factory=list)
+    _pieces: list[ChunkReferences] = field(default_factory=list)
+    """References for new manifests, one manifest each."""
 
-
-class _Update:
-    def __init__(
-        self,
-        array: ArrayNode,
-        written: ChunkReferences,
-        erased: npt.NDArray[np.uint32],
-        bounds: tuple[int, ...],
-        sizes: tuple[int, ...],
-        read: Callable[[ManifestRef], ChunkReferences],
-        count: Callable[[ManifestRef], int],
-    ) -> None:
-        self._bounds = bounds
-        self._sizes = sizes
-        self._read = read
-        self._count = count
-        self._written = written
-        self._erased = erased
-        self._kept = [ref for ref in array.manifests if _overlaps(ref.extents, tuple((0, end) for end in self._bounds))]
-        self._pieces: list[ChunkReferences] = []
-
-    def result(self) -> ManifestUpdate:
-        outside = np.ones(len(self._written), bool)
+    def update(self) -> ManifestUpdate:
+        """Return the manifests that stay, and the references of those that are to be written."""
+        shape = tuple((0, end) for end in self.bounds)
+        self._kept = [ref for ref in self.array.manifests if _overlaps(ref.extents, shape)]
+        outside = np.ones(len(self.written), bool)
         for ref in tuple(self._kept):
-            here = self._written.inside(ref.extents) & outside
+            here = self.written.inside(ref.extents) & outside
             outside &= ~here
-            overshoots = any(end > length for (_, end), length in zip(ref.extents, self._bounds, strict=True))
-            if overshoots or here.any() or is_inside(self._erased, ref.extents).any():
-                self._rewrite(ref, self._written.take(here))
+            overshoots = any(end > length for (_, end), length in zip(ref.extents, self.bounds, strict=True))
+            if overshoots or here.any() or is_inside(self.erased, ref.extents).any():
+                self._rewrite(ref, self.written.take(here))
         # What was written outside of all extents may surround some of them.
-        self._pieces += split(self._written.take(outside), self._sizes)
+        self._pieces += split(self.written.take(outside), self.sizes)
         self._separate()
         self._merge_small()
         return ManifestUpdate(tuple(self._kept), tuple(self._pieces))
@@ -90,12 +72,12 @@ class _Update:
     def _rewrite(self, ref: ManifestRef, written: ChunkReferences) -> None:
         """Take a manifest's references, but for those that were erased or lie beyond the shape, with what was written among them."""
         self._kept.remove(ref)
-        before = self._read(ref)
-        keep = before.inside([(0, end) for end in self._bounds]) & before.inside(ref.extents)
-        if self._erased.shape[1]:
-            keep &= ~is_in(before.index, self._erased)
+        before = self.read(ref)
+        keep = before.inside([(0, end) for end in self.bounds]) & before.inside(ref.extents)
+        if self.erased.shape[1]:
+            keep &= ~is_in(before.index, self.erased)
         after = concatenated([before.take(keep), written])
-        self._pieces += split(after, self._sizes)
+        self._pieces += split(after, self.sizes)
 
     def _separate(self) -> None:
         """Merge whatever overlaps until nothing does."""
@@ -106,7 +88,7 @@ class _Update:
             overlapping = [ref for ref in self._kept if _overlaps(ref.extents, extents)]
             if overlapping:
                 for ref in overlapping:
-                    self._rewrite(ref, self._written.take(np.zeros(len(self._written), bool)))
+                    self._rewrite(ref, self.written.take(np.zeros(len(self.written), bool)))
                 pieces += [piece, *self._pieces]
                 self._pieces = []
                 continue
@@ -129,8 +111,8 @@ class _Update:
             if len(refs) + len(pieces) <= MOST_MANIFESTS:
                 continue
             crowded = True
-            nothing = self._written.take(np.zeros(len(self._written), bool))
-            smallest = sorted(refs, key=self._count)[: max(0, len(refs) - _AFTER_MERGE)]
+            nothing = self.written.take(np.zeros(len(self.written), bool))
+            smallest = sorted(refs, key=self.count)[: max(0, len(refs) - _AFTER_MERGE)]
             before, self._pieces = self._pieces, []
             for ref in smallest:
                 self._rewrite(ref, nothing)
@@ -143,7 +125,7 @@ class _Update:
 
     def _split_of(self, extents: Extents) -> Extents:
         """Return the cell of the grid of splits that a box begins in."""
-        return tuple((first // size, first // size + 1) for (first, _), size in zip(extents, self._sizes, strict=True))
+        return tuple((first // size, first // size + 1) for (first, _), size in zip(extents, self.sizes, strict=True))
 
 
 def _overlaps(one: Extents, other: Extents) -> bool:
