@@ -14,6 +14,8 @@ OPEN_TABLE = "t/open"
 TABLES = (*MANAGED, OPEN_TABLE)
 NEW_TABLE = "t/new"
 """A table that the first work which needs it creates."""
+ARRAY = "t/array"
+"""An Icechunk repository with one array, whose cells are changed as the rows of a table are."""
 FIRST_ROWS = 40
 """Rows 0 to 9 are counted up, rows 10 to 39 are deleted, each by one work at most."""
 
@@ -24,7 +26,7 @@ class Change:
 
     kind: Literal["add", "count", "delete", "list"]
     target: str
-    """A table, or for `list` a file that each work adds a line to."""
+    """A table or the array, or for `list` a file that each work adds a line to."""
     number: int = 0
     """How many rows are added, or which row is counted up or deleted."""
 

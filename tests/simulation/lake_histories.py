@@ -7,6 +7,7 @@ from typing import get_args
 
 from lake_core.testing.simulation import FaultKind, History, Step, random_faults
 from tests.simulation.lake_actions import (
+    ARRAY,
     MANAGED,
     NEW_TABLE,
     OPEN_TABLE,
@@ -47,7 +48,7 @@ class _Draw:
         self.faulty = faulty
         self.works = 0
         self.foreign = 0
-        self.deletable = {path: list(range(10, 40)) for path in TABLES}
+        self.deletable = {path: list(range(10, 40)) for path in (*TABLES, ARRAY)}
         self.tried: list[Publish] = []
         self.attempts: dict[tuple[str, str], list[Share]] = {}
         self.has_foreign = chance.random() < 0.4
@@ -57,7 +58,7 @@ class _Draw:
         tables = TABLES if self.chance.random() < 0.3 else MANAGED
         changes = []
         for _ in range(self.chance.choice([1, 1, 1, 2, 2, 3])):
-            table = self.chance.choice(tables)
+            table = ARRAY if self.chance.random() < 0.15 else self.chance.choice(tables)
             if self.chance.random() < 0.1:
                 changes.append(Change("add", NEW_TABLE, self.chance.randint(1, 2)))
                 continue

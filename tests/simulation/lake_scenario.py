@@ -18,6 +18,7 @@ from lake_core import Lake
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import CommitOutcomeUnknown, ConcurrentModification
 from lake_core.errors import LakeError, StoreUnavailable
+from lake_core.icechunk import Repository
 from lake_core.journal.errors import AppendOutcomeUnknown, AppendTimeout
 from lake_core.lake.errors import (
     Collected,
@@ -39,6 +40,7 @@ from lake_core.lake.state.writable_state import WritableState
 from lake_core.store import FolderStore, ObjectStore
 from lake_core.testing.simulation import Process, SimulatedStore, Violation, World
 from tests.simulation.lake_actions import (
+    ARRAY,
     FIRST_ROWS,
     MANAGED,
     NEW_TABLE,
@@ -59,6 +61,7 @@ from tests.simulation.lake_actions import (
     Wait,
     Work,
 )  # fmt: skip
+from tests.simulation.lake_array import array_contents, change_array, create_array
 
 UNKNOWN = (StoreUnavailable, AppendOutcomeUnknown, CommitOutcomeUnknown)
 REFUSED = (
@@ -111,6 +114,7 @@ class LakeScenario:
             for path in MANAGED:
                 session.create_delta(path, SCHEMA).append(first)
             session.create_delta(OPEN_TABLE, SCHEMA, managed=False).append(first)
+            create_array(session)
 
     def lake(self, process: Process) -> Lake:
         """The lake as a process has it open."""
@@ -307,6 +311,8 @@ class LakeScenario:
         for path in TABLES:
             if contents(plain(self.world.store, path)) != contents(lake.delta(path)):
                 yield Violation("in place", f"{path} in place is not what main holds")
+        if array_contents(Repository.open(FolderStore(self.world.store, ARRAY))) != array_contents(lake.icechunk(ARRAY)):
+            yield Violation("in place", f"{ARRAY} in place is not what main holds")
         yield from self._check_observed(lake)
 
     def _check_main(self, lake: Lake) -> Iterator[Violation]:
@@ -366,9 +372,9 @@ class LakeScenario:
     def _check_state(self, state: StateStore, name: str) -> Iterator[Violation]:
         included = works_of(state)
         works = [self.fates[id].work for id in included]
-        for path in (*TABLES, NEW_TABLE):
+        for path in (*TABLES, NEW_TABLE, ARRAY):
             expected = self._expected(works, path)
-            there = contents(state.delta(path)) if path in state.datasets() else Counter[tuple[int, int]]()
+            there = contents_at(state, path)
             if path == OPEN_TABLE:
                 foreign = {row for rows in self.foreign_rows.values() for row in rows}
                 doubled = [row for (row, _), count in there.items() if row in foreign and count > 1]
@@ -386,7 +392,7 @@ class LakeScenario:
 
     @staticmethod
     def _expected(works: Sequence[Work], path: str) -> Counter[tuple[int, int]]:
-        values = dict.fromkeys(range(FIRST_ROWS) if path in TABLES else (), 0)
+        values = dict.fromkeys(range(FIRST_ROWS) if path in (*TABLES, ARRAY) else (), 0)
         gone = set()
         for work in works:
             for index, change in enumerate(work.changes):
@@ -414,6 +420,9 @@ class LakeScenario:
 def do(session: WritableState, work: Work) -> None:
     """Do a work in a session, each write with a marker of its own."""
     for index, change in enumerate(work.changes):
+        if change.target == ARRAY:
+            change_array(session, change, work.rows(index))
+            continue
         marker = (f"{work.id}-{index}", 1)
         match change.kind:
             case "add":
@@ -439,6 +448,13 @@ def rows_of(ids: Sequence[int]) -> pa.Table:
 def works_of(state: ObjectStore) -> set[str]:
     """The works that a state says it holds."""
     return {meta.key.removeprefix("works/") for meta in state.list("works/")}
+
+
+def contents_at(state: StateStore, path: str) -> Counter[tuple[int, int]]:
+    """The rows of the table at a path, or the cells of the array; none where there is nothing."""
+    if path not in state.datasets():
+        return Counter()
+    return array_contents(state.icechunk(path)) if path == ARRAY else contents(state.delta(path))
 
 
 def contents(table: DeltaTable) -> Counter[tuple[int, int]]:
