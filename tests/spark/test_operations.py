@@ -70,7 +70,7 @@ def _clauses(merge: Merge) -> Merge:
     )
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[] if kind == "mapped" else [pytest.mark.exhaustive]) for kind in TABLES])
 def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     here, there = _create(tmp_path / "here", kind), _create(tmp_path / "there", kind)
     frame = spark.createDataFrame(SOURCE)

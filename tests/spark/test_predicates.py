@@ -94,6 +94,7 @@ def test_zeros_and_nan_in_files(spark: SparkSession, tmp_path: Path, values: lis
             assert read_delta(spark, table, where=where).count() == table.to_arrow(where=where).num_rows, where
 
 
+@pytest.mark.exhaustive
 def test_long_lists_and_chains(spark: SparkSession, table: DeltaTable) -> None:
     for where in (
         f"int IN ({', '.join(map(str, range(20_000)))})",
