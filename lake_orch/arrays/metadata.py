@@ -14,6 +14,7 @@ from lake_core.icechunk.change_set import ChangeSet
 from lake_core.workspace import STAGED, Receipt
 from lake_orch.arrays.image import picture
 from lake_orch.location import table_name
+from lake_orch.runs.observations import read_with
 from lake_orch.tables.preview import PREVIEW
 from lake_orch.tags import READ_WITH
 from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
@@ -82,7 +83,7 @@ def array_metadata(
     return {
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **({} if staged else {SNAPSHOT: session.snapshot_id}),
-        **({READ_WITH: read_with(receipt.commit, path)} if receipt is not None and receipt.commit else {}),
+        **({READ_WITH: read_with(receipt.commit, path, "icechunk")} if receipt is not None and receipt.commit else {}),
         **({SKIPPED: True} if result.skipped else {}),
         **{name: value for name, value in values.items() if value is not None},
         "dagster/column_schema": variable_schema(dataset),
@@ -90,11 +91,6 @@ def array_metadata(
         "dagster/uri": url,
         PATH: path,
     }
-
-
-def read_with(commit: str, path: str) -> MetadataValue[Any]:
-    """Show how to read arrays as of a commit of the lake, from Python."""
-    return MetadataValue.md(f"`xarray.open_zarr(lake.at('{commit[:12]}').icechunk('{path}').readonly_session('main').store)`")
 
 
 def variable_schema(dataset: xr.Dataset) -> TableSchema:

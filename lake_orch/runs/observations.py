@@ -42,21 +42,35 @@ class Materialized:
     partition: str | None
     metadata: Mapping[str, MetadataValue[Any]]
 
-    def observation(self, session: str, branch: str, published: Published) -> AssetObservation:
-        """Say that it is published. An observation, as it is no new materialization."""
+    def observation(self, session: str, branch: str, published: Published, formats: Mapping[str, str]) -> AssetObservation:
+        """Return what says that it is published: an observation, as it is no new materialization.
+
+        Args:
+            session: The id of the session.
+            branch: The branch that it was published on.
+            published: What the session became.
+            formats: The format of each dataset of the commit, by path.
+        """
         path = value_of(self.metadata, PATH)
-        version = published.versions.get(path) if isinstance(path, str) else None
         metadata: dict[str, Any] = {STATE: PUBLISHED}
-        if isinstance(path, str) and version is not None:
-            metadata |= {VERSION: version, READ_WITH: read_with(published.commit, path)}
+        if isinstance(path, str):
+            metadata |= {VERSION: published.versions[path]} if path in published.versions else {}
+            metadata |= {READ_WITH: read_with(published.commit, path, formats[path])} if formats.get(path) in _READ_WITH else {}
         metadata |= {name: self.metadata[name] for name in (ROWS_WRITTEN, PARTITION_ROWS) if name in self.metadata}
         metadata |= {BRANCH: branch, COMMIT: published.commit, SESSION_TAG: session} | ({} if path is None else {PATH: path})
         return AssetObservation(self.key, partition=self.partition, metadata=metadata)
 
 
-def read_with(commit: str, path: str) -> MetadataValue[Any]:
-    """Show how to read a table as of a commit, from Python."""
-    return MetadataValue.md(f"`lake.at('{commit[:12]}').delta('{path}').to_arrow()`")
+_READ_WITH = {
+    "delta": "lake.at('{commit}').delta('{path}').to_arrow()",
+    "icechunk": "xarray.open_zarr(lake.at('{commit}').icechunk('{path}').readonly_session('main').store)",
+}
+"""How a dataset is read as of a commit, by format."""
+
+
+def read_with(commit: str, path: str, format: str) -> MetadataValue[Any]:
+    """Show how to read a dataset as of a commit, from Python."""
+    return MetadataValue.md(f"`{_READ_WITH[format].format(commit=commit[:12], path=path)}`")
 
 
 def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, published: Published) -> None:
@@ -65,9 +79,10 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
     if not runs:
         return
     branch = lake.get_session(session.id).record.branch
+    formats = {path: record.format for path, record in lake.at(published.commit).datasets().items()}
     observed = {place for run in runs for place in _observed(instance, run.run_id, published.commit)}
     observations = [
-        one.observation(session.id, branch, published)
+        one.observation(session.id, branch, published, formats)
         for one in materialized(instance, session.id)
         if (one.key, one.partition) not in observed
     ]

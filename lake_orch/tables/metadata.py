@@ -61,7 +61,7 @@ def write_metadata(
     return {
         **(receipt_metadata(receipt) if receipt is not None else {}),
         **({} if staged else {VERSION: max((result.version for result in results), default=table.version)}),
-        **({READ_WITH: read_with(receipt.commit, path)} if receipt is not None and receipt.commit else {}),
+        **({READ_WITH: read_with(receipt.commit, path, "delta")} if receipt is not None and receipt.commit else {}),
         **({SKIPPED: True} if results and all(result.skipped for result in results) else {}),
         **(preview or {}),
         **{name: count for name, count in counts.items() if count is not None},

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pyarrow as pa
 import pytest
+import xarray as xr
 from dagster._core.storage.tags import TagType, get_tag_type
 
 from lake_core import Lake
-from lake_orch import DeltaIOManager, GateFailed, LakeResource, lake_job, testing
+from lake_orch import DeltaIOManager, GateFailed, IcechunkIOManager, LakeResource, lake_job, testing
 from lake_orch.runs.recovery import settle
 from lake_orch.tags import EPOCH_TAG
 from tests.orch.session_bench import ALL, Bench
@@ -108,6 +110,20 @@ def test_what_is_published_says_how_it_is_read(io: dict[str, Any], instance: dg.
     metadata = values(observations(instance, "sales")[0][1]) if scope == "run" else materializations(instance, "sales")[0]
     rows = eval(metadata["lake/read_with"].strip("`"), {"lake": lake})
     assert rows["day"].to_pylist() == ["2025-01-01"]
+
+
+@dg.asset(io_manager_key="arrays")
+def grid() -> xr.Dataset:
+    return xr.Dataset({"t2m": ("station", np.array([1.5, 2.5]))})
+
+
+@pytest.mark.parametrize("scope", ["run", "asset"])
+def test_arrays_that_are_published_say_how_they_are_read(io: dict[str, Any], instance: dg.DagsterInstance, lake: Lake, scope: str) -> None:
+    materialize = testing.materialize if scope == "run" else dg.materialize
+    materialize([grid], resources={**io, "arrays": IcechunkIOManager(lake=io["lake"])}, instance=instance)
+    metadata = values(observations(instance, "grid")[0][1]) if scope == "run" else materializations(instance, "grid")[0]
+    dataset = eval(metadata["lake/read_with"].strip("`"), {"lake": lake, "xarray": xr})
+    assert dataset.t2m.to_numpy().tolist() == [1.5, 2.5]
 
 
 def test_of_a_failed_run_nothing_says_published(io: dict[str, Any], instance: dg.DagsterInstance) -> None:
