@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -266,22 +267,28 @@ def _write_references(writer: FlatbufferWriter, field: int, references: ChunkRef
         _write_data(writer, references.heap, links)
 
 
+_Fields: TypeAlias = tuple[tuple[str, str, int], ...]
+"""Fields of a record: the name, the format of numpy, and the offset of each."""
+
 Links = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 """Offset fields to be linked with bytes of a heap: positions of the fields, where the bytes start, how many they are."""
 
 
-def _records(references: ChunkReferences, fixed: Sequence[tuple[str, str, int]], size: int) -> npt.NDArray[Any]:
+def _records(references: ChunkReferences, fixed: _Fields, size: int) -> npt.NDArray[Any]:
     """Return empty records of a table of `size` bytes with the given fields, followed by the index of the chunk."""
-    dimensions = references.dimensions
+    records = np.zeros(len(references), _record_type(fixed, size, references.dimensions))
+    records["index_link"] = size - 4
+    records["dimensions"] = references.dimensions
+    records["index"] = references.index.T
+    return records
+
+
+@lru_cache
+def _record_type(fixed: _Fields, size: int, dimensions: int) -> np.dtype[Any]:
     names = [name for name, _, _ in fixed] + ["vtable", "index_link", "dimensions", "index"]
     formats = [kind for _, kind, _ in fixed] + ["<i4", "<u4", "<u4", f"({dimensions},)<u4"]
     offsets = [offset for _, _, offset in fixed] + [0, 4, size, size + 4]
-    dtype = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": (size + 4 + 4 * dimensions + 7) // 8 * 8})
-    records = np.zeros(len(references), dtype)
-    records["index_link"] = size - 4
-    records["dimensions"] = dimensions
-    records["index"] = references.index.T
-    return records
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": (size + 4 + 4 * dimensions + 7) // 8 * 8})
 
 
 def _write_block(writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -293,19 +300,19 @@ def _write_block(writer: FlatbufferWriter, records: npt.NDArray[Any], vtables: i
 
 
 def _write_native(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
-    records = _records(references, [("offset", "<u8", 8), ("length", "<u8", 16), ("chunk_id", "(12,)u1", 24)], _NATIVE_LAYOUT.size)
+    records = _records(references, (("offset", "<u8", 8), ("length", "<u8", 16), ("chunk_id", "(12,)u1", 24)), _NATIVE_LAYOUT.size)
     records["offset"], records["length"], records["chunk_id"] = references.offset, references.length, references.chunk_id
     return _write_block(writer, records, writer.vtable(_NATIVE_LAYOUT))
 
 
 def _write_inline(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
-    positions = _write_block(writer, _records(references, [], _INLINE_LAYOUT.size), writer.vtable(_INLINE_LAYOUT))
+    positions = _write_block(writer, _records(references, (), _INLINE_LAYOUT.size), writer.vtable(_INLINE_LAYOUT))
     links.append((positions + 8, references.data_start, references.data_length))
     return positions
 
 
 def _write_virtual(writer: FlatbufferWriter, references: ChunkReferences, links: Links) -> npt.NDArray[np.int64]:
-    fixed = [("offset", "<u8", 8), ("length", "<u8", 16), ("last_modified", "<u4", 32)]
+    fixed = (("offset", "<u8", 8), ("length", "<u8", 16), ("last_modified", "<u4", 32))
     records = _records(references, fixed, 36)
     records["offset"], records["length"] = references.offset, references.length
     records["last_modified"] = references.last_modified
@@ -322,9 +329,9 @@ def _write_virtual(writer: FlatbufferWriter, references: ChunkReferences, links:
 def _write_data(writer: FlatbufferWriter, heap: bytes, links: Links) -> None:
     """Write the parts of a heap that offset fields are to refer to, each once, and link the fields."""
     fields, starts, lengths = (np.concatenate(column) for column in zip(*links, strict=True))
-    parts, part_of = np.unique(np.stack([starts, lengths]), axis=1, return_inverse=True)
-    part_of = part_of.reshape(-1)
-    starts, lengths = parts
+    # One number for each part: much faster to compare than pairs. A heap is far too short for it to overflow.
+    _, parts, part_of = np.unique(starts * (lengths.max() + 1) + lengths, return_index=True, return_inverse=True)
+    starts, lengths = starts[parts], lengths[parts]
     # Each part is a vector: its length, its bytes, and at least one zero, which ends a text.
     sizes = (lengths + 4 + 1 + 3) // 4 * 4
     ends = np.cumsum(sizes)

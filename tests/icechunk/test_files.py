@@ -95,10 +95,11 @@ def example_files() -> list[bytes]:
 def read_all(number: int, data: bytes) -> None:
     if number == 0:
         manifest = decode_manifest(data, "manifests/X")
-        for node_id in manifest.node_ids:
-            array = manifest.array(node_id)
-            assert array is not None
+        for array in manifest.arrays():
             array.find((1, 1))
+            array.native_chunks()
+            array.virtual_chunks()
+            array.inline_bytes()
             columns = array.references(2)
             for position in range(min(len(columns), 10)):
                 try:
