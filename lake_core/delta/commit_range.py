@@ -80,7 +80,7 @@ class CommitRange:
 
 
 def log_etag(store: ObjectStore, version: int) -> str | None:
-    """What tells a version's commit from others: equal ones have equal logs behind them."""
+    """Return the ETag of a version's commit, None if it is missing. Two logs with equal ETags are equal up to that version."""
     try:
         return store.head(commit_key(version)).etag
     except NotFound:
@@ -88,7 +88,7 @@ def log_etag(store: ObjectStore, version: int) -> str | None:
 
 
 def _fork(before: Snapshot, after: Snapshot) -> int:
-    """The last version that two logs share, -1 for none."""
+    """Return the last version that two logs share, -1 for none."""
     low, high = -1, min(before.version, after.version)
     while low < high:
         middle = (low + high + 1) // 2

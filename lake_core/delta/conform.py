@@ -13,10 +13,12 @@ from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_fro
 
 
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
-    """Raises SchemaMismatch unless data of one schema can be written to a table of the other without loss.
+    """Raise SchemaMismatch unless data of one schema can be written to a table of the other without loss.
 
-    Columns are matched by name, ignoring case. The data may lack nullable columns, and those that are `computed`; it may not have
-    others, and its types must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
+    Columns are matched by name, ignoring case. The data may lack nullable columns and those that are `computed`, but may not have columns
+    that the table lacks. Its types must be the table's, or types that widen to them.
+
+    Raises UnsupportedType for types that need the caller's decision.
     """
     if not len(data):
         raise SchemaMismatch(
@@ -38,16 +40,17 @@ def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequen
 
 
 def check_nulls(rows: pa.Table, schema: pa.Schema) -> None:
-    """Raises ConstraintViolation for a null in a column, or a field of one, that the schema declares NOT NULL."""
+    """Raise ConstraintViolation for a null in a column, or a field of one, that the schema declares NOT NULL."""
     for child in schema:
         for chunk in rows[child.name].chunks:
             _check_nulls(chunk, child, child.name)
 
 
 def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Data in the table's own schema: columns in its order, types decoded and widened, missing ones null, NOT NULL not yet checked.
+    """Convert data to the table's own schema: columns in its order, types decoded and widened, missing columns null.
 
-    Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds, decimals).
+    NOT NULL is not checked. Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds,
+    decimals).
     """
     by_name = {name.lower(): index for index, name in enumerate(batch.column_names)}
     columns = []
@@ -93,7 +96,7 @@ def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
     known = {child.name.lower(): child for child in table}
-    given = {child.name.lower() for child in data}
+    present = {child.name.lower() for child in data}
     extra = [child.name for child in data if child.name.lower() not in known]
     if extra:
         raise SchemaMismatch(
@@ -101,7 +104,7 @@ def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> Non
             f"Drop them, or add them to the table first"
         )
     for child in table:
-        if not child.nullable and child.name.lower() not in given:
+        if not child.nullable and child.name.lower() not in present:
             raise SchemaMismatch(f"the data lacks the column {path}{child.name!r}, which the table declares NOT NULL")
     for child in data:
         _check_type(child.type, known[child.name.lower()].type, path + child.name)

@@ -226,8 +226,10 @@ def change_rows(rows: pa.Table, kind: str) -> pa.Table:
 
 
 def without_nan(rows: pa.Table) -> bool | list[str]:
-    """The Parquet columns that get statistics: all, but those that hold a NaN, of which the bounds in a Parquet footer do not
-    tell: Spark, for which NaN is above every number, would skip row groups that have matching rows.
+    """Return the Parquet columns that get statistics: all of them (True) if none holds a NaN.
+
+    Columns with a NaN get none, because the bounds in a Parquet footer ignore NaN. For Spark, NaN is above every number, so Spark would
+    skip row groups that have matching rows.
     """
     leaves = leaf_columns(list(rows.schema))
     holding = [path for path, kind in leaves if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()]

@@ -80,9 +80,9 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
 
 
 def vector_keys(files: pa.Table, store: ObjectStore) -> set[str]:
-    """The keys, under the table's root, of the files that hold the deletion vectors of file actions.
+    """Return the keys, under the table's root, of the files that hold the deletion vectors of file actions.
 
-    Raises CorruptDeletionVector for one that cannot be found: what it names must not be taken for an orphan.
+    Raises CorruptDeletionVector for a vector without a valid file name: its file must not be taken for an orphan.
     """
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
         return set()

@@ -42,7 +42,7 @@ class TableDetail:
 
 
 def table_detail(snapshot: Snapshot) -> TableDetail:
-    """The detail of a table at a snapshot's version."""
+    """Return the detail of a table at a snapshot's version."""
     metadata, protocol = snapshot.metadata, snapshot.protocol
     files = snapshot.files(["path", "size", "stats", "deletionVector"])
     times = CommitTimes(snapshot)

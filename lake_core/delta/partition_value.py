@@ -54,7 +54,7 @@ def serialize(values: pa.Array) -> pa.Array:
 
 
 def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> pa.Array:
-    """The log's text as typed values. Raises MalformedAction naming the column and a value that its type does not allow."""
+    """Parse the log's text into typed values. Raises MalformedAction naming the column and a value that its type does not allow."""
     array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     # Few distinct values: convert each once.
     encoded = array.dictionary_encode()

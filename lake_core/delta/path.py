@@ -28,9 +28,9 @@ _SAFE = "/:=@!$&'()*+,;~"
 
 
 def data_key(path: str, store: ObjectStore) -> str:
-    """The store's key of a data file, from its path as the log spells it: decoded exactly once.
+    """Return the store's key of a data file, from its path as the log spells it: decoded exactly once.
 
-    Raises PathOutsideTable for everything that does not lie under the table's root.
+    Raises PathOutsideTable for every path that is not under the table's root.
     """
     return locate(path, (store,))[1]
 
@@ -71,7 +71,7 @@ def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[li
 
 
 def open_roots(locations: Sequence[str | PathLike[str] | ObjectStore], options: Mapping[str, Any]) -> tuple[ObjectStore, ...]:
-    """The stores at the folders whose files a caller allows a log to name; they are only read from."""
+    """Open the stores at the folders from which a caller allows a log to name files. They are only read from."""
     if isinstance(locations, (str, PathLike, ObjectStore)):
         raise ValueError(f"allowed_roots takes a list of locations: [{locations!r}]")
     return tuple(
@@ -83,12 +83,12 @@ def open_roots(locations: Sequence[str | PathLike[str] | ObjectStore], options: 
 
 
 def encode_path(key: str) -> str:
-    """A key of the store as the log spells it: a relative URI."""
+    """Encode a key of the store as the log spells it: a relative URI."""
     return quote(key, safe=_SAFE)
 
 
 def partition_folder(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
-    """The folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its stand-in."""
+    """Return the folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its placeholder."""
     return "".join(f"{_folder_name(name, value)}/" for name, value in zip(names, values, strict=True))
 
 
@@ -105,7 +105,7 @@ def _hive_escape(text: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """A decoded absolute path as stores spell their URLs."""
+    """Convert a decoded absolute path to the URL form that stores use."""
     if path.startswith("/"):
         return f"file://{path}"
     if path.startswith("file:/") and not path.startswith("file://"):

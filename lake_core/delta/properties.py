@@ -126,7 +126,7 @@ def _deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
 
 
 def interval_ms(text: str, name: str) -> int:
-    """A Spark interval such as `interval 1 week` or `2 days 3 hours`, in milliseconds."""
+    """Convert a Spark interval such as `interval 1 week` or `2 days 3 hours` to milliseconds."""
     match = _INTERVAL.fullmatch(text.strip())
     total = 0.0
     for number, unit in re.findall(r"(-?\d+(?:\.\d+)?)\s+([a-z]+)", match[1].lower()) if match else ():
@@ -142,7 +142,7 @@ def interval_ms(text: str, name: str) -> int:
 
 
 def check_texts(properties: Mapping[str, str]) -> None:
-    """Raises InvalidProperty unless these are texts by names."""
+    """Raise InvalidProperty unless this is a mapping from names to texts."""
     if not isinstance(properties, Mapping):
         raise InvalidProperty(f"table properties are a mapping from names to texts, not {type(properties).__name__}")
     for key, value in properties.items():
@@ -151,7 +151,7 @@ def check_texts(properties: Mapping[str, str]) -> None:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises InvalidProperty for the first property whose value this implementation would stumble over later."""
+    """Raise InvalidProperty for the first property with a value that this implementation could not use later."""
     check_texts(properties)
     _checkpoint_interval(properties)
     _deleted_file_retention_ms(properties)

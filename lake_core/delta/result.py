@@ -45,13 +45,13 @@ class OperationResult:
 
 
 def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) -> OperationResult:
-    """What the operation that recorded a marker did, as far as the log up to version `latest` tells."""
-    found = find_transaction(store, latest, marker.app_id, marker.version)
-    if found is None:
+    """Return the result of the operation that recorded a marker, as far as the log up to version `latest` still has it."""
+    commit = find_transaction(store, latest, marker.app_id, marker.version)
+    if commit is None:
         return OperationResult(latest, True)
-    metrics = found[1].get("operationMetrics")
+    metrics = commit[1].get("operationMetrics")
     texts = metrics.items() if isinstance(metrics, dict) else ()
-    return OperationResult(found[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None})
+    return OperationResult(commit[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None})
 
 
 def _whole(text: object) -> int | None:

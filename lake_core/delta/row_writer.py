@@ -81,7 +81,7 @@ class RowWriter:
     """Whether the rows are written into change data files too, as inserts."""
 
     def check_fits(self, data: pa.Schema) -> None:
-        """Raises SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
+        """Raise SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
         check_fits(data, self.metadata.arrow_schema, self.rules.computed)
 
     def prepare(self, rows: pa.Table) -> pa.Table:
@@ -96,11 +96,11 @@ class RowWriter:
         return complete
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
-        """A writer of data files, for rows that are prepared."""
+        """Return a writer of data files, for rows that are prepared."""
         return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
 
     def change_files(self) -> DataFileWriter:
-        """A writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
+        """Return a writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
         return DataFileWriter(self.store, self.metadata, self.now, changes=True)
 
     def write(self, batches: Iterable[pa.Table]) -> tuple[list[AddFile], list[AddFile]]:

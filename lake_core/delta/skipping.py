@@ -49,7 +49,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"<": pc.less, "<=": pc.less
 
 
 def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str] | None = None) -> pa.Table:
-    """The files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
+    """Return the files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
     chosen = metadata.partition_columns if columns_ is None else columns_
     keys, schema = metadata.partition_keys, metadata.arrow_schema
     values = files["partitionValues"].combine_chunks()
@@ -60,7 +60,7 @@ def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str]
 
 
 def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
-    """The value of one key in each map."""
+    """Return the value of one key in each map."""
     if not len(maps):
         return pa.nulls(0, pa.string())
     offsets = numbers(maps.offsets)
@@ -70,8 +70,8 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
     if not maps.null_count and key in names and (np.diff(offsets) == width).all():
         place = names.index(key)
         chosen = None if width == 1 else integers(np.arange(first + place, int(offsets[-1]), width))
-        found, values = (column.slice(first, len(maps)) if chosen is None else column.take(chosen) for column in (maps.keys, maps.items))
-        if pc.all(pc.equal(found, key)).as_py():
+        own_keys, values = (column.slice(first, len(maps)) if chosen is None else column.take(chosen) for column in (maps.keys, maps.items))
+        if pc.all(pc.equal(own_keys, key)).as_py():
             return values
     return pc.map_lookup(maps, pa.scalar(key), "first")
 
@@ -82,16 +82,16 @@ def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadat
 
 
 def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.Table], Mask] | None:
-    """What tells, from the column `partitionValues` of some files, which may hold a row for which the predicate is true.
+    """Return a function that marks the files that may hold a row for which the predicate is true.
 
-    None where partition values cannot tell.
+    It reads the files' column `partitionValues` alone. Returns None if partition values cannot exclude a file.
     """
     named = {column.path[0] for column in columns(predicate)}
     names = [name for name in metadata.partition_columns if name in named]
     if not names:
         return None
 
-    def wanted(files: pa.Table) -> Mask:
+    def may_match(files: pa.Table) -> Mask:
         try:
             partitions = partition_table(files, metadata, names)
         except MalformedAction:
@@ -99,7 +99,7 @@ def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.T
             return np.full(len(files), True)
         return _Skipper(partitions, None, len(files)).may_match(predicate)
 
-    return wanted
+    return may_match
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
@@ -112,8 +112,8 @@ def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
         return keep
     # Statistics are parsed only for the files that the partition values leave.
     chosen = integers(np.flatnonzero(keep))
-    wanted = [column for column in columns(predicate) if column.path[0] not in partition_columns]
-    statistics = _Statistics(files["stats"].take(chosen), wanted, metadata.column_mapping)
+    data_columns = [column for column in columns(predicate) if column.path[0] not in partition_columns]
+    statistics = _Statistics(files["stats"].take(chosen), data_columns, metadata.column_mapping)
     keep[numbers(chosen)] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
     return keep
 
@@ -327,7 +327,7 @@ def json_lines(texts: pa.ChunkedArray) -> bytes:
 
 
 def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
-    """These fields of statistics, one row a file; None where some file's do not have these types, and so say nothing."""
+    """Return these fields of statistics, one row a file; None if some file's statistics have other types, and so are of no use."""
     if not rows:
         return pa.schema(fields).empty_table()
     try:
@@ -342,7 +342,7 @@ def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -
 
 
 def _text_bytes(array: pa.StringArray) -> memoryview:
-    """The text of all the values, one after another, without an object each."""
+    """Return the text of all the values, one after another, without creating an object for each."""
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
     return memoryview(array.buffers()[2] or b"")[offsets[array.offset] : offsets[array.offset + len(array)]]
 

@@ -20,10 +20,10 @@ _CONTROL = r"[\x00-\x1f]"
 
 
 def stats_json(parsed: pa.Array) -> pa.StringArray:
-    """The statistics of each file as JSON text, null where there are none.
+    """Return the statistics of each file as JSON text, null where there are none.
 
-    What has no form in JSON (NaN, infinity, bytes, an instant beyond the calendar) is left out, as it is by those who write JSON
-    at once. Statistics of a kind that makes no sense are left out as well: without them no file is skipped, which is never wrong.
+    Values without a form in JSON (NaN, infinity, bytes, an instant beyond the calendar) are left out; writers of JSON leave them out too.
+    Statistics of a type that makes no sense are left out as well: without them no file is skipped, which is never wrong.
     """
     try:
         text = _json(parsed) if pa.types.is_struct(parsed.type) else None
@@ -129,7 +129,7 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _nested(leaves: Sequence[Leaf]) -> pa.StructType | None:
-    """A struct type with these leaves; None for none, which Parquet cannot hold."""
+    """Return a struct type with these leaves; None for no leaves, because Parquet cannot hold an empty struct."""
     children: dict[str, list[Leaf] | pa.DataType] = {}
     for path, kind in leaves:
         if len(path) == 1:

@@ -71,7 +71,7 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
 
 
 def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> ClauseText:
-    """The clause with `column` where it says `alias.column`, as it may in SQL, unless the table has a column of the alias's name."""
+    """Replace `alias.column`, which SQL allows, by `column` in a clause, unless the table has a column of the alias's name."""
     prefix = f"{alias}.".lower()
     if not isinstance(text.values, Mapping) or alias.lower() in (name.lower() for name in table.names):
         return text
@@ -90,15 +90,15 @@ def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated:
         )
     assignments = []
     for child in table:
-        given = by_name.get(child.name.lower())
-        if given is not None:
-            check_assigned(given.type, child.type, child.name)
-            assignments.append(Assignment((child.name,), Column((alias, given.name), given.type)))
+        source_field = by_name.get(child.name.lower())
+        if source_field is not None:
+            check_assigned(source_field.type, child.type, child.name)
+            assignments.append(Assignment((child.name,), Column((alias, source_field.name), source_field.type)))
     return tuple(assignments)
 
 
 def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseText], by_source: Sequence[ClauseText]) -> None:
-    """Raises InvalidMerge where there is no clause, or where one can never be reached."""
+    """Raise InvalidMerge if there is no clause, or if one can never be reached."""
     if not (matched or not_matched or by_source):
         raise InvalidMerge("a merge needs a clause: when_matched_update, when_not_matched_insert, …")
     for texts in (matched, not_matched, by_source):

@@ -82,7 +82,7 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _without_relation(part: Predicate) -> Predicate | None:
-    """A predicate over one relation as one over its columns; None for the kinds that are not worth it."""
+    """Convert a predicate over one relation to one over its columns; None for kinds of predicates that are not worth it."""
     match part:
         case Comparison(operator=operator, left=Column() as column, right=Literal() as value) if is_leaf(part):
             return Comparison(operator, Column(column.path[1:], column.type), value)
@@ -96,8 +96,11 @@ def _without_relation(part: Predicate) -> Predicate | None:
 
 
 def key_columns(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> dict[str, pa.ChunkedArray]:
-    """The join keys of rows, so that equal bytes are equal values: one zero, one NaN, nulls in a null-safe key spelled out."""
-    found = {}
+    """Return the join keys of rows in a form in which equal values have equal bytes.
+
+    There is one zero and one NaN. A null in a null-safe key gets a column of its own.
+    """
+    key_values = {}
     for number, key in enumerate(keys):
         column = leaf_values(rows, key.target if target else key.source)
         column = column.cast(key.type)
@@ -105,10 +108,10 @@ def key_columns(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> dict[st
             column = pc.if_else(pc.equal(column, 0.0), 0.0, pc.if_else(pc.is_nan(column), float("nan"), column))
             column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
         if key.null_safe:
-            found[f"n{number}"] = pc.is_null(column)
+            key_values[f"n{number}"] = pc.is_null(column)
             column = _filled(column)
-        found[f"k{number}"] = column
-    return found
+        key_values[f"k{number}"] = column
+    return key_values
 
 
 def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -118,14 +121,14 @@ def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def range_predicate(table: pa.Schema, keys: Sequence[Key], source: pa.Table) -> list[Predicate]:
     """Predicates over the table's columns that every row with a match in the source keeps, by the source's keys."""
-    found = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
-    return [predicate for predicate in found if predicate is not None]
+    ranges = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
+    return [predicate for predicate in ranges if predicate is not None]
 
 
 def range_of_key(table: pa.Schema, key: Key, values: pa.Array, *, whole: bool = True) -> Predicate | None:
-    """What a row of the table keeps that matches one of these source keys; None where they say nothing.
+    """Return the part of the table that can match one of these source keys, as a predicate; None where they exclude nothing.
 
-    `whole`: the values are all that there are; else the least and the greatest of them, at least.
+    `whole`: these are all values. Otherwise they contain at least the least and the greatest value.
     """
     kind = _leaf_type(table, key.target)
     if key.null_safe or pa.types.is_floating(kind):
@@ -173,7 +176,7 @@ def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
 
 
 def numbered_keys(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> pa.Table:
-    """The join keys of rows, with the rows' numbers in a last column."""
+    """Return the join keys of rows, with the rows' numbers in a last column."""
     return pa.table(key_columns(rows, keys, target=target) | {"t" if target else "s": pa.array(np.arange(rows.num_rows))})
 
 

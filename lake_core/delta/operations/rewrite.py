@@ -108,7 +108,7 @@ def logs_changes(snapshot: Snapshot) -> bool:
 
 
 def check_not_append_only(snapshot: Snapshot) -> None:
-    """Raises AppendOnlyTable for a table whose rows may not be deleted or changed."""
+    """Raise AppendOnlyTable for a table that does not allow its rows to be deleted or changed."""
     if is_active("appendOnly", snapshot.protocol, snapshot.metadata):
         raise AppendOnlyTable(
             f"the table at {snapshot.store.url()} takes only appends: its rows cannot be changed or deleted. "
@@ -145,26 +145,29 @@ def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] |
     )
 
 
-def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, done: Rewritten, counted: str) -> Operation | None:
-    """The commit of a DELETE or UPDATE of the scan's rows; None where there was no such row. `counted`: the metric of the changed ones."""
+def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, rewritten: Rewritten, counted: str) -> Operation | None:
+    """Return the commit of a DELETE or UPDATE of the scan's rows; None if there was no such row.
+
+    `counted`: the name of the metric for changed rows.
+    """
     if not len(removes):
         return None
     metrics = {
         "numRemovedFiles": len(removes),
         "numRemovedBytes": sizes(removes),
-        "numAddedFiles": len(done.adds),
-        "numAddedBytes": sum(add.size for add in done.adds),
-        "numAddedChangeFiles": len(done.changes),
-        counted: done.changed,
-        "numCopiedRows": done.copied,
+        "numAddedFiles": len(rewritten.adds),
+        "numAddedBytes": sum(add.size for add in rewritten.adds),
+        "numAddedChangeFiles": len(rewritten.changes),
+        counted: rewritten.changed,
+        "numCopiedRows": rewritten.copied,
     }
     return Operation(
         name,
         predicate_parameter(where),
         scan.snapshot,
         metrics,
-        adds=done.adds,
-        changes=done.changes,
+        adds=rewritten.adds,
+        changes=rewritten.changes,
         removes=removes,
         reads=scan.condition,
         read_files=scan.files,
@@ -172,7 +175,7 @@ def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, d
 
 
 def predicate_parameter(where: str | None) -> dict[str, str]:
-    """A `where` as commitInfo spells it: a JSON list."""
+    """Return a `where` as commitInfo spells it: a JSON list."""
     return {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)}
 
 
