@@ -24,11 +24,11 @@ class Codec(Protocol):
     """
 
     def encode(self, entry: Entry) -> bytes:
-        """An entry's bytes. Raises InvalidAction for what can't be written."""
+        """Encode an entry. Raises InvalidAction for values that cannot be written."""
         ...
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """The entry of that number from its bytes. Raises CorruptEntry."""
+        """Decode the entry of that number. Raises CorruptEntry."""
         ...
 
     def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
@@ -39,11 +39,11 @@ class Codec(Protocol):
         ...
 
     def encode_snapshot(self, state: State) -> bytes:
-        """A snapshot's bytes, with what it takes to notice a torn one."""
+        """Encode a snapshot, with the data by which a torn one is noticed."""
         ...
 
     def decode_snapshot(self, data: bytes) -> State:
-        """The state of a snapshot. Raises CorruptSnapshot."""
+        """Decode the state of a snapshot. Raises CorruptSnapshot."""
         ...
 
 
@@ -101,7 +101,7 @@ class JsonCodec:
             body = _load(text)
             if type(body["number"]) is not int or body["number"] < 1:
                 raise ValueError("it has no number")
-            records = {key: StateRecord(value, number, EPOCH + made * _MICROSECOND) for key, value, number, made in body["records"]}
+            records = {key: StateRecord(value, number, EPOCH + micros * _MICROSECOND) for key, value, number, micros in body["records"]}
             return State.of(body["number"], _to_time(body["time"]), records)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None
@@ -176,7 +176,7 @@ def _check_value(value: object, key: str, depth: int) -> None:
 
 
 def _check_depth(value: object, depth: int) -> None:
-    """Raises ValueError for what could not be written again, into a snapshot."""
+    """Raise ValueError for a value that could not be written again, into a snapshot."""
     if isinstance(value, (dict, list)):
         if depth >= _DEEPEST + 1:
             raise ValueError(f"a value nests deeper than {_DEEPEST} levels")

@@ -41,25 +41,25 @@ class Tail:
 
 
 def read_head(store: ObjectStore, key: str) -> Pointer:
-    """The hint at the journal's end. Raises StoreError."""
+    """Read the hint at the journal's end. Raises StoreError."""
     try:
-        found = store.get(key, 0, _LONGEST)
+        body = store.get(key, 0, _LONGEST)
     except NotFound:
         return Pointer(None, None)
-    matched = re.fullmatch(rb"([0-9]{1,20})\n?", found)
-    return Pointer(int(matched[1]) if matched else None, found.etag)
+    matched = re.fullmatch(rb"([0-9]{1,20})\n?", body)
+    return Pointer(int(matched[1]) if matched else None, body.etag)
 
 
 def read_tail(store: ObjectStore, key: str) -> Tail:
     """Where the journal begins. Raises JournalDamaged for garbage, StoreError."""
     for attempt in range(_TORN_READS):
         try:
-            found = store.get(key, 0, _LONGEST)
+            body = store.get(key, 0, _LONGEST)
         except NotFound:
             return Tail()
-        matched = re.fullmatch(rb"([0-9]{1,20}) ([0-9]{1,20})\n?", found)
+        matched = re.fullmatch(rb"([0-9]{1,20}) ([0-9]{1,20})\n?", body)
         if matched and int(matched[1]) > 0:
-            return Tail(int(matched[1]), int(matched[2]), found.etag)
+            return Tail(int(matched[1]), int(matched[2]), body.etag)
         # `zed` overwrites it in place: it may be half there.
         if attempt + 1 < _TORN_READS:
             runtime.sleep(0.01)

@@ -35,9 +35,9 @@ def _replace_fixed(reader: Reader, key: str, state: State, data: bytes) -> Objec
     """Never by an older one."""
     etag = None
     try:
-        found = reader.store.get(key, 0, reader.max_snapshot_bytes)
-        etag = found.etag
-        if reader.codec.decode_snapshot(found).number >= state.number:
+        body = reader.store.get(key, 0, reader.max_snapshot_bytes)
+        etag = body.etag
+        if reader.codec.decode_snapshot(body).number >= state.number:
             return None
     except (NotFound, CorruptSnapshot):
         pass
