@@ -76,13 +76,13 @@ def _check_text(text: str, what: str) -> str:
     return normal
 
 
-def _check_components(normal: str, given: str, what: str) -> None:
+def _check_components(normal: str, raw: str, what: str) -> None:
     for component in normal.split("/"):
         if component in ("", ".", ".."):
             raise InvalidKey(
-                f"{what} {given[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and '..'", key=given
+                f"{what} {raw[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and '..'", key=raw
             )
         if len(component.encode()) > _MAX_COMPONENT:
-            raise InvalidKey(f"{what} {given[:80]!r}… has a component longer than {_MAX_COMPONENT} bytes", key=given)
+            raise InvalidKey(f"{what} {raw[:80]!r}… has a component longer than {_MAX_COMPONENT} bytes", key=raw)
         if component.startswith(TEMPORARY_PREFIX):
-            raise InvalidKey(f"{what} {given[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=given)
+            raise InvalidKey(f"{what} {raw[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=raw)

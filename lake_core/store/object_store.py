@@ -83,10 +83,10 @@ class ObjectStore(ABC):
     """
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> ObjectBytes:
-        """The bytes [start, end) of an object; all of it by default.
+        """Return the bytes [start, end) of an object; all of it by default.
 
         A negative `start` (without `end`) counts from the object's end. A range past the end is cut, as in a slice.
-        Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable; ValueError for a range that is not one.
+        Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable; ValueError for an invalid range.
         """
         _check_range(start, end)
         normal = check_key(key)
@@ -130,7 +130,7 @@ class ObjectStore(ABC):
         return self._put(check_key(key), data, if_absent, if_match, unique)
 
     def head(self, key: str) -> ObjectMeta:
-        """An object's metadata. Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable."""
+        """Return an object's metadata. Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable."""
         normal = check_key(key)
         try:
             return self._head(normal)
@@ -159,7 +159,7 @@ class ObjectStore(ABC):
         return _merged(listed, self._list(prefix, start_after))
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        """The names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in the order of their keys."""
+        """List the names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in key order."""
         if prefix and not prefix.endswith("/"):
             raise ValueError("list_folders takes '' or a prefix that ends in '/'")
         normal = check_prefix(prefix)
@@ -179,7 +179,7 @@ class ObjectStore(ABC):
         return 0
 
     def _standing(self, key: str) -> str:
-        """The form of the key under which an object is to be deleted: the given one if an object stands at it, else the normal one."""
+        """Return the form of the key under which to delete an object: the given form if an object exists there, else the normal form."""
         normal = check_key(key)
         if normal != key:
             try:
@@ -247,7 +247,7 @@ class ObjectStore(ABC):
 
 
 def contiguous(data: Bytes) -> bytes | memoryview:
-    """The data as plain bytes or as a flat view of them, for backends that write in pieces. Not copied where that can be avoided."""
+    """Return the data as plain bytes or as a flat view of them, for backends that write in pieces. It is copied only if it must be."""
     if isinstance(data, bytes):
         return data
     view = memoryview(data)

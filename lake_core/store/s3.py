@@ -254,7 +254,7 @@ class S3Store(ObjectStore):
                     self._answer(key, "delete_object", {"Key": self._path(key)}, absent_is_fine=True)
 
     def _delete_batch(self, keys: Sequence[str]) -> bool:
-        """False if this store takes no batches."""
+        """Delete the keys in one request. Returns False if this store takes no batches."""
         left = {self._path(key): key for key in keys}
         for attempt in range(self._retry.attempts):
             first = next(iter(left.values()))
@@ -349,7 +349,10 @@ class S3Store(ObjectStore):
     def _ask(
         self, key: str | None, operation: str, arguments: Mapping[str, object], *, retry_conflicts: bool = True
     ) -> dict[str, Any] | Failure:
-        """The answer to a request, or why it failed for good. Raises StoreUnavailable when the retries are used up."""
+        """Send a request. Returns its answer, or the reason of a final failure.
+
+        Raises StoreUnavailable when the retries are used up.
+        """
         policy = self._retry
         deadline = runtime.monotonic() + policy.conflict_seconds
         attempts = conflicts = 0
@@ -400,11 +403,11 @@ class S3Store(ObjectStore):
         return connect + read + (len(body) / _SLOWEST_UPLOAD if isinstance(body, bytes) else 0)
 
     def _config(self) -> dict[str, object]:
-        given = self._options.get("config_kwargs")
-        return {**_CONFIG, **(given if isinstance(given, Mapping) else {})}
+        options = self._options.get("config_kwargs")
+        return {**_CONFIG, **(options if isinstance(options, Mapping) else {})}
 
     def _client(self) -> Any:
-        """The botocore client, which knows what endpoint the options and the environment lead to."""
+        """Return the botocore client, set to the endpoint of the options and the environment."""
         try:
             return self._file_system().s3
         except Exception as error:
