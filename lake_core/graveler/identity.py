@@ -17,7 +17,7 @@ _BATCH = 4096
 
 
 def range_id(records: Iterable[tuple[bytes, bytes, bytes]], *, properties: Mapping[str, str] = RANGES) -> str:
-    """The name of a range, or with other properties of a metarange: hex SHA-256 of its records and its properties."""
+    """Return the name of a range, or with other properties of a metarange: hex SHA-256 of its records and its properties."""
     return table_id(((key, join_value(identity, value)) for key, identity, value in records), properties)
 
 
@@ -35,7 +35,7 @@ def table_id(pairs: Iterable[tuple[bytes, bytes]], properties: Mapping[str, str]
 
 
 def file_id(records: Iterable[tuple[bytes, bytes, bytes]]) -> str:
-    """The data model's fileID, in hex: h over the records' ids, each h(h(key) || h(identity))."""
+    """Return the data model's fileID, in hex: h over the records' ids, each h(h(key) || h(identity))."""
     return file_id_of((record[0], record[1]) for record in records)
 
 
@@ -48,7 +48,7 @@ def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def entry_identity(size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
-    """The 32 bytes by which two entries are the same: neither path nor address nor time counts."""
+    """Return the 32 bytes by which two entries are the same. Path, address and time are not part of them."""
     kind = _string(content_type) if content_type else b""
     return sha256(_int64(size) + _string(etag) + _string_map(metadata) + kind).digest()
 
@@ -61,7 +61,7 @@ def commit_id(
     metadata: Mapping[str, str],
     parents: Sequence[str],
 ) -> str:
-    """A commit's id in hex. `creation_date` is a time with a zone, or whole seconds since the epoch.
+    """Return a commit's id in hex. `creation_date` is a time with a zone, or whole seconds since the epoch.
 
     Raises ValueError for a time without a zone.
     """

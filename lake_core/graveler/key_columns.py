@@ -32,7 +32,7 @@ def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
 
 
 def fnv64a(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    """The 64-bit FNV-1a hash of each key."""
+    """Return the 64-bit FNV-1a hash of each key."""
     out = np.empty(len(keys), np.uint64)
     for begin, end in _batches(keys):
         batch = keys[begin:end]
@@ -83,7 +83,7 @@ def _batches(keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _cells(keys: Sequence[bytes], widest: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
-    """The keys as rows, filled up with zeros, and their lengths."""
+    """Return the keys as rows, padded with zeros, and their lengths."""
     width = max(widest, 1)
     rows = np.array(keys, dtype=f"S{width}").view(np.uint8).reshape(len(keys), width)
     return rows, np.fromiter(map(len, keys), np.intp, len(keys))

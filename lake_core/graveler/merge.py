@@ -20,7 +20,7 @@ Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | Non
 def settled(
     changes: Iterable[ThreeWay], strategy: Strategy | None, resolve: Resolve | None
 ) -> tuple[list[tuple[bytes, Record | None]], tuple[bytes, ...]]:
-    """What to apply to our side (the target of the changes), and the keys that were in conflict. Raises MergeConflict."""
+    """Return what to apply to our side (the target of the changes), and the keys that were in conflict. Raises MergeConflict."""
     apply: list[tuple[bytes, Record | None]] = []
     conflicts: list[bytes] = []
     for key, base, theirs, ours in changes:

@@ -26,7 +26,7 @@ _TAIL = 8 << 10
 
 
 def read_sstable(data: bytes) -> Table:
-    """A range, a metarange or any other SSTable of plain values.
+    """Open a range, a metarange or any other SSTable of plain values.
 
     `records, properties = read_sstable(data)` works as well. Raises CorruptTable, for damage inside blocks when these are read.
     """
@@ -106,7 +106,7 @@ class Table:
         return [Record(key, *split_value(value)) for key, value in zip(keys, values, strict=True)]
 
     def find(self, key: bytes) -> bytes | None:
-        """The value of one key. Reads the index and one block."""
+        """Return the value of one key, None if it is absent. Reads the index and one block."""
         ends, handles = self._index
         at = bisect_left(ends, key)
         if at == len(ends):

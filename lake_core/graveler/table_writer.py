@@ -44,7 +44,7 @@ def write_sstable(
     kind: Literal["ranges", "metaranges"] = "ranges",
     properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The file of a range or metarange, of (key, identity, value) in ascending order of keys.
+    """Write the file of a range or metarange, of (key, identity, value) in ascending order of keys.
 
     Further `properties` become part of its name.
 
@@ -135,7 +135,7 @@ class _File:
         self._data_bytes = self._position
 
     def close(self, own: Mapping[bytes, bytes]) -> bytes:
-        """The whole file, with these properties besides the standard ones."""
+        """Return the whole file, with these properties besides the standard ones."""
         top_size = partitions_size = 0
         content = self._index.finish()
         if self._partitions:
@@ -183,7 +183,7 @@ class _File:
         self._index = BlockBuilder(1)
 
     def _standard_properties(self, index_size: int, top_size: int) -> dict[bytes, bytes]:
-        found = {
+        properties = {
             b"block.based.table.index.type": (2 if self._partitions else 0).to_bytes(4, "little"),
             b"block.based.table.prefix.filtering": b"0",
             b"block.based.table.whole.key.filtering": b"0",
@@ -214,9 +214,9 @@ class _File:
             b"raw.value.size": uvarint(self._value_bytes),
         }
         if self._partitions:
-            found[b"index.partitions"] = uvarint(len(self._partitions))
-            found[b"top-level.index.size"] = uvarint(top_size)
-        return {b"rocksdb." + name: value for name, value in found.items()}
+            properties[b"index.partitions"] = uvarint(len(self._partitions))
+            properties[b"top-level.index.size"] = uvarint(top_size)
+        return {b"rocksdb." + name: value for name, value in properties.items()}
 
 
 def _is_full(estimate: int, key_size: int, value_size: int, count: int, *, interval: int = _RESTART) -> bool:
@@ -228,7 +228,7 @@ def _is_full(estimate: int, key_size: int, value_size: int, count: int, *, inter
 
 
 def separator(first: bytes, second: bytes) -> bytes:
-    """A short key that is not below the first and below the second."""
+    """Return a short key that is not below the first and below the second."""
     shared = _shared_length(first, second)
     if shared >= min(len(first), len(second)) or first[shared] >= second[shared]:
         return first
@@ -241,7 +241,7 @@ def separator(first: bytes, second: bytes) -> bytes:
 
 
 def successor(key: bytes) -> bytes:
-    """A short key that is not below this one."""
+    """Return a short key that is not below this one."""
     for place, byte in enumerate(key):
         if byte != 0xFF:
             return key[:place] + bytes((byte + 1,))
