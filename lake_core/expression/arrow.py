@@ -18,9 +18,9 @@ _CHAIN = 32
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
-    """The predicate as an expression over a table whose columns it names. `Table.filter` keeps the rows where it is true.
+    """Convert the predicate to an expression over a table with its columns. `Table.filter` keeps the rows where it is true.
 
-    For pushable predicates; the others only `matching` and `evaluate` know.
+    This is for pushable predicates. Use `matching` or `evaluate` for the others.
     """
     match predicate:
         case Comparison(operator=operator, left=Column() as column, right=Literal(value=value)):

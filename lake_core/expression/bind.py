@@ -79,7 +79,7 @@ class Binder:
         self._text, self._names, self._now, self._depth = text, names, now, 0
 
     def bind(self, node: exp.Expr) -> Expression:
-        """Raises InvalidExpression, RecursionError."""
+        """Bind a node of the parser to an expression. Raises InvalidExpression, RecursionError."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise too_deep(self._text)
@@ -126,7 +126,7 @@ class Binder:
         return Not(expression) if node.args.get("negate") else expression
 
     def _boolean(self, node: exp.Expr) -> Expression | None:
-        """What combines conditions or tests a value; None for any other node."""
+        """Bind a node that combines conditions or tests a value; None for any other node."""
         match node:
             case exp.And():
                 return And(tuple(self.condition(part) for part in node.flatten()))
@@ -186,7 +186,7 @@ class Binder:
         return cast_expression(moment, _CLOCK[name.lower()])
 
     def _moved(self, node: exp.Add | exp.Sub) -> Expression | None:
-        """A moment plus or minus an interval."""
+        """Bind a moment plus or minus an interval; None for another sum."""
         back = isinstance(node, exp.Sub)
         by, moment = interval(node.expression), node.this
         if by is None and not back:

@@ -34,7 +34,7 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def cast_array(source: pa.Array, target: pa.DataType, *, null_if_invalid: bool = False) -> pa.Array:
-    """Raises EvaluationFailed for a value that the type does not have, unless such values become null."""
+    """Cast an array. Raises EvaluationFailed for a value that the type does not have, unless such values become null."""
     if source.type == target:
         return source
     if pa.types.is_null(source.type):

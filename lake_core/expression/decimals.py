@@ -15,7 +15,7 @@ _EXACT_SCALE = 38
 
 
 def unscaled(source: pa.Array) -> pa.Array:
-    """The digits of decimals as whole numbers."""
+    """Return the digits of decimals as whole numbers."""
     return pa.Array.from_buffers(pa.decimal128(38, 0), len(source), source.buffers(), source.null_count, source.offset)
 
 

@@ -32,12 +32,12 @@ def size(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """Unknown where it is not among the elements, and one of them is null."""
-    lists, wanted = arguments
+    lists, element = arguments
     lengths = np.where(valid(lists), np.diff(values(lists.offsets)), 0)
     owners = np.repeat(np.arange(len(lists)), lengths)
     elements = lists.flatten()
-    equal = compare("=", elements, wanted.take(array(owners, pa.int64())))
-    found, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
-    found[owners[true(pc.fill_null(equal, False))]] = True
+    equal = compare("=", elements, element.take(array(owners, pa.int64())))
+    contained, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
+    contained[owners[true(pc.fill_null(equal, False))]] = True
     unknown[owners[~valid(elements)]] = True
-    return null_unless(booleans(found), valid(lists) & valid(wanted) & (found | ~unknown))
+    return null_unless(booleans(contained), valid(lists) & valid(element) & (contained | ~unknown))

@@ -78,7 +78,7 @@ def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """A date or timestamp some months later, on the month's last day where it has no such day, and some microseconds."""
+    """Add months and microseconds to a date or timestamp. A day that the month lacks becomes the month's last day."""
     moments, kind = arguments[0], arguments[0].type
     months, microseconds = constant(call, 1, 0), constant(call, 2, 0)
     unit = 1 if pa.types.is_date(kind) else _SPANS["day"]

@@ -54,8 +54,8 @@ def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     """From a position that counts from 1, or from the end; 0 is as 1."""
     text, position = arguments[0], values(arguments[1]).astype(np.int64)
     longest = np.int64(1 << 31)
-    wanted = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
-    return _cut(text, position, wanted, _all_valid(arguments))
+    lengths = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
+    return _cut(text, position, lengths, _all_valid(arguments))
 
 
 def left(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -73,12 +73,12 @@ def _all_valid(arguments: Sequence[pa.Array]) -> Values:
     return where
 
 
-def _cut(text: pa.Array, position: Values, wanted: Values, where: Values) -> pa.Array:
+def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa.Array:
     """Substrings: one call of Arrow for each distinct pair of ends."""
     size = np.where(where, values(pc.fill_null(pc.utf8_length(text), 0)), 0).astype(np.int64)
-    position, wanted = np.where(where, position, 0), np.where(where, wanted, 0)
+    position, lengths = np.where(where, position, 0), np.where(where, lengths, 0)
     start = np.where(position > 0, position - 1, np.where(position < 0, size + position, 0))
-    stop = np.clip(start + wanted, 0, size)
+    stop = np.clip(start + lengths, 0, size)
     # Ends at the end are told alike whatever the length, so that constant arguments stay one pair.
     stop = np.where(stop >= size, np.int64(1 << 31), stop)
     start = np.minimum(np.maximum(start, 0), stop)
@@ -93,8 +93,8 @@ def _cut(text: pa.Array, position: Values, wanted: Values, where: Values) -> pa.
         return text
     order = np.empty(len(text), np.int64)
     order[np.argsort(which, kind="stable")] = np.arange(len(text))
-    found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
-    return found if where.all() else pc.if_else(booleans(where), found, pa.scalar(None, found.type))
+    joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
+    return joined if where.all() else pc.if_else(booleans(where), joined, pa.scalar(None, joined.type))
 
 
 def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:

@@ -181,12 +181,12 @@ def negated(predicate: Predicate) -> Predicate:
 
 
 def always(column: Column) -> Predicate:
-    """True where the column has a value, else null: a comparison that every value passes."""
+    """Return a predicate that is true where the column has a value, else null: a comparison that every value passes."""
     return Or((Not(IsNull(column)), NULL))
 
 
 def never(column: Column) -> Predicate:
-    """False where the column has a value, else null: a comparison that no value passes."""
+    """Return a predicate that is false where the column has a value, else null: a comparison that no value passes."""
     return And((IsNull(column), NULL))
 
 
