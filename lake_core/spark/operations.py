@@ -83,5 +83,5 @@ def convert_delta(
 
 
 def opened(table: Target, storage_options: Mapping[str, Any] | None) -> DeltaTable:
-    """The table itself, or the one at a URL."""
+    """Return the table itself, or open the one at a URL."""
     return table if isinstance(table, DeltaTable) else DeltaTable.open(table, storage_options=storage_options)

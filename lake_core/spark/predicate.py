@@ -33,10 +33,10 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": 
 
 
 def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
-    """The rows for which the predicate is true, in every session, whatever its settings.
+    """Return the rows for which the predicate is true, in every session, whatever its settings.
 
-    What Spark has no column for is evaluated by Arrow in the executors, after the rest, which can be pushed into a scan.
-    A row that an expression fails for fails the job.
+    Parts that Spark has no column for are evaluated by Arrow in the executors, after the rest, which can be pushed into a scan.
+    A row for which an expression fails makes the job fail.
     """
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     plain = tuple(part for part in parts if is_pushable(part))
@@ -55,7 +55,7 @@ def _keep(predicate: Predicate) -> BatchFunction:
 
 
 def to_column(predicate: Predicate) -> SparkColumn:
-    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings. For pushable predicates."""
+    """Convert a pushable predicate for `DataFrame.where`. It means the same in every session, whatever its settings."""
     match predicate:
         case Not(operand=In(operand=Column() as column) | Comparison(operator="<=>", left=Column() as column) as operand):
             return _with_nan(~to_column(operand), column)
@@ -101,11 +101,12 @@ def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[S
     return parts[0]
 
 
-def _with_nan(found: SparkColumn, column: Column) -> SparkColumn:
-    """The same condition, in a form that is not pushed down into Parquet: the bounds of a row group do not tell of its NaNs,
-    which are above every number, so that Spark would skip groups that have matching rows.
+def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
+    """Return the same condition, in a form that is not pushed down into Parquet.
+
+    The bounds of a row group ignore its NaNs. These are above every number, so Spark would skip groups that have matching rows.
     """
-    return found | F.isnan(_field(column)) if pa.types.is_floating(column.type) else found
+    return condition | F.isnan(_field(column)) if pa.types.is_floating(column.type) else condition
 
 
 def _equals_zero(column: Column) -> SparkColumn:
