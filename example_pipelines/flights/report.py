@@ -26,7 +26,7 @@ _BAR = 40
 
 
 def print_tables() -> None:
-    """The tables as any Delta reader finds them."""
+    """Print the tables as any Delta reader sees them."""
     lines = [("table", "rows", "version", "files", "MB", "path")]
     for name in filter(exists, TABLES):
         table = open_table(name)
@@ -46,7 +46,7 @@ def print_columns(lines: Sequence[Sequence[str]]) -> None:
 
 
 def print_log(lake: Lake) -> None:
-    """The last commits of main."""
+    """Print the last commits of main."""
     print("\nThe last commits of main:")
     for commit in lake.log(first_parent=True, limit=5):
         print(f"  {commit.id[:12]}  {commit.creation_date:%H:%M:%S}  {commit.message}")

@@ -149,7 +149,7 @@ def date_text(instant: dt.datetime) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to JSON's types."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

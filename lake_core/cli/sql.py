@@ -76,7 +76,7 @@ def _quoted(name: str) -> str:
 
 
 def _names(state: StateStore) -> Mapping[str, str]:
-    """The paths of the tables by the names that a query may use for them, in lower case: DuckDB's names know no case."""
+    """Return the paths of the tables by the names that a query may use for them, in lower case: DuckDB's names ignore case."""
     paths = [path for path, record in state.datasets().items() if record.format == "delta"]
     last = [path.rpartition("/")[2].lower() for path in paths]
     short = {name: path for name, path in zip(last, paths, strict=True) if last.count(name) == 1}
@@ -84,7 +84,7 @@ def _names(state: StateStore) -> Mapping[str, str]:
 
 
 def _mentioned(parsed: exp.Expr | None, names: Collection[str]) -> Collection[str]:
-    """The names that a query reads; all names where it may read some that cannot be seen here."""
+    """Return the names that a query reads; all names if it may read some that cannot be determined here."""
     if not isinstance(parsed, exp.Query):
         return names
     tables = {table.name.lower() for table in parsed.find_all(exp.Table)}

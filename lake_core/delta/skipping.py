@@ -127,12 +127,12 @@ def num_records(stats: pa.ChunkedArray) -> pa.Array:
 class _Statistics:
     """Statistics of the columns that a predicate names, parsed from their JSON in one go."""
 
-    def __init__(self, texts: pa.ChunkedArray, wanted: Sequence[Column], mapping: ColumnMapping) -> None:
+    def __init__(self, texts: pa.ChunkedArray, data_columns: Sequence[Column], mapping: ColumnMapping) -> None:
         self._rows = len(texts)
         self._mapping = mapping
         self._parsed: dict[tuple[str, ...], pa.Table | None] = {}
         body = json_lines(texts)
-        for column in wanted:
+        for column in data_columns:
             if column.path not in self._parsed:
                 self._parsed[column.path] = self._parse(body, column)
 

@@ -151,9 +151,9 @@ def log_cleanup(job: Job) -> dict[str, Any]:
 
 def txn_expiry(job: Job) -> dict[str, Any]:
     """Let transaction markers expire, as the target says: those that are older are dropped by the next checkpoint."""
-    table, wanted = job.table(), job.target.txn_retention
+    table, retention = job.table(), job.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
-    properties = {"delta.setTransactionRetentionDuration": f"interval {wanted}"} if wanted else {}
+    properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}
     if job.config.dry_run or not properties or properties.items() <= table.properties.items():
         return metadata
     if not job.lake.is_lake():

@@ -32,12 +32,12 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
     success of this very step.
     """
     current = run
-    seen = {run.run_id}
-    while len(seen) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in seen:
+    run_ids = {run.run_id}
+    while len(run_ids) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in run_ids:
         parent = instance.get_run_by_id(current.parent_run_id)
         if parent is None or not continues(instance, current, parent) or _succeeded(instance, parent, step_key):
             break
-        seen.add(parent.run_id)
+        run_ids.add(parent.run_id)
         current = parent
     return current.run_id
 

@@ -78,9 +78,9 @@ class OpenState:
         """Bring what was written into its shared session; what many threads wrote meanwhile goes along, as one entry."""
         if self.join is None or not isinstance(self.state, SessionWriter):
             return
-        mine = self.written
+        written = self.written
         with self.flushing:
-            if self.flushed < mine:
+            if self.flushed < written:
                 upto = self.written
                 self.state.flush()
                 self.flushed = upto

@@ -112,8 +112,8 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
         keys = [key for key in keys if folder + key > start_after]
     metas: dict[str, ObjectMeta] = {}
     if len(keys) > _HEADS:
-        wanted = set(keys)
-        metas = {meta.key: meta for meta in view.place.list(inner) if meta.key in wanted}
+        requested = set(keys)
+        metas = {meta.key: meta for meta in view.place.list(inner) if meta.key in requested}
     for key in keys:
         try:
             meta = metas.get(key) or view.place.head(key)

@@ -175,7 +175,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> list[Any]:
         """Read ranges of files, side by side where the store gains from it. One that fails comes as its exception, or is raised."""
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
-        wanted: dict[OpenState, list[tuple[int, str]]] = {}
+        keys_by_place: dict[OpenState, list[tuple[int, str]]] = {}
         plain = len(starts) == len(ends) == len(paths) and all(
             (start or 0) >= 0 and (end is None or end >= (start or 0)) for start, end in zip(starts, ends, strict=True)
         )
@@ -184,11 +184,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 place, key, _ = self._at(path)
                 if place is None:
                     raise NotFound(path)
-                wanted.setdefault(place, []).append((number, key))
+                keys_by_place.setdefault(place, []).append((number, key))
             bodies: dict[int, bytes] = {}
-            for place, asked in wanted.items():
-                got = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
-                bodies |= {number: bytes(data) for (number, _), data in zip(asked, got, strict=True)}
+            for place, asked in keys_by_place.items():
+                answers = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
+                bodies |= {number: bytes(data) for (number, _), data in zip(asked, answers, strict=True)}
         except (NotFound, InvalidKey, FileNotFoundError):
             plain = False  # one by one: the others are there
         if plain:

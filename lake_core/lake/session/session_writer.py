@@ -114,12 +114,12 @@ class SessionWriter(WriteSession):
             metadata=dict(record.metadata) | retention,
             expires=renewed_expiry(record, now, record.expires - record.opened),
         )
-        seen = collections(refs)
+        known_collections = collections(refs)
 
         def plan(state: State) -> Append[str | None]:
             newest = RefsState(state)
             there = newest.session(record.id)
-            if there.state != OPEN or there.epoch != record.epoch or there.tree != record.tree or collections(newest) != seen:
+            if there.state != OPEN or there.epoch != record.epoch or there.tree != record.tree or collections(newest) != known_collections:
                 return Append((), None)
             return Append([Update(record.key, newer.to_json())], after)
 

@@ -142,12 +142,12 @@ class ContentStore:
         bodies: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
         remote = [place for place, data in enumerate(bodies) if data is None]
         try:
-            got = self._root.get_many([_request(*requests[place]) for place in remote])
+            answers = self._root.get_many([_request(*requests[place]) for place in remote])
         except NotFound as error:
             raise ContentMissing(
                 f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells what else is missing"
             ) from None
-        for place, data in zip(remote, got, strict=True):
+        for place, data in zip(remote, answers, strict=True):
             _check_unchanged(requests[place][0].entry, data.meta)
             bodies[place] = data
         return [data for data in bodies if data is not None]

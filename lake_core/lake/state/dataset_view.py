@@ -104,9 +104,9 @@ class DatasetView(DatasetStore):
             self._check_derived(requests[number][0])
         bodies = dict(zip(in_place, self._place.get_many([requests[number] for number in in_place]), strict=True))
         rest = [number for number in range(len(requests)) if number not in bodies]
-        wanted = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in rest)]
+        ranges = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in rest)]
         with renamed(self._prefix, ""):
-            bodies |= zip(rest, (self._own(data) for data in self._tree.get_many(wanted)), strict=True)
+            bodies |= zip(rest, (self._own(data) for data in self._tree.get_many(ranges)), strict=True)
         return [bodies[number] for number in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:

@@ -134,12 +134,12 @@ class StateStore(ObjectStore):
                 self._tree.note_read(key)
                 plain.append(number)
             else:
-                _, numbers, wanted = inside.setdefault(owner[0].record.path, (owner[0], [], []))
+                _, numbers, ranges = inside.setdefault(owner[0].record.path, (owner[0], [], []))
                 numbers.append(number)
-                wanted.append((owner[1], start, end))
-        for path, (view, numbers, wanted) in inside.items():
+                ranges.append((owner[1], start, end))
+        for path, (view, numbers, ranges) in inside.items():
             with renamed("", f"{path}/"):
-                stored = view.get_many(wanted)
+                stored = view.get_many(ranges)
             for number, data in zip(numbers, stored, strict=True):
                 bodies[number] = ObjectBytes(data, _named(data.meta, requests[number][0]))
         bodies |= zip(plain, self._tree.get_many([requests[number] for number in plain]), strict=True)
