@@ -199,7 +199,7 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def exists(self, store: ObjectStore) -> bool:
-        """Tell whether a dataset of this format stands at the root of a store."""
+        """Return whether a dataset of this format stands at the root of a store."""
 
     @abstractmethod
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
@@ -231,7 +231,7 @@ class DatasetFormat(ABC):
         return ()
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Tell whether the pointer's value in `other` comes after that in `store`, so that moving on to it loses nothing.
+        """Return whether the pointer's value in `other` comes after that in `store`, so that moving on to it loses nothing.
 
         Asked only where both have the pointer, with different values.
         """
@@ -245,7 +245,7 @@ class DatasetFormat(ABC):
         """
 
     def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
-        """Tell what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
+        """Return what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
         old, new = (set() if store is None else set(self.reachable(store, None)) for store in (before, after))
         versions = [None if store is None else self.version(store) for store in (before, after)]
         return DatasetComparison(versions[0], versions[1], None, None, False, len(new - old), len(old - new))
@@ -257,7 +257,10 @@ class DatasetFormat(ABC):
         """List the UNIQUE keys that the states from version `since` to this one reach; of this one alone for None."""
 
     def collectable(self, key: str) -> bool:
-        """Tell whether a UNIQUE object that nothing reaches is the format's own, and so garbage; others may have put other files there."""
+        """Return whether a UNIQUE object that nothing reaches is the format's own, and so garbage.
+
+        Other writers may have put other files there.
+        """
         return False
 
     def oldest_version_read(self, store: ObjectStore, now: datetime) -> int | None:
@@ -280,7 +283,7 @@ class DatasetFormat(ABC):
     # Other writers
 
     def is_managed(self, store: ObjectStore) -> bool:
-        """Tell whether other clients are kept from writing the dataset past the lake."""
+        """Return whether other clients are kept from writing the dataset past the lake."""
         return False
 
     def release(self, store: DatasetStore) -> None:

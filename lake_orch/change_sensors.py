@@ -142,7 +142,7 @@ def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
 
 
 def _sum(summaries: Any) -> dict[str, int]:
-    """Metrics of several operations, added up."""
+    """Add up the metrics of several operations."""
     total: dict[str, int] = {}
     for metrics in summaries:
         for name, value in (metrics or {}).items():

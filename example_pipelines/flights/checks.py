@@ -137,7 +137,7 @@ all_checks = [
 
 
 def departures(month: int) -> int:
-    """How many flights of a month left, by the source."""
+    """Count the flights of a month that left, by the source."""
     table = source.flights_of_month(month)
     return table.num_rows - table["dep_delay"].null_count
 

@@ -96,7 +96,7 @@ def remove_lake(root: Path, landing: Path) -> None:
 
 
 def is_new_lake(folder: Path) -> bool:
-    """Whether a folder is a lake into which nobody has written anything, as `make ui` makes one."""
+    """Return whether a folder is a lake into which nobody has written anything, as `make ui` makes one."""
     if {path.name for path in folder.iterdir()} - {"_lake", "_lakefs"} or not Lake.exists(folder):
         return False
     return len(Lake.open(folder).log()) == 1
@@ -162,7 +162,7 @@ class Demo:
     # What comes late
 
     def late_corrections(self) -> bool:
-        """Arrivals that were reported again are merged, and what was made of them is made again, in one commit."""
+        """Merge arrivals that were reported again, and make what depends on them again, in one commit."""
         name = f"{source.YEAR}-{CORRECTED_MONTH:02}"
         before = self.arrivals_of("HA")
         drop("corrections", name, source.corrections(CORRECTED_MONTH))
@@ -211,7 +211,7 @@ class Demo:
     # What is tried out
 
     def branch(self) -> bool:
-        """Another notion of late, on a branch: nobody sees it, until it is merged."""
+        """Try another definition of late on a branch: main keeps its own until the branch is merged."""
         self.lake.create_branch("experiment")
         config = {**HERE, "ops": {"carrier_airport_summary": {"config": {"late_after": 60}}}}
         before = self.share_late()
@@ -227,7 +227,7 @@ class Demo:
     # What grows
 
     def maintain(self) -> bool:
-        """Small files are put together; old commits read as before."""
+        """Compact small files. Old commits read as before."""
         print("\nMaintenance:", flush=True)
         fine = True
         for table in ("monthly_totals", "departure_log"):
@@ -241,7 +241,7 @@ class Demo:
         return fine
 
     def checks(self) -> bool:
-        """Every asset check, after all that."""
+        """Run every asset check, after all that."""
         print("\nChecks ...", flush=True)
         run = self.run(check_job)
         entries = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
@@ -272,7 +272,7 @@ class Demo:
         tags: dict[str, str] | None = None,
         config: dict[str, Any] | None = None,
     ) -> dg.DagsterRun:
-        """One run, with its executor, in this process. Its events go to the instance, so the UI shows it like any other."""
+        """Run a job with its executor, in this process. Its events go to the instance, so the UI shows it like any other."""
         asked = {**(request.tags if request else {}), **(tags or {})}
         if request is not None and request.partition_key is not None:
             asked["dagster/partition"] = request.partition_key

@@ -38,7 +38,7 @@ def print_tables() -> None:
 
 
 def print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Text left, numbers right."""
+    """Print columns, text left and numbers right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         first, *numbers, last = line
@@ -86,6 +86,6 @@ def open_table(name: str) -> DeltaTable:
 
 
 def rows_of(name: str) -> int:
-    """Rows, counted by reading one column: what a query sees, not what a log claims."""
+    """Count the rows by reading one column: what a query sees, not what a log claims."""
     table = open_table(name)
     return table.to_arrow(columns=table.schema.names[:1]).num_rows

@@ -36,7 +36,7 @@ def broken_month(month: int) -> pa.Table:
 
 
 def corrections(month: int) -> pa.Table:
-    """Arrivals that were reported again, later: those of one carrier, with a minute more of delay."""
+    """Return arrivals that were reported again, later: those of one carrier, with a minute more of delay."""
     table = flights_of_month(month)
     late = table.filter(pc.and_(pc.equal(table["carrier"], "HA"), pc.is_valid(table["arr_delay"])))
     corrected = pc.add(late["arr_delay"], 1)
@@ -45,7 +45,7 @@ def corrections(month: int) -> pa.Table:
 
 @functools.cache
 def weather() -> pa.Table:
-    """Hourly weather at the three airports."""
+    """Read the hourly weather at the three airports."""
     return _read(_path("weather.csv"))
 
 
@@ -57,13 +57,13 @@ def planes() -> pa.Table:
 
 @functools.cache
 def airlines() -> pa.Table:
-    """Carrier codes and names."""
+    """Read carrier codes and names."""
     return _read(_path("airlines.csv"))
 
 
 @functools.cache
 def airports() -> pa.Table:
-    """Airports by FAA code."""
+    """Read airports by FAA code."""
     return _read(_path("airports.csv"))
 
 

@@ -220,7 +220,7 @@ def _key(path: Path) -> str:
 
 
 def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
-    """Tell what lies at a path of the lake's folder. Raises NotFound, LakeError."""
+    """Find what is at a path of the lake's folder. Raises NotFound, LakeError."""
     root = lake.repository.root
     if root.exists(path):
         return Import(path, _checked(path, kind, "files"), 1, root.head(path).size)
@@ -273,7 +273,7 @@ def _prefixes(lake: Lake, source: Import, to: str | None) -> tuple[str, str]:
 
 
 def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool:
-    """Tell whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
+    """Return whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
     there = dict(session.view.list(target))
     changed = False
     for key, item in references(session, prefix, target):

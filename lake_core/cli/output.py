@@ -78,7 +78,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Any]:
-        """Long work: yields what to call with (phase, count). Shown on a terminal's standard error only."""
+        """Yield a function to call with (phase, count) during long work. Progress is shown on a terminal's standard error only."""
         self.settle()
         console = self.errors
         if not console.is_terminal:

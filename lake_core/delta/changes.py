@@ -266,7 +266,7 @@ def _physical(metadata: Metadata) -> pa.StructType:
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
+    """Return whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
     types = pa.types
     if types.is_struct(old) and types.is_struct(new):
         fields = {child.name: child.type for child in new}
@@ -305,7 +305,7 @@ def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.
 
 
 def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Which of the partition values (maps of equally many entries) are null throughout."""
+    """Mark the partition values (maps of equally many entries) that are null throughout."""
     maps = values.combine_chunks()
     if not len(maps):
         return np.empty(0, np.bool_)

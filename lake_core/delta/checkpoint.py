@@ -49,7 +49,7 @@ _R = TypeVar("_R")
 
 
 def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
-    """Let a method fail with CorruptCheckpoint for whatever is wrong with the files, so that the snapshot can fall back to older ones."""
+    """Make a method raise CorruptCheckpoint for any damage of the files, so that the snapshot can fall back to older ones."""
 
     def wrapped(self: Checkpoint, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
@@ -118,7 +118,7 @@ class Checkpoint:
 
     @_damage_told
     def has_deletion_vectors(self) -> bool:
-        """Whether any add has a deletion vector."""
+        """Return whether any add has a deletion vector."""
         # From the column itself, not from the footer's statistics: asking for those ends the process where they are damaged.
         if self._vectors is None:
             name = "add.deletionVector.storageType"
@@ -290,7 +290,7 @@ def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:
 
 
 def _check_structs(schema: pa.Schema) -> None:
-    """Taken for absent, a column that is no struct would hide every action (or deletion vector) that it should hold."""
+    """Raise ValueError for a column that is no struct: taken for absent, it would hide every action (or deletion vector) in it."""
     for child in schema:
         if child.name not in _ACTIONS:
             continue
@@ -309,7 +309,7 @@ def _has(struct: pa.StructType, name: str) -> bool:
 
 
 def _check_empty(rows: pa.StructArray, action: str, key: str) -> None:
-    """Rows without their key hold nothing else either: they are other actions' rows, as older writers spell them."""
+    """Check that rows without their key hold nothing else: they are other actions' rows, as older writers spell them."""
     for child in rows.type:
         if child.name != key and not pa.types.is_nested(child.type) and pc.struct_field(rows, [child.name]).null_count < len(rows):
             raise CorruptCheckpoint(f"an action {action} in a checkpoint has no {key}")

@@ -54,7 +54,7 @@ class ColumnMapping:
         return StructType(fields if self.mode == "none" else tuple(self._field(child) for child in fields))
 
     def names_by_id(self) -> dict[int, str]:
-        """Physical names by field id, of every field at any depth; empty unless files are read by id."""
+        """Return physical names by field id, of every field at any depth; empty unless files are read by id."""
         if self.mode != "id":
             return {}
         names: dict[int, str] = {}

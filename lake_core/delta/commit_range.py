@@ -69,7 +69,7 @@ class CommitRange:
         return total
 
     def only_rearranges(self) -> bool:
-        """Tell whether the commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
+        """Return whether the commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
         kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
         if len(kinds) > 1:
             raise MixedRearrangement(
@@ -101,7 +101,7 @@ def _fork(before: Snapshot, after: Snapshot) -> int:
 
 
 def rearranges(version: int, data: bytes) -> bool | None:
-    """Whether a commit rearranges rows without changing them; None for one that touches no file."""
+    """Return whether a commit rearranges rows without changing them; None for one that touches no file."""
     if b'"dataChange":false' in data or b'"dataChange": false' in data:
         run = parse_run([(version, data)], (), None)
         if not any(flag is not False for table in (run.adds, run.removes) for flag in table["dataChange"].to_pylist()):

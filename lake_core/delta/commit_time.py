@@ -57,7 +57,7 @@ class CommitTimes:
         return sorted(self._times, reverse=True)
 
     def at(self, version: int, info: dict[str, Any] | None = None) -> int:
-        """When a version was committed; `info` is its commitInfo where it was read already.
+        """Return the time of a version's commit; `info` is its commitInfo if it was read already.
 
         Raises VersionNotFound where its commit is no longer in the log.
         """
@@ -70,7 +70,7 @@ class CommitTimes:
         return self._times[version]
 
     def text(self, version: int) -> str:
-        """When a version was committed, for messages."""
+        """Return the time of a version's commit as text, for messages."""
         return instant_of(self.at(version)).isoformat(timespec="milliseconds")
 
     def version_at(self, when: Instant) -> int:
@@ -146,7 +146,7 @@ def in_commit_time(info: dict[str, Any]) -> int | None:
 
 
 def instant_of(milliseconds: int) -> dt.datetime:
-    """Milliseconds since the epoch as a datetime; cut to what Python's calendar holds."""
+    """Convert milliseconds since the epoch to a datetime; cut to what Python's calendar holds."""
     try:
         return _EPOCH + dt.timedelta(milliseconds=milliseconds)
     except OverflowError:

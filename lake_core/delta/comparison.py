@@ -22,7 +22,7 @@ _SIGN = "\x00sign"
 
 
 def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, most_rows: int) -> DatasetComparison:
-    """Tell what leads from one state to another; None is a table that does not exist.
+    """Return what leads from one state to another; None is a table that does not exist.
 
     Where files were rewritten, their rows are compared if they are at most `most_rows`; else the commits' own numbers count. Up to
     `sample` of the rows that were added and removed are shown.

@@ -143,7 +143,7 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
 
 
 def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: int) -> bool:
-    """`check_conflicts` where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
+    """Do what `check_conflicts` does where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
     if footprint.transaction is not None:
         recorded = recorded_version(newest, footprint.transaction.app_id, now)
         if recorded is not None and recorded >= footprint.transaction.version:
@@ -231,7 +231,7 @@ def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
 
 
 def _shared(removed: pa.Table, own: pa.Table | None) -> pa.Table:
-    """Those of the removed files that are among an operation's own."""
+    """Return those of the removed files that are among an operation's own."""
     if own is None or not len(own) or not len(removed):
         return removed.slice(0, 0)
     return removed.filter(pc.is_in(file_key(removed), value_set=file_key(own)))

@@ -30,7 +30,7 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
 
 
 def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
-    """Rows with the partition value '' as the null that it becomes in the log, so that checks see what readers will."""
+    """Replace the partition value '' by the null that it becomes in the log, so that checks see what readers will."""
     for name in partition_columns:
         column = rows[name]
         if pa.types.is_string(column.type):
@@ -70,7 +70,7 @@ def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of a data file in the table's schema: missing columns null, extra ones dropped, older types widened.
+    """Convert rows of a data file to the table's schema: missing columns null, extra ones dropped, older types widened.
 
     Raises CorruptDataFile for a type that cannot become the table's.
     """
@@ -127,7 +127,7 @@ def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
 
 
 def widens(data: DataType, table: DataType) -> bool:
-    """Whether values of one leaf type go into a column of the other without loss."""
+    """Return whether values of one leaf type go into a column of the other without loss."""
     return _widens(arrow_type(data), arrow_type(table), "")
 
 
@@ -150,7 +150,7 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Rows of any origin in the types that a table would give them; columns of nulls alone stay so. Raises UnsupportedType."""
+    """Convert rows of any origin to the types that a table would give them; columns of nulls alone stay so. Raises UnsupportedType."""
     kinds = [child.type if pa.types.is_null(child.type) else arrow_type(type_from_arrow(child.type, child.name)) for child in rows.schema]
     columns = []
     for child, column, kind in zip(rows.schema, rows.columns, kinds, strict=True):
@@ -162,7 +162,7 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows under the names of another schema of the same shape, at every level."""
+    """Return rows under the names of another schema of the same shape, at every level."""
     if rows.schema.equals(schema, check_metadata=True):
         return rows
     columns = []
@@ -205,7 +205,7 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
-    """For each field of `kind` the number of the source's field: of that name, else of that name but for case."""
+    """Return for each field of `kind` the number of the source's field: of that name, else of that name but for case."""
     if by_position:
         return list(range(kind.num_fields))
     exact = {child.name: index for index, child in enumerate(source)}
@@ -218,7 +218,7 @@ def _empty_structs(array: pa.Array, kind: pa.StructType) -> pa.Array:
 
 
 def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0, and the child values that they span, of any kind of list."""
+    """Return offsets from 0, and the child values that they span, of any kind of list."""
     if pa.types.is_list(array.type):
         offsets, first, last = _rebased(array)
         return offsets, array.values.slice(first, last - first)
@@ -228,7 +228,7 @@ def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets from 0 in an array of their own, and which of the child values they span."""
+    """Return offsets from 0 in an array of their own, and which of the child values they span."""
     offsets = array.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     return pa.array(offsets - first), first, last

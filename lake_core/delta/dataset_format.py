@@ -85,14 +85,17 @@ class DeltaFormat(DatasetFormat):
     def create(
         self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, managed: bool = True, **options: Any
     ) -> DeltaTable:
-        """`DeltaTable.create`. `managed`: only the lake may write the table; other clients read it, and refuse to write."""
+        """Create a table as `DeltaTable.create`.
+
+        `managed`: only the lake may write the table; other clients read it, and refuse to write.
+        """
         properties = dict(options.pop("properties", None) or {})
         if managed:
             properties = {f"delta.feature.{MANAGED}": "supported"} | properties
         return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
-        """`DeltaTable.convert`: the files stay where they are."""
+        """Convert as `DeltaTable.convert`: the files stay where they are."""
         return DeltaTable.convert(store, clock=clock, **options)
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
@@ -186,7 +189,7 @@ class DeltaFormat(DatasetFormat):
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def collectable(self, key: str) -> bool:
-        """Whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
+        """Return whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
         return is_own_name(key)
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:

@@ -31,7 +31,7 @@ _TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
 
 
 def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any], allowed_roots: Sequence[ObjectStore] = ()) -> npt.NDArray[np.int64]:
-    """Row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
+    """Return the row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
 
     `store` is the table's; an absolute path may also lie under one of the `allowed_roots`.
 
@@ -107,7 +107,7 @@ def _relative_key(text: str) -> str:
 
 
 def _base85(text: str) -> bytes:
-    """Z85, which differs from Python's own base 85 in the alphabet alone.
+    """Decode Z85, which differs from Python's own base 85 in the alphabet alone.
 
     Some writers spell a last group of fewer than four bytes with as many `#` in front, which no full group begins with.
     """

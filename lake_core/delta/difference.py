@@ -89,7 +89,7 @@ def _nothing() -> pa.Table:
 
 
 def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
-    """With every one of these columns, null where it is lacking."""
+    """Return the actions with every one of these columns, null where it is lacking."""
     present = set(files.column_names)
     return pa.table({name: files[name] if name in present else pa.nulls(len(files), kind) for name, kind in fields})
 
@@ -113,7 +113,7 @@ def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
 def check_applicable(
     ours: SnapshotDifference, reads: Sequence[Reads | Predicate], base: Snapshot, target: Snapshot, *, rearranges: bool, now: int
 ) -> None:
-    """Whether a difference from `base`, which came about by reading this, can be brought onto `target`. `now`: milliseconds.
+    """Return whether a difference from `base`, which came about by reading this, can be applied to `target`. `now`: milliseconds.
 
     Raises the ConcurrentModification that applies. `rearranges`: the difference changes no data.
     """

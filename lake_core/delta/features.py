@@ -148,7 +148,7 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """`check_readable` by the protocol alone."""
+    """Do what `check_readable` does, by the protocol alone."""
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}; version {NEWEST_READER} is the newest known. Upgrade lake-orch",
@@ -181,7 +181,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
 
 
 def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a feature that a property switches on is both supported by the protocol and switched on."""
+    """Return whether a feature that a property switches on is both supported by the protocol and switched on."""
     name = next(key for key, value in _FEATURE_OF_PROPERTY.items() if value == feature)
     return feature in supported_features(protocol) and metadata.configuration.get(name, "false").lower() == "true"
 

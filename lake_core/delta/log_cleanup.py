@@ -50,7 +50,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
 
 
 def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
-    """Whether all of a checkpoint can be read: it is what the table will rest on."""
+    """Return whether all of a checkpoint can be read: it is what the table will rest on."""
     checkpoint = Checkpoint(snapshot.store, files)
     try:
         for name, _ in ADD_FIELDS:  # one at a time, which takes less memory

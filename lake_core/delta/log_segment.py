@@ -29,17 +29,17 @@ _UUID = re.compile(r"([0-9]{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)
 
 
 def commit_key(version: int) -> str:
-    """Where the commit of a version stands in the log."""
+    """Return the key of a version's commit in the log."""
     return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def compaction_key(first: int, last: int) -> str:
-    """Where the file that compacts the commits `first` to `last` stands in the log."""
+    """Return the key of the file that compacts the commits `first` to `last` in the log."""
     return f"{LOG_FOLDER}/{first:020d}.{last:020d}.compacted.json"
 
 
 def checkpoint_key(version: int) -> str:
-    """Where the classic single-file checkpoint of a version stands in the log."""
+    """Return the key of a version's classic single-file checkpoint in the log."""
     return f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
 
 
@@ -68,7 +68,7 @@ class LogSegment:
 
 
 def entry_key(first: int, last: int) -> str:
-    """Where the log file of an entry of a `LogSegment` stands."""
+    """Return the key of the log file of an entry of a `LogSegment`."""
     return commit_key(last) if first == last else compaction_key(first, last)
 
 
@@ -84,7 +84,7 @@ class LogListing:
     """Complete ones only, ascending by version; several may share a version."""
 
     def segments(self, version: int | None) -> Iterator[LogSegment | DeltaError]:
-        """Every way to rebuild `version` (None: the latest), best first: from the newest checkpoint, at last from version 0.
+        """Yield every way to rebuild `version` (None: the latest), best first: from the newest checkpoint, at last from version 0.
 
         A way that is barred by a missing commit is yielded as the error that says so.
         """
@@ -175,7 +175,7 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
 
 
 def log_exists(store: ObjectStore) -> bool:
-    """Whether a log stands here: a commit or a complete checkpoint. Other files in the log folder are no table. Stops at the first hit."""
+    """Return whether a log exists here: a commit or a complete checkpoint. Other files in the log folder are no table."""
     parts: dict[tuple[int, int], set[int]] = {}
     folder = f"{LOG_FOLDER}/"
     for meta in store.list(folder):
@@ -202,7 +202,7 @@ def read_last_checkpoint(store: ObjectStore) -> int | None:
 
 
 def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegment]:
-    """Every way to rebuild a version, best first; the caller goes on to the next one when a checkpoint turns out damaged.
+    """Yield every way to rebuild a version, best first. The caller takes the next one when a checkpoint turns out damaged.
 
     Raises TableNotFound, VersionNotFound or LogGap once no way is left and none was yielded.
     """

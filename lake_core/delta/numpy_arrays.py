@@ -13,13 +13,13 @@ import pyarrow as pa
 
 
 def integers(values: npt.NDArray[np.integer]) -> pa.Array:
-    """Whole numbers, of the type that they have."""
+    """Return an Arrow array of whole numbers, of the type that they have."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def mask(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
-    """Booleans, as `filter` takes them."""
+    """Return an Arrow array of booleans, as `filter` takes them."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
 
 

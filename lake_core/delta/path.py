@@ -36,14 +36,14 @@ def data_key(path: str, store: ObjectStore) -> str:
 
 
 def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
-    """`data_key` of many paths; plain relative ones, which need no decoding, are not looked at one by one."""
+    """Do what `data_key` does for many paths. Plain relative ones, which need no decoding, are not handled one by one."""
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths
     return pa.chunked_array([pa.array([data_key(path, store) for path in paths.to_pylist()], pa.string())])
 
 
 def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
-    """Which of the roots a data file lies under, and its key there. The first root is the table's, the only one of relative paths.
+    """Return the root that a data file is under, and its key there. The first root is the table's, the only one of relative paths.
 
     Raises PathOutsideTable for everything that lies under none of them.
     """
@@ -63,7 +63,7 @@ def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
 
 
 def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[list[str], dict[int, ObjectStore]]:
-    """`locate` of many paths: their keys, and for those that lie outside of the table, by row number, the stores to read them from."""
+    """Return the keys of many paths and, by row number, the stores of those outside of the table, as `locate`."""
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths.to_pylist(), {}
     places = [locate(path, roots) for path in paths.to_pylist()]
@@ -114,7 +114,7 @@ def _absolute(path: str) -> str:
 
 
 def _one_scheme(url: str) -> str:
-    """Hadoop's names for S3 as stores spell them."""
+    """Replace Hadoop's names for S3 by those that stores use."""
     return re.sub(r"^s3[an]://", "s3://", url)
 
 

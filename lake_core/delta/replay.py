@@ -100,7 +100,7 @@ def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) ->
 
 
 def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
-    """Row numbers of the last occurrence of each key, ascending."""
+    """Return the row numbers of the last occurrence of each key, ascending."""
     codes = numbers(keys.combine_chunks().dictionary_encode().indices)
     last = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
     last[codes] = np.arange(len(codes))  # of several rows with one code the last is kept

@@ -74,7 +74,7 @@ class RowRules:
         return frozenset(rule.column for rule in self.generated)
 
     def complete(self, rows: pa.Table, given: Iterable[str]) -> pa.Table:
-        """Rows in the table's schema with the generated columns computed, except those that were `given`."""
+        """Return rows in the table's schema with the generated columns computed, except those that were `given`."""
         folded = {name.lower() for name in given}
         for rule in self.generated:
             if rule.column.lower() not in folded:

@@ -50,7 +50,7 @@ class Scan:
 
 
 def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
-    """`plan_scan` for rows that the caller is handed: inside a lake, the session takes note that they were read."""
+    """Plan as `plan_scan` for rows that the caller gets: inside a lake, the session records that they were read."""
     snapshot.store.note_scan()
     return plan_scan(snapshot, columns_, where)
 
@@ -180,7 +180,7 @@ class DataFiles:
         return data, physical
 
     def _finished(self, index: int, rows: pa.Table, first: int, count: int) -> pa.Table:
-        """Rows `first` to `first + count` of a file, as it has them, in the table's columns and without those that are not wanted."""
+        """Return the rows `first` to `first + count` of a file in the table's columns, without those that are deleted or filtered out."""
         data, physical = self._data_fields()
         if rows.num_columns:
             own = self._named(rows.schema)
@@ -230,7 +230,7 @@ class DataFiles:
 
 
 def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
-    """Those of the ascending row numbers that lie in [first, first + count), counted from `first`."""
+    """Return those of the ascending row numbers that are in [first, first + count), counted from `first`."""
     start, stop = np.searchsorted(rows, [first, first + count])
     return rows[start:stop] - first
 

@@ -106,7 +106,7 @@ DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
 
 
 def walk(schema: StructType) -> Iterator[StructField]:
-    """Every struct field, at any depth."""
+    """Yield every struct field, at any depth."""
     pending: list[DataType] = [schema]
     while pending:
         match pending.pop():
@@ -123,7 +123,7 @@ def walk(schema: StructType) -> Iterator[StructField]:
 
 
 def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
-    """Every primitive type in a type, at any depth."""
+    """Yield every primitive type in a type, at any depth."""
     match data_type:
         case PrimitiveType():
             yield data_type
@@ -179,7 +179,7 @@ def check_names(schema: StructType) -> None:
 
 
 def structs(data_type: DataType) -> Iterator[StructType]:
-    """Every struct in a type, at any depth, itself included."""
+    """Yield every struct in a type, at any depth, itself included."""
     match data_type:
         case StructType(fields=fields):
             yield data_type
@@ -362,7 +362,7 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
 
 
 def is_zoneless(kind: pa.DataType) -> bool:
-    """Whether these are timestamps without a time zone."""
+    """Return whether these are timestamps without a time zone."""
     return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 

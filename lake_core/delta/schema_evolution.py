@@ -90,7 +90,7 @@ def _added_type(own: DataType, new: DataType, path: str) -> DataType:
 
 
 def _fits(new: DataType, own: DataType) -> bool:
-    """Whether data of one type goes into a column of the other anyhow: the rules of writing decide."""
+    """Return whether data of one type can be written to a column of the other as it is: the rules of writing decide."""
     return (
         not isinstance(new, StructType | ArrayType | MapType) and not isinstance(own, StructType | ArrayType | MapType) and widens(new, own)
     )

@@ -45,7 +45,7 @@ def recorded_version(snapshot: Snapshot, app_id: str, now: int) -> int | None:
 
 
 def is_expired(last_updated: int | None, metadata: Metadata, now: int) -> bool:
-    """Whether a marker set at this time counts no more, by `delta.setTransactionRetentionDuration`. Milliseconds since the epoch."""
+    """Return whether a marker set at this time (milliseconds since the epoch) has expired, by `delta.setTransactionRetentionDuration`."""
     retention = transaction_retention_ms(metadata.configuration)
     return retention is not None and last_updated is not None and last_updated <= now - retention
 

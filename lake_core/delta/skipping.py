@@ -77,7 +77,7 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
 
 
 def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """For a predicate over partition columns only: whether it is true for each file. Exact. Raises EvaluationFailed."""
+    """Return for each file whether a predicate over partition columns only is true. Exact. Raises EvaluationFailed."""
     return _evaluate(partition_table(files, metadata), predicate, len(files))
 
 
@@ -103,7 +103,7 @@ def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.T
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """Whether each file may hold a row for which the predicate is true; reads `partitionValues`, and `stats` if there."""
+    """Return whether each file may hold a row for which the predicate is true; reads `partitionValues`, and `stats` if there."""
     named = {column.path[0] for column in columns(predicate)}
     partition_columns = metadata.partition_columns
     partitions = partition_table(files, metadata, [name for name in partition_columns if name in named])
@@ -119,7 +119,7 @@ def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
 
 
 def num_records(stats: pa.ChunkedArray) -> pa.Array:
-    """Rows of each file by its statistics, null where they do not tell."""
+    """Return the rows of each file by its statistics, null where these lack the number."""
     parsed = parse_stats(json_lines(stats), [("numRecords", pa.int64())], len(stats))
     return pa.nulls(len(stats), pa.int64()) if parsed is None else parsed["numRecords"].combine_chunks()
 
@@ -146,7 +146,7 @@ class _Statistics:
         return parse_stats(body, fields, self._rows)
 
     def get(self, kind: str, column: Column) -> pa.Array | None:
-        """`minValues`, `maxValues` or `nullCount` of a column, one a file; None where nothing is known."""
+        """Return `minValues`, `maxValues` or `nullCount` of a column, one a file; None if nothing is known."""
         table = self._parsed.get(column.path)
         if table is None or kind not in table.column_names:
             return None
@@ -250,7 +250,7 @@ class _StatisticsSkipper:
         return keep & self._bound(pc.less_equal, start, pa.scalar(prefix)) & self._bound(pc.greater_equal, high, pa.scalar(prefix))
 
     def _has_values(self, column: Column) -> Mask:
-        """Whether a file may hold a value that is not null."""
+        """Return whether a file may hold a value that is not null."""
         nulls, rows = self._statistics.get("nullCount", column), self._statistics.rows(column)
         return self._unless(None if nulls is None or rows is None else pc.less(nulls, rows))
 
@@ -288,7 +288,7 @@ def _true_or_unknown(answer: pa.Array) -> Mask:
 
 
 def _bound_type(kind: pa.DataType) -> pa.DataType | None:
-    """How a column's bounds stand in JSON; None for types that have none."""
+    """Return the type of a column's bounds in JSON; None for types that have none."""
     types = pa.types
     if types.is_integer(kind):
         return pa.int64()
@@ -319,7 +319,7 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
 
 
 def json_lines(texts: pa.ChunkedArray) -> bytes:
-    """Statistics of files, one a line."""
+    """Return the statistics of files, one a line."""
     # Arrow's JSON reader crashes on a text of nothing but `null`; what is no object says nothing anyhow.
     objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
     lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")

@@ -178,7 +178,7 @@ class Snapshot:
         return tuple(runs)
 
     def has_deletion_vectors(self) -> bool:
-        """Whether any file may have a deletion vector; told without reading the files' actions."""
+        """Return whether any file may have a deletion vector, without reading the files' actions."""
         if any(run.adds["deletionVector"].null_count < len(run.adds) for run in self._runs):
             return True
         return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())

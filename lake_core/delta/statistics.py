@@ -28,7 +28,7 @@ _INDEXED_COLUMNS = 32
 
 
 def indexed_columns(properties: Mapping[str, str]) -> int:
-    """How many leaf columns get statistics (-1: all). Raises InvalidProperty."""
+    """Return how many leaf columns get statistics (-1: all). Raises InvalidProperty."""
     text = properties.get("delta.dataSkippingNumIndexedCols", str(_INDEXED_COLUMNS))
     try:
         number = int(text)
@@ -67,7 +67,7 @@ def _folded(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def _column_paths(text: str) -> list[tuple[str, ...]]:
-    """Column names separated by commas, fields by dots, either in backticks."""
+    """Parse column names separated by commas, fields by dots, either in backticks."""
     if not text.strip():
         return []
     part = r"\s*(?:`(?:[^`]|``)+`|[^`.,]+)\s*"
@@ -167,7 +167,7 @@ def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list
 
 
 def has_bounds(kind: pa.DataType) -> bool:
-    """Whether statistics hold the least and the greatest value of columns of this type."""
+    """Return whether statistics hold the least and the greatest value of columns of this type."""
     types = pa.types
     return bool(
         types.is_integer(kind)

@@ -33,7 +33,7 @@ def stats_json(parsed: pa.Array) -> pa.StringArray:
 
 
 def _json(values: pa.Array) -> pa.Array | None:
-    """Each value as JSON, null where there is none; None for a type that has no form there."""
+    """Return each value as JSON, null where there is none; None for a type that has no form there."""
     kind, types = values.type, pa.types
     if types.is_struct(kind):
         return _object(values)
@@ -96,7 +96,7 @@ def _where(condition: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def parsed_stats(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> pa.StructArray | None:
-    """Statistics of files as columns, with the bounds of these columns (in physical names) in their own types.
+    """Return statistics of files as columns, with the bounds of these columns (in physical names) in their own types.
 
     None where some file's have other types: then only their text tells them.
     """

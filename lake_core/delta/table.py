@@ -259,7 +259,7 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
 
     def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
-        """Let a column, or a field inside one (by dots), take nulls. Raises SchemaMismatch, MetadataChanged."""
+        """Allow nulls in a column, or a field inside one (by dots). Raises SchemaMismatch, MetadataChanged."""
         return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
 
     def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:

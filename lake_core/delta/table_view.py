@@ -98,7 +98,7 @@ class TableView:
 
     @classmethod
     def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-        """Whether a Delta log with a commit or a checkpoint stands at the location."""
+        """Return whether a Delta log with a commit or a checkpoint exists at the location."""
         return log_exists(store_at(url_or_store, storage_options))
 
     @property
@@ -188,7 +188,7 @@ class TableView:
         return _imported("polars").DataFrame(self.to_arrow(columns, where))
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
+        """Read as `to_arrow`, a batch at a time: for tables that do not fit into memory. Errors in a data file are raised on the way."""
         return scan.stream_rows(scan.plan_read(self._snapshot, columns, where))
 
     def changes(

@@ -180,7 +180,7 @@ def _queue(url: str) -> Iterator[None]:
 
 
 def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Whether the commits between two snapshots hold this very operation. Raises where they bar it."""
+    """Return whether the commits between two snapshots include this very operation. Raises the conflict that prevents it."""
     if newest.version < seen.version or newest.metadata.id != seen.metadata.id:
         return check_unseen(operation.footprint, seen, newest, now)  # another table stands here now
     try:
@@ -228,7 +228,7 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
 
 
 def encode_operation(operation: Operation, now: int) -> bytes:
-    """Everything but the commitInfo, which depends on what the commit follows."""
+    """Encode everything but the commitInfo, which depends on what the commit follows."""
     actions: list[tuple[str, dict[str, Any]]] = []
     if operation.protocol is not None:
         actions.append(("protocol", operation.protocol.to_json()))
@@ -306,5 +306,5 @@ def _present(vector: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def partition_by_text(columns: Sequence[str]) -> str:
-    """Partition columns as commitInfo spells them: a JSON list."""
+    """Return partition columns as commitInfo spells them: a JSON list."""
     return json.dumps(list(columns), ensure_ascii=False)

@@ -23,7 +23,7 @@ from lake_core.store import ObjectStore
 
 
 def checksum_key(version: int) -> str:
-    """Where the checksum of a version stands in the log."""
+    """Return the key of a version's checksum in the log."""
     return f"{LOG_FOLDER}/{version:020d}.crc"
 
 
@@ -61,7 +61,7 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
 
 
 def disagreements(snapshot: Snapshot) -> list[str]:
-    """Say in what a version's checksum and its log differ, a sentence each; nothing where they agree or there is no checksum.
+    """List how a version's checksum differs from its log, a sentence each; empty if they agree or there is no checksum.
 
     Protocol section: Version Checksum File, State Validation.
     """

@@ -34,7 +34,7 @@ def values(array: pa.Array) -> Values:
 
 
 def true(array: pa.Array) -> Mask:
-    """Where a boolean array is true; not where it is null."""
+    """Mark where a boolean array is true; not where it is null."""
     filled = pc.fill_null(array, False) if array.null_count else array
     bits = np.frombuffer(filled.buffers()[1], np.uint8) if len(filled) else np.empty(0, np.uint8)
     return np.unpackbits(bits, bitorder="little")[filled.offset : filled.offset + len(filled)].astype(np.bool_)

@@ -93,7 +93,7 @@ class Binder:
             self._depth -= 1
 
     def condition(self, node: exp.Expr) -> Expression:
-        """As `bind`, for what must be a boolean."""
+        """Bind as `bind`, for what must be a boolean."""
         expression = self.bind(node)
         if pa.types.is_null(expression.type):
             return cast_expression(expression, pa.bool_())
@@ -175,7 +175,7 @@ class Binder:
         return constant
 
     def is_clock(self, node: exp.Expr) -> bool:
-        """Whether a name is no column's, but stands for the time."""
+        """Return whether a name is no column's, but that of the current time."""
         parts = parts_of(node)
         return len(parts) == 1 and parts[0].lower() in _CLOCK_WORDS and not node.this.quoted and not self._names.knows(parts[0])
 
@@ -243,7 +243,7 @@ class Binder:
         return cast
 
     def _are_suffixes(self, inner: exp.Expr) -> bool:
-        """Whether casts of a number are its suffix (`7L`): the parser's tree tells only how many casts there are."""
+        """Return whether casts of a number are its suffix (`7L`): the parser's tree holds only the number of casts."""
         casts = sum(_is_number(cast.this) for cast in inner.root().find_all(exp.Cast))
         suffixes = suffixed_numbers(self._text)
         if 0 < suffixes < casts:

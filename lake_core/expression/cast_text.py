@@ -39,7 +39,7 @@ def _trimmed(source: pa.Array) -> pa.Array:
 
 
 def _matches(text: pa.Array, pattern: str) -> Mask:
-    """Where the text is of this form; null is of every form."""
+    """Mark where the text is of this form; null is of every form."""
     return true(pc.fill_null(pc.match_substring_regex(text, pattern), True))
 
 
@@ -114,7 +114,7 @@ def text_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _offset(zone: pa.Array) -> tuple[np.ndarray, Mask]:
-    """Seconds ahead of UTC, and whether there is such a zone."""
+    """Return the seconds ahead of UTC, and whether there is such a zone."""
     parts = pc.extract_regex(zone, r"^(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::(?P<minutes>[0-9]{2}))?$")
     hours, minutes = _number(parts, "hours"), _number(parts, "minutes")
     seconds = (hours * 60 + minutes) * 60
@@ -132,7 +132,7 @@ def _number(parts: pa.Array, name: str, default: str = "0") -> np.ndarray:
 
 
 def _days(parts: pa.Array) -> tuple[np.ndarray, Mask]:
-    """Days since 1970 of the parts year, month and day, and whether there is such a day."""
+    """Return the days since 1970 of the parts year, month and day, and whether there is such a day."""
     year, month, day = _number(parts, "year"), _number(parts, "month", "1"), _number(parts, "day", "1")
     exists = valid(parts) & (year > 0) & (month >= 1) & (month <= 12)
     month = np.where(exists, month, 1)

@@ -107,7 +107,7 @@ def _promoted(other: pa.DataType) -> pa.DataType | None:
 
 
 def meet(what: str, expressions: Sequence[Expression], *, promote_text: bool = True) -> list[Expression]:
-    """All as one type. Raises InvalidExpression, naming `what`, if there is none."""
+    """Convert all to one type. Raises InvalidExpression, naming `what`, if there is none."""
     kind = pa.null()
     for expression in expressions:
         met = wider(kind, expression.type, promote_text=promote_text)
@@ -126,7 +126,7 @@ def implicit(expression: Expression, kind: pa.DataType) -> Expression:
 
 
 def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invalid: bool = False) -> Expression:
-    """CAST or TRY_CAST. Raises InvalidExpression for types without a cast between them, and for literals that have no value there."""
+    """Make a CAST or TRY_CAST. Raises InvalidExpression for types without a cast between them, and for literals without a value there."""
     if not castable(expression.type, kind):
         raise InvalidExpression(f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not evaluated here")
     if isinstance(expression, Literal):

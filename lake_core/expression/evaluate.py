@@ -81,7 +81,7 @@ class Rows:
 
 
 def evaluate_batch(expression: Expression, rows: Rows) -> pa.Array:
-    """As `evaluate`, for one batch."""
+    """Evaluate as `evaluate`, for one batch."""
     match expression:
         case Column(path=path, type=kind):
             return _column(rows.columns[path[0]], path[1:], kind)
@@ -180,7 +180,7 @@ def _assembled(pieces: Sequence[tuple[Values, pa.Array]], kind: pa.DataType, len
 
 
 def _junction(junction: And | Or, rows: Rows) -> pa.Array:
-    """AND or OR: an operand sees the rows that those before it leave open; null leaves them open."""
+    """Evaluate AND or OR: an operand sees the rows that those before it leave open; null leaves them open."""
     settles = isinstance(junction, Or)
     if not any(map(_may_fail, junction.operands)):
         join = pc.or_kleene if settles else pc.and_kleene
@@ -199,7 +199,7 @@ def _junction(junction: And | Or, rows: Rows) -> pa.Array:
 
 
 def _may_fail(expression: Expression) -> bool:
-    """Whether the expression may have no value for a row, so that rows must not reach it in vain."""
+    """Return whether the expression may have no value for a row, so that it must not be evaluated for rows without need."""
     return isinstance(expression, (Call, Cast, Case, Coalesce)) or any(map(_may_fail, operands(expression)))
 
 

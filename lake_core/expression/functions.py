@@ -56,7 +56,7 @@ def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def bind_operator(name: str, *arguments: Expression) -> Expression:
-    """As `bind_call`, for operators."""
+    """Bind as `bind_call`, for operators."""
     return FUNCTIONS[name].bind(name, arguments)
 
 
@@ -186,7 +186,7 @@ def _operand(name: str, side: Expression) -> Expression:
 
 
 def _decimal_result(name: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """As Spark's DecimalPrecision."""
+    """Return the result type as Spark's DecimalPrecision does."""
     if name in "+-":
         scale = max(left.scale, right.scale)
         return bounded_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale)
@@ -199,7 +199,7 @@ def _decimal_result(name: str, left: pa.DataType, right: pa.DataType) -> pa.Data
 
 
 def _bind_same(name: str, arguments: Sequence[Expression]) -> Expression:
-    """Unary minus and ABS."""
+    """Bind unary minus and ABS."""
     (operand,) = arguments
     if pa.types.is_string(operand.type) or pa.types.is_null(operand.type):
         operand = implicit(operand, pa.float64())
@@ -256,7 +256,7 @@ def _bind_length(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _bind_whole(name: str, arguments: Sequence[Expression]) -> Expression:
-    """FLOOR and CEIL."""
+    """Bind FLOOR and CEIL."""
     (operand,) = arguments
     if pa.types.is_integer(operand.type):
         return implicit(operand, pa.int64())

@@ -251,7 +251,7 @@ class LeafBinder:
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether engines can bring both to one type: for decimals, one of at most 38 digits."""
+    """Return whether engines can bring both to one type: for decimals, one of at most 38 digits."""
     if not pa.types.is_decimal(left):
         return True
     return bool(max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) <= 38)

@@ -35,7 +35,7 @@ class Names:
         return self._descend(list(owners[0].type), names, (owners[0].name,))
 
     def knows(self, name: str) -> bool:
-        """Whether a column is called so, in any relation."""
+        """Return whether a column has this name, in any relation."""
         scopes = [list(owner.type) for owner in self._schema] if self._relations else [list(self._schema)]
         return any(_field(fields, name) is not None for fields in scopes)
 

@@ -30,7 +30,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "
 
 
 def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
+    """Compare values: text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
     if operator == "<=>":
         equal = pc.fill_null(_compare("=", left, right), False)
         return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
@@ -38,7 +38,7 @@ def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
-    """As `compare`, with one value on the right."""
+    """Compare as `compare`, with one value on the right."""
     floating = pa.types.is_floating(value.type)
     if not value.is_valid or (floating and math.isnan(value.as_py())):
         return compare(operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type))
@@ -62,7 +62,7 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
 
 
 def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
-    """Whether each is one of the values; null where it is null."""
+    """Return whether each is one of the values; null where it is null."""
     member = pc.is_in(operand, value_set=value_set(operand.type, values))
     return pc.if_else(operand.is_valid(), member, pa.scalar(None, pa.bool_())) if operand.null_count else member
 
@@ -90,7 +90,7 @@ def _compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def arithmetic(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """`+ - *`: of decimals exactly, then rounded to the type of the result."""
+    """Compute `+ - *`: of decimals exactly, then rounded to the type of the result."""
     left, right = arguments
     if pa.types.is_decimal(call.type):
         first, second = (_wide(side) for side in arguments)
@@ -153,7 +153,7 @@ def _careful_quotient(a: Any, b: Any) -> Any:
 
 
 def remainder(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """With the sign of the dividend."""
+    """Compute the remainder with the sign of the dividend."""
     left, right = arguments
     _check_divisor(left, right, call)
     where = valid(left) & valid(right)
@@ -183,7 +183,7 @@ def is_nan(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """GREATEST and LEAST skip nulls."""
+    """Compute GREATEST and LEAST, which skip nulls."""
     best = arguments[0]
     operator = ">" if call.function == "greatest" else "<"
     for other in arguments[1:]:
@@ -193,7 +193,7 @@ def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """FLOOR and CEIL."""
+    """Compute FLOOR and CEIL."""
     (source,) = arguments
     operation = pc.floor if call.function == "floor" else pc.ceil
     if pa.types.is_decimal(source.type):

@@ -80,7 +80,7 @@ def _check_tokens(text: str) -> None:
 
 
 def suffixed_numbers(text: str) -> int:
-    """How many numbers have a suffix, such as `7L`. In the tree each is a cast."""
+    """Count the numbers with a suffix, such as `7L`. In the tree each is a cast."""
     tokens = sqlglot.tokenize(text, dialect="spark")
     return sum(token.token_type == TokenType.DCOLON and text[token.start : token.start + 2] != "::" for token in tokens)
 

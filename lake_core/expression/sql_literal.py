@@ -38,7 +38,7 @@ def hex_bytes(digits: str) -> bytes:
 
 
 def typed_literal(text: str, target: exp.DataType) -> Literal | None:
-    """DATE '…' and TIMESTAMP '…'."""
+    """Parse DATE '…' and TIMESTAMP '…'."""
     try:
         if target.this == exp.DataType.Type.DATE:
             return Literal(pa.scalar(parse_date(text), pa.date32()))

@@ -39,7 +39,7 @@ def length(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def trim(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Only blanks (U+0020), as in Spark."""
+    """Trim blanks (U+0020) only, as Spark does."""
     cut = {"ltrim": pc.utf8_ltrim, "rtrim": pc.utf8_rtrim}.get(call.function, pc.utf8_trim)
     return cut(arguments[0], " ")
 
@@ -51,7 +51,7 @@ def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """From a position that counts from 1, or from the end; 0 is as 1."""
+    """Cut texts from a position that counts from 1, or from the end; 0 is as 1."""
     text, position = arguments[0], values(arguments[1]).astype(np.int64)
     longest = np.int64(1 << 31)
     lengths = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
@@ -74,7 +74,7 @@ def _all_valid(arguments: Sequence[pa.Array]) -> Values:
 
 
 def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa.Array:
-    """Substrings: one call of Arrow for each distinct pair of ends."""
+    """Cut substrings, with one call of Arrow for each distinct pair of ends."""
     size = np.where(where, values(pc.fill_null(pc.utf8_length(text), 0)), 0).astype(np.int64)
     position, lengths = np.where(where, position, 0), np.where(where, lengths, 0)
     start = np.where(position > 0, position - 1, np.where(position < 0, size + position, 0))
@@ -105,14 +105,14 @@ def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def holds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """CONTAINS, STARTSWITH and ENDSWITH."""
+    """Compute CONTAINS, STARTSWITH and ENDSWITH."""
     find = {"contains": pc.match_substring, "startswith": pc.starts_with, "endswith": pc.ends_with}[call.function]
     sought = constant(call, 1, None)
     return pa.nulls(len(arguments[0]), pa.bool_()) if sought is None else find(arguments[0], sought)
 
 
 def pad(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """To a length, cut if it is longer."""
+    """Pad texts to a length, and cut longer ones."""
     width, filler = constant(call, 1, None), constant(call, 2, " ")
     if width is None or filler is None:
         return pa.nulls(len(arguments[0]), pa.string())

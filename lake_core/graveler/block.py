@@ -86,7 +86,7 @@ def store_block(content: bytes, *, compress: bool = True) -> bytes:
 
 
 def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
-    """All keys and values of a block, keys as they are stored (internal keys, in data and index blocks).
+    """Read all keys and values of a block, keys as they are stored (internal keys, in data and index blocks).
 
     Raises CorruptTable, also where the keys take more than `budget` bytes.
     """

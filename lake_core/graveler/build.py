@@ -233,7 +233,7 @@ class _Changes:
             self._next()
 
     def some(self, count: int) -> list[tuple[bytes, Record | None]]:
-        """As many changes, or all that are left."""
+        """Take as many changes, or all that are left."""
         taken: list[tuple[bytes, Record | None]] = []
         while self.first is not None and len(taken) < count:
             taken.append(self.first)

@@ -121,7 +121,7 @@ class RangeCache:
 
 
 def default_folder() -> Path:
-    """`lake-orch/ranges` below the user's cache folder."""
+    """Return `lake-orch/ranges` below the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"

@@ -68,7 +68,7 @@ class _Side:
 
 
 def within(tree: Metarange, at: int, prefix: bytes) -> bool:
-    """Whether a range may hold keys of a prefix."""
+    """Return whether a range may hold keys of a prefix."""
     if not prefix:
         return True
     if tree.max_keys[at] < prefix:

@@ -139,7 +139,7 @@ class _Copier:
                 yield record.key, moved.record(record.key)
 
     def _copy(self, name: str, entry: Entry) -> int | None:
-        """Bytes copied, or None if they stand there."""
+        """Copy an object. Returns the bytes copied, or None if it exists already."""
         if self._target.exists(name):
             return None
         data = self._read(entry)
@@ -151,13 +151,13 @@ class _Copier:
 
 
 def _data_key(entry: Entry) -> str:
-    """Where an object lies in the export: by what it was, so that a second export finds it."""
+    """Return the key of an object in the export, made from its content, so that a second export finds it."""
     named = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
     return f"data/{named[:4]}/{named}"
 
 
 def _refs(refs: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
-    """Branches and tags are equal in what a dump says of them: a name and a commit."""
+    """Yield the rows of branches or tags. A dump has the same fields for both: a name and a commit."""
     for name, commit in refs.items():
         yield name, new[commit], wire.put_text(1, name) + wire.put_text(2, new[commit])
 

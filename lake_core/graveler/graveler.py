@@ -99,7 +99,7 @@ class Graveler:
                 return
 
     def list(self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b"") -> Iterator[Record | bytes]:
-        """As `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
+        """List as `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
 
         It is how a lakeFS server lists a folder (lakeFS data model: listing).
 

@@ -22,7 +22,7 @@ def range_id(records: Iterable[tuple[bytes, bytes, bytes]], *, properties: Mappi
 
 
 def table_id(pairs: Iterable[tuple[bytes, bytes]], properties: Mapping[str, str]) -> str:
-    """As `range_id`, of keys with their joined values."""
+    """Do what `range_id` does, for keys with their joined values."""
     digest, batch = sha256(), []
     for key, value in pairs:
         batch.append(b"%d%b|%d%b|" % (len(key), key, len(value), value))
@@ -40,7 +40,7 @@ def file_id(records: Iterable[tuple[bytes, bytes, bytes]]) -> str:
 
 
 def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
-    """As `file_id`, of (key, identity)."""
+    """Do what `file_id` does, for (key, identity)."""
     whole = sha256()
     for key, identity in identities:
         whole.update(sha256(sha256(key).digest() + sha256(identity).digest()).digest())
@@ -80,7 +80,7 @@ def commit_id(
 
 
 def epoch_seconds(moment: datetime | int) -> int:
-    """Whole seconds since the epoch, rounded down. Raises ValueError for a time without a zone."""
+    """Return whole seconds since the epoch, rounded down. Raises ValueError for a time without a zone."""
     if isinstance(moment, int):
         return moment
     if moment.tzinfo is None:

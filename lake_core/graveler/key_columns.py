@@ -15,7 +15,7 @@ _PRIME = 0x100000001B3
 
 
 def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
-    """For each key, how many of its first bytes it shares with the key before it; 0 for the first."""
+    """Return for each key how many of its first bytes it shares with the key before it; 0 for the first."""
     out = [0] if keys else []
     for begin, end in _batches(keys):
         batch = keys[max(begin - 1, 0) : end]
@@ -69,7 +69,7 @@ def _shared(first: bytes, second: bytes) -> int:
 
 
 def _batches(keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Slices whose cells fit the budget, as far as they were of one width."""
+    """Yield slices of keys that, padded to one width, fit the budget of cells."""
     begin = 0
     while begin < len(keys):
         end = min(begin + _CELLS // _WIDEST, len(keys))

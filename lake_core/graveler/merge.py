@@ -40,7 +40,7 @@ def settled(
 
 
 def same(first: Record | None, second: Record | None) -> bool:
-    """Whether two records of one key are the same: both absent, or of one identity."""
+    """Return whether two records of one key are the same: both absent, or of one identity."""
     if first is None or second is None:
         return first is second
     return first.identity == second.identity

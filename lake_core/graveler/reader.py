@@ -26,7 +26,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def is_remote(store: ObjectStore) -> bool:
-    """Whether a store is worth a copy on this machine and several requests at once, by its URL: other stores may wrap it."""
+    """Return whether a store is worth a copy on this machine and several requests at once, by its URL: other stores may wrap it."""
     scheme, separator, _ = store.url().partition("://")
     return bool(separator) and scheme not in ("file", "local", "memory")
 
@@ -68,7 +68,7 @@ class RangeReader:
         self._finds: dict[str, int] = {}
 
     def key(self, name: str) -> str:
-        """Where the file of a name stands in the store. Raises CorruptTable for what cannot be one."""
+        """Return the key of the file of a name. Raises CorruptTable for what cannot be a name."""
         if not _NAME.fullmatch(name):
             raise CorruptTable(f"{name[:80]!r} names no range: a name is 64 hexadecimal digits")
         return f"{self.folder}/{name}"
@@ -85,7 +85,7 @@ class RangeReader:
         return decoded
 
     def columns(self, name: str) -> Columns:
-        """All records of a range."""
+        """Return all records of a range."""
         kept = self._get("columns", name)
         if isinstance(kept, Columns):
             return kept

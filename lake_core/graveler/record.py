@@ -31,7 +31,7 @@ def join_value(identity: bytes, value: bytes) -> bytes:
 
 
 def split_value(joined: bytes) -> tuple[bytes, bytes]:
-    """(identity, value) of an entry's value; bytes behind them are ignored. Raises CorruptTable."""
+    """Return (identity, value) of an entry's value; bytes behind them are ignored. Raises CorruptTable."""
     size = len(joined)
     if size > 34 and joined[0] == 64:  # the usual one: a SHA-256
         length = joined[33]

@@ -54,7 +54,7 @@ class Table:
         self._budget = budget
 
     def __len__(self) -> int:
-        """Size of the file in bytes."""
+        """Return the size of the file in bytes."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[list[Record] | dict[str, str | bytes]]:

@@ -60,7 +60,7 @@ def write_sstable(
 def write_table(
     keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str], *, name: str | None = None, with_file_id: bool = True
 ) -> WrittenTable:
-    """As `write_sstable`, of keys and joined values, with its name and what a metarange says of it.
+    """Write as `write_sstable`, from keys and joined values. Returns the file with its name and what a metarange records of it.
 
     `properties` are hashed into the name, which is computed unless it is given. Bounds, counts and the data model's fileID are added
     after that.
@@ -97,7 +97,7 @@ class _File:
         self.estimated_size = 0
 
     def add_data(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """All entries. Sets `estimated_size`."""
+        """Add all entries. Sets `estimated_size`."""
         parts: list[bytes] = []
         restarts: list[int] = []
         size = count = 0
@@ -220,7 +220,7 @@ class _File:
 
 
 def _is_full(estimate: int, key_size: int, value_size: int, count: int, *, interval: int = _RESTART) -> bool:
-    """Whether an entry no longer fits a block that is nearly full."""
+    """Return whether an entry no longer fits a block that is nearly full."""
     if estimate >= _BLOCK:
         return True
     restart = 4 if count % interval == 0 else 0

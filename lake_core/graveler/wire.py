@@ -50,7 +50,7 @@ def number(fields: Fields, field: int) -> int:
 
 
 def octets(fields: Fields, field: int) -> bytes:
-    """Bytes; empty where they are absent."""
+    """Return bytes; empty if they are absent."""
     value = fields.get(field, (b"",))[-1]
     if not isinstance(value, bytes):
         raise CorruptTable(f"field {field} of a message is no text")
@@ -93,7 +93,7 @@ def put_number(field: int, value: int) -> bytes:
 
 
 def put_octets(field: int, value: bytes) -> bytes:
-    """Bytes; nothing where they are empty."""
+    """Encode bytes; nothing if they are empty."""
     return uvarint(field << 3 | _LENGTH) + uvarint(len(value)) + value if value else b""
 
 
@@ -110,7 +110,7 @@ def put_text_map(field: int, pairs: Mapping[str, str]) -> bytes:
 
 
 def put_octets_always(field: int, value: bytes) -> bytes:
-    """Bytes, also where they are empty."""
+    """Encode bytes, also if they are empty."""
     return put_octets(field, value) or bytes((field << 3 | _LENGTH, 0))
 
 

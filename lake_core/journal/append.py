@@ -194,7 +194,7 @@ class Appender:
             return False
 
     def _counts(self, entry: Entry, started: Moment) -> bool:
-        """Whether an entry that was put counts: not if its number was purged while its writer slept."""
+        """Return whether an entry that was put is valid. It is not if its number was purged while its writer slept."""
         attempt = 0
         while True:
             try:

@@ -32,7 +32,7 @@ class Codec(Protocol):
         ...
 
     def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
-        """Whether the bytes found at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
+        """Return whether the bytes at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
 
         By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to the append).
         """
@@ -56,13 +56,13 @@ class JsonCodec:
     __slots__ = ()
 
     def encode(self, entry: Entry) -> bytes:
-        """As `Codec.encode`."""
+        """See `Codec.encode`."""
         actions = [_action_to_json(action) for action in entry.actions]
         body = {"format": 1, "number": entry.number, "time": _to_text(entry.time), "writer": entry.writer, "actions": actions}
         return _dump(body)
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """As `Codec.decode`. Unknown fields are ignored; unknown formats and actions are refused."""
+        """See `Codec.decode`. Unknown fields are ignored; unknown formats and actions are refused."""
         try:
             body = _load(data)
             if not isinstance(body, dict):
@@ -80,17 +80,17 @@ class JsonCodec:
             raise CorruptEntry(f"entry {number} is not one: {str(error)[:200]}") from None
 
     def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
-        """As `Codec.owns`: by the writer's id."""
+        """See `Codec.owns`: compares the writer's id."""
         return found == data or self.decode(entry.number, found).writer == entry.writer
 
     def encode_snapshot(self, state: State) -> bytes:
-        """As `Codec.encode_snapshot`."""
+        """See `Codec.encode_snapshot`."""
         records = [[key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.records()]
         body = _dump({"number": state.number, "time": _to_text(state.time), "records": records})
         return _dump({"format": 1, "sha256": hashlib.sha256(body).hexdigest()}) + b"\n" + body
 
     def decode_snapshot(self, data: bytes) -> State:
-        """As `Codec.decode_snapshot`."""
+        """See `Codec.decode_snapshot`."""
         try:
             line, _, text = data.partition(b"\n")
             header = _load(line)

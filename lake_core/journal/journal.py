@@ -135,7 +135,7 @@ class Journal:
         return known.state if known is not None and known.state.number == when else self._reader.load(when).state
 
     def entry(self, number: int) -> Entry:
-        """One entry. Raises NoSuchEntry, HistoryPurged, CorruptEntry, StoreError."""
+        """Return one entry. Raises NoSuchEntry, HistoryPurged, CorruptEntry, StoreError."""
         for entry in self.entries(number, number):
             return entry
         raise NoSuchEntry(f"the journal {self._reader.prefix} has no entry {number} yet")
@@ -354,7 +354,7 @@ class Journal:
         raise_head(self._reader.store, self._reader.prefix + self._reader.naming.head, number, self._reader.stands)
 
     def _misleads(self, head: Pointer, number: int, far: int) -> bool:
-        """Whether a HEAD is garbage, too high, or so many entries behind the last one."""
+        """Return whether a HEAD is garbage, too high, or so many entries behind the last one."""
         if head.value is None:
             return head.etag is not None or number >= far
         return head.value > number or number - head.value >= far

@@ -51,7 +51,7 @@ def read_head(store: ObjectStore, key: str) -> Pointer:
 
 
 def read_tail(store: ObjectStore, key: str) -> Tail:
-    """Where the journal begins. Raises JournalDamaged for garbage, StoreError."""
+    """Read where the journal begins. Raises JournalDamaged for garbage, StoreError."""
     for attempt in range(_TORN_READS):
         try:
             body = store.get(key, 0, _LONGEST)
@@ -67,7 +67,7 @@ def read_tail(store: ObjectStore, key: str) -> Tail:
 
 
 def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int], bool]) -> None:
-    """See that HEAD is at least `number`, the number of an entry, and at most that of an entry that `stands`. Raises StoreError."""
+    """Raise HEAD to at least `number`, the number of an entry, and at most that of an entry that `stands`. Raises StoreError."""
     for _ in range(3):
         head = read_head(store, key)
         if head.value is not None and (head.value == number or (head.value > number and stands(head.value))):
@@ -81,7 +81,7 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
 
 
 def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
-    """See that TAIL is at least `first`. Returns what it is now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
+    """Raise TAIL to at least `first`. Returns its value now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
     failure: StoreUnavailable | None = None
     for _ in range(20):
         tail = read_tail(store, key)

@@ -57,7 +57,7 @@ class Reader:
         return read_head(self.store, self.prefix + self.naming.head)
 
     def tail(self) -> Tail:
-        """Where the journal begins. Raises JournalDamaged."""
+        """Read where the journal begins. Raises JournalDamaged."""
         return read_tail(self.store, self.prefix + self.naming.tail)
 
     def data(self, number: int) -> bytes:
@@ -72,7 +72,7 @@ class Reader:
             raise self._corrupt(number, str(error)) from None
 
     def stands(self, number: int) -> bool:
-        """Whether there is an object where this entry belongs."""
+        """Return whether an object exists at this entry's key."""
         return self.store.exists(self.entry_key(number))
 
     def forward(self, after: int, hint: int = 0, limit: int | None = None) -> Iterator[list[Entry]]:
@@ -97,7 +97,7 @@ class Reader:
             left = None if left is None else left - len(batch)
 
     def _stride(self, first: int, count: int) -> tuple[list[Entry], bool]:
-        """Up to `count` entries from the number `first` on, and whether the one after them is missing."""
+        """Read up to `count` entries from the number `first` on. Returns them, and whether the one after them is missing."""
         ended = False
         while count:
             keys = [self.entry_key(number) for number in range(first, first + count)]
@@ -200,7 +200,7 @@ class Reader:
         return tail.first - 1
 
     def _start(self, floor: int, until: int | None) -> State | None:
-        """Where to start replaying from: the newest good snapshot that is not before `floor`, to which entries are purged."""
+        """Return the newest good snapshot that is not before `floor`, to which entries are purged: where to start replaying from."""
         fixed = self.naming.fixed_snapshot
         candidates = self.snapshots() if fixed is None else [(None, self.prefix + fixed)]
         for number, key in candidates:

@@ -61,7 +61,7 @@ class State(Mapping[str, Any]):
             return self._base.get(key)
 
     def records(self) -> Iterator[tuple[str, StateRecord]]:
-        """All keys with their records, in the order of keys."""
+        """Return all keys with their records, in the order of keys."""
         for key in self:
             record = self.record(key)
             assert record is not None

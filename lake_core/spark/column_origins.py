@@ -55,7 +55,7 @@ def marked(df: DataFrame, mark: str) -> DataFrame:
 
 
 def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
-    """For each column that is known: which columns of marked DataFrames its values are made of. None where nothing is known.
+    """Return for each known column the columns of marked DataFrames that its values are made of. None if nothing is known.
 
     Nothing is run. Raises what Spark raises where it cannot plan the DataFrame.
     """
@@ -198,7 +198,10 @@ class _Scope:
         return _together(origins)
 
     def _unlisted(self, before: str) -> Origins:
-        """Of a name that is no column below: a lambda's variable, or the result of a Python function, whose arguments stand before it."""
+        """Return the origins of a name that is no column below.
+
+        It is a lambda's variable, or the result of a Python function, which follows its arguments.
+        """
         own = before.endswith(")") or _VARIABLE.search(before) is not None
         return _NONE if self.strangers == "outside" or (self.strangers == "none" and own) else None
 
@@ -409,7 +412,7 @@ def _split(text: str) -> list[str]:
 
 
 def _closing(text: str, begin: int) -> int:
-    """Where the bracket that opens at a place closes."""
+    """Return where the bracket that opens at a place closes."""
     depth = 0
     for match in _BRACKET.finditer(text, begin):
         if match[0] in _PAIRS:

@@ -70,7 +70,7 @@ def merge_delta(
     alias: tuple[str, str] = ("t", "s"),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Merge:
-    """`DeltaTable.merge` with a DataFrame as the source, in the executors: clauses first, then `execute`.
+    """Merge as `DeltaTable.merge`, with a DataFrame as the source, in the executors: clauses first, then `execute`.
 
         merge_delta(df, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
 
@@ -230,7 +230,7 @@ def _numbers(spark: SparkSession, count: int) -> DataFrame:
 
 
 def _taken(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """Columns as Spark hands them over, under their own names and in their own types."""
+    """Return columns from Spark under their own names and in their own types."""
     return relabelled(pa.Table.from_batches([batch]), schema)
 
 

@@ -95,7 +95,7 @@ def _leaf_column(leaf: Predicate) -> SparkColumn:
 
 
 def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[SparkColumn]) -> SparkColumn:
-    """Many parts as a tree of small depth: Spark recurses into it."""
+    """Combine many parts as a tree of small depth: Spark recurses into it."""
     while len(parts) > 1:
         parts = [functools.reduce(join, parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0]
@@ -110,8 +110,10 @@ def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
 
 
 def _equals_zero(column: Column) -> SparkColumn:
-    """Equal to 0.0 or -0.0. Not as an equality: pushed down, it is looked up in the dictionary of a row group, where the two
-    zeros differ; nor in a set, where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
+    """Return the condition that a column equals 0.0 or -0.0.
+
+    It is no equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ. It is no set either,
+    where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
     """
     zero = F.lit(0.0)
     return (_field(column) <= zero) & _with_nan(_field(column) >= zero, column)

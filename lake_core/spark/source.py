@@ -73,7 +73,7 @@ def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) 
 
 
 def _tasks(sizes: Sequence[int | None]) -> list[list[int]]:
-    """Row numbers of the files, packed into tasks of bounded size."""
+    """Pack the row numbers of the files into tasks of bounded size."""
     tasks: list[list[int]] = []
     current: list[int] = []
     size = 0

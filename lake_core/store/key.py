@@ -44,13 +44,13 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_start_after(start_after: str) -> str:
-    """Where a listing goes on: any text, not necessarily a key, and taken as it is (a listed key may be in another normal form)."""
+    """Check where a listing continues: any text, not only a key, taken as it is (a listed key may be in another normal form)."""
     _check_text(start_after, "start_after")
     return start_after
 
 
 def is_key(name: str) -> bool:
-    """Whether a name found in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
+    """Return whether a name in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
     if len(name) <= _MAX_KEY and _PLAIN.fullmatch(name):
         return True
     try:

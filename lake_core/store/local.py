@@ -263,7 +263,10 @@ class LocalStore(ObjectStore):
         return path
 
     def _open_temporary(self, key: str) -> tuple[int, str, str, int]:
-        """(descriptor of the key's folder, the file's name in it, a temporary file's name and descriptor). Creates the folder, durably."""
+        """Return (descriptor of the key's folder, the file's name in it, a temporary file's name and descriptor).
+
+        Creates the folder, durably.
+        """
         temporary = TEMPORARY_PREFIX + uuid.uuid4().hex
         for _ in range(_TIDIED_UP):
             # Somebody may tidy up empty folders meanwhile. Once a file stands in it, the folder stays.
@@ -348,7 +351,7 @@ def _etag(status: os.stat_result) -> str:
 
 
 def _stat(key: str, entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Of a file that was found in a folder; None if it has been deleted since. No context managers: there may be millions."""
+    """Return the status of a listed file; None if it has been deleted since. No context managers: there may be millions."""
     try:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:

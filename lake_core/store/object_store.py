@@ -98,7 +98,7 @@ class ObjectStore(ABC):
         return self._get(key, start, end)
 
     def get_many(self, requests: Iterable[GetRequest]) -> builtins.list[ObjectBytes]:
-        """`get` of each request, in order, side by side where the backend gains from it. The first failure is raised."""
+        """Do `get` for each request, in order, in parallel if the backend gains from it. The first failure is raised."""
         if isinstance(requests, str):
             raise TypeError("get_many takes several requests; put a single key into a list")
         whole: builtins.list[tuple[str, int | None, int | None]] = []
@@ -140,7 +140,7 @@ class ObjectStore(ABC):
         return self._head(key)
 
     def exists(self, key: str) -> bool:
-        """Whether an object stands at the key."""
+        """Return whether an object exists at the key."""
         try:
             self.head(key)
         except NotFound:
@@ -148,7 +148,7 @@ class ObjectStore(ABC):
         return True
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
-        """All objects whose key starts with `prefix` (any string, not only a folder) and sorts after `start_after`, in order.
+        """List all objects with a key that starts with `prefix` (any string, not only a folder) and sorts after `start_after`, in order.
 
         Lazy: a caller that stops early does not pay for the rest.
         """
@@ -190,7 +190,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def url(self, key: str = "") -> str:
-        """Where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded. "" is the root."""
+        """Return where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded. "" is the root."""
 
     @property
     @abstractmethod
@@ -216,7 +216,7 @@ class ObjectStore(ABC):
         """Take note that the caller was handed what the objects hold: a state may rely on their staying as they are."""
 
     def end_retention(self, before: datetime) -> None:  # noqa: B027 - without effect unless a state overrides it
-        """Let go of what only states older than `before` need. Without effect where there is but one state."""
+        """Release what only states older than `before` need. Without effect in a store with a single state."""
 
     @abstractmethod
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:

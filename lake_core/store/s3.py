@@ -308,7 +308,7 @@ class S3Store(ObjectStore):
             )
 
     def _probe(self, path: str) -> bool:
-        """Whether conditions are honoured, tried out with an object at the path, which is removed again."""
+        """Return whether conditions are honored, tested with an object at the path, which is deleted again."""
         created = self._ask(None, "put_object", {"Key": path, "Body": b"", "IfNoneMatch": "*"})
         if isinstance(created, Failure):
             if created.kind is Kind.UNSUPPORTED:
@@ -395,7 +395,7 @@ class S3Store(ObjectStore):
         return answer
 
     def _time_limit(self, body: object) -> float | None:
-        """Seconds until a request is given up. aiohttp loses its own time-out when "100 Continue" comes at the wrong moment."""
+        """Return the seconds until a request is given up. aiohttp loses its own time-out when "100 Continue" comes at the wrong moment."""
         config = self._config()
         connect, read = config["connect_timeout"], config["read_timeout"]
         if not isinstance(connect, (int, float)) or not isinstance(read, (int, float)):
@@ -484,7 +484,7 @@ async def _call(file_system: Any, operation: str, arguments: Mapping[str, object
 
 
 def _seconds(moment: datetime) -> datetime:
-    """In UTC and whole seconds, as head and get tell it; only some listings know more."""
+    """Return the time in UTC and whole seconds, as head and get return it; only some listings have more."""
     return moment.astimezone(UTC).replace(microsecond=0)
 
 

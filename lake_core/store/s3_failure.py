@@ -149,7 +149,7 @@ def _kind(code: str, status: int) -> Kind:
 
 
 def secrets_of(options: Mapping[str, object]) -> Iterator[str]:
-    """Every secret that storage options or the environment hold."""
+    """Yield every secret that storage options or the environment hold."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from secrets_of(value)

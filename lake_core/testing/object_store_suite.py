@@ -418,7 +418,7 @@ class SharedObjectStoreSuite(ObjectStoreSuite):
     """What a store must do besides if processes share it: all but those in memory."""
 
     def test_one_of_many_processes_wins(self, store: ObjectStore) -> None:
-        """Creating, replacing and counting, in processes that were spawned."""
+        """Create, replace and count, in processes that were spawned."""
         store.put("race/match", b"begin")
         store.put("count", b"0")
         context = multiprocessing.get_context("spawn")

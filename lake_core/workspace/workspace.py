@@ -80,16 +80,16 @@ class Workspace(ABC):
         """Everything, by key below the lake's root."""
 
     def url(self, path: str) -> str:
-        """Say where a table or file lies in place."""
+        """Return where a table or file is in place."""
         return f"{self._root}/{path}"
 
     def flush(self) -> None:
-        """Let what was written so far count, where a step's writes count one by one."""
+        """Put what was written so far into effect, for steps with writes that take effect one by one."""
         return
 
     @abstractmethod
     def finish(self) -> Receipt:
-        """Let all that was written count. Raises Conflict."""
+        """Put all writes into effect. Raises Conflict."""
 
     def discard(self) -> None:
         """Leave nothing behind, as far as that can be."""

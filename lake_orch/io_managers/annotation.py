@@ -33,7 +33,7 @@ def type_of_each(annotation: object) -> object | None:
 
 
 def reads_itself(context: InputContext) -> bool:
-    """Tell whether the step that asks for an asset also makes it."""
+    """Return whether the step that asks for an asset also makes it."""
     if not context.has_asset_key or run_of(context) is None:
         return False
     return any(output.properties.asset_key == context.asset_key for output in context.step_context.step.step_outputs)

@@ -150,7 +150,7 @@ def log_cleanup(job: Job) -> dict[str, Any]:
 
 
 def txn_expiry(job: Job) -> dict[str, Any]:
-    """Let transaction markers expire, as the target says: those that are older are dropped by the next checkpoint."""
+    """Set when transaction markers expire, as the target says. The next checkpoint drops older ones."""
     table, retention = job.table(), job.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
     properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}

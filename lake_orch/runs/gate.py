@@ -61,7 +61,7 @@ def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) ->
 
 
 def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
-    """Tell whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
+    """Return whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
     return bool(evaluation.blocking) or gate == "error"

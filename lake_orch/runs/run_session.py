@@ -79,7 +79,7 @@ def from_tags(run: DagsterRun) -> RunSession | None:
 
 
 def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
-    """Say which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+    """Return which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
     return gate_named(tags.get(GATE_TAG, tags.get(JOB_GATE_TAG, default)))
 
 
@@ -92,7 +92,7 @@ def gate_named(name: str) -> Gate:
 
 
 def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
-    """Say what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
+    """Return what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
     name = tags.get(SCOPE_TAG, tags.get(JOB_SCOPE_TAG, default))
     if name == "run":
         return "run"
@@ -170,7 +170,7 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
-    """Say who publishes a session without an executor: an op of the job, if one did so in the run that this one carries on."""
+    """Return who publishes a session without an executor: an op of the job, if one did so in the run that this one carries on."""
     parent = _carried_on(instance, run)
     return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
 

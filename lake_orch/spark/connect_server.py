@@ -67,11 +67,11 @@ class Lease:
         return (self.folder / "token").read_text()
 
     def is_alive(self) -> bool:
-        """Tell whether the server still runs."""
+        """Return whether the server still runs."""
         return is_locked(self.folder / "alive") and accepts(self.port)
 
     def release(self) -> None:
-        """Need the server no longer."""
+        """Release the server."""
         os.close(self.descriptor)
 
 

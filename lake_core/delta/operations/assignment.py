@@ -61,7 +61,7 @@ def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
 
 
 def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | None = None) -> pa.Table:
-    """Rows with the assigned columns replaced. Expressions see `scope`, row by row (the rows themselves by default).
+    """Return rows with the assigned columns replaced. Expressions see `scope`, row by row (the rows themselves by default).
 
     Raises EvaluationFailed.
     """

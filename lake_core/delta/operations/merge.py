@@ -382,7 +382,7 @@ class _LocalMerge:
 
 
 def no_matches(source: pa.Table) -> Matches:
-    """For a file of which no row matches."""
+    """Return the matches of a file of which no row matches."""
     nothing = np.array([], dtype=np.int64)
     return Matches(nothing, nothing, source.slice(0, 0))
 

@@ -107,7 +107,7 @@ def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseTex
 
 
 def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int64]:
-    """For each row the number of the first clause whose condition is true, -1 for none."""
+    """Return for each row the number of the first clause with a true condition, -1 for none."""
     chosen = np.full(scope.num_rows, -1, dtype=np.int64)
     for number, clause in enumerate(clauses):
         open_ = np.flatnonzero(chosen < 0)
@@ -123,5 +123,5 @@ def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int
 
 
 def relation(rows: pa.Table) -> pa.ChunkedArray:
-    """Rows as one column of structs, which is how expressions over relations see them."""
+    """Return rows as one column of structs, the form in which expressions over relations see them."""
     return rows.to_struct_array() if rows.num_rows else pa.chunked_array([], pa.struct(list(rows.schema)))

@@ -136,7 +136,7 @@ class FileMerge:
 
 
 def conformed(rows: pa.Table, writer: RowWriter) -> pa.Table:
-    """Rows as they stand in the table, in the schema that the merge gives it."""
+    """Return rows as the table has them, in the schema that the merge gives it."""
     schema = writer.metadata.arrow_schema
     return rows if rows.schema.equals(schema) else conform_out(rows, schema)
 

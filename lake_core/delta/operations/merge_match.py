@@ -115,12 +115,12 @@ def key_columns(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> dict[st
 
 
 def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as text or bytes, with something for the nulls, which another key tells apart."""
+    """Return values as text or bytes, with a value for the nulls, which another key separates from it."""
     return pc.fill_null(column, b"") if pa.types.is_binary(column.type) else pc.fill_null(column.cast(pa.string()), "")
 
 
 def range_predicate(table: pa.Schema, keys: Sequence[Key], source: pa.Table) -> list[Predicate]:
-    """Predicates over the table's columns that every row with a match in the source keeps, by the source's keys."""
+    """Return predicates over the table's columns that every row with a match in the source satisfies, by the source's keys."""
     ranges = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
     return [predicate for predicate in ranges if predicate is not None]
 
@@ -158,7 +158,7 @@ def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 def matching_pairs(
     condition: Condition, target: pa.Table, source: pa.Table, source_keys: pa.Table, aliases: tuple[str, str]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Pairs of row numbers (target's, source's) for which ON is true, in pieces. `source_keys`: the source's `numbered_keys`."""
+    """Yield pairs of row numbers (target's, source's) for which ON is true. `source_keys`: the source's `numbered_keys`."""
     for left, right in _candidates(condition, target, source_keys):
         if condition.rest and len(left):
             scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
@@ -169,7 +169,7 @@ def matching_pairs(
 
 
 def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
-    """For pairs of rows with equal keys (as a column each): whether what is left of ON is true."""
+    """Return for pairs of rows with equal keys (as a column each) whether what is left of ON is true."""
     if not condition.rest:
         return pa.chunked_array([pa.repeat(True, scope.num_rows)])
     return pc.fill_null(evaluate(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)

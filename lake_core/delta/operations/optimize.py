@@ -143,7 +143,7 @@ def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.in
 
 
 def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int) -> list[npt.NDArray[np.int64]]:
-    """Files to put together: as many small ones as come up to the target, and alone those that hold many deleted rows."""
+    """Choose files to compact: as many small ones as come up to the target, and alone those that hold many deleted rows."""
     size, holey = numbers(files["size"]), _holey(files)
     bins: list[npt.NDArray[np.int64]] = []
     for group in groups:
@@ -193,7 +193,7 @@ class OptimizeTask:
             yield from files.batches(int(number))
 
     def _sorted(self, index: int, values: dict[str, str | None]) -> Iterator[AddFile]:
-        """Two passes: the first ranks all rows by the curve's columns, the second deals them out to the files that they belong in."""
+        """Sort in two passes: the first ranks all rows by the curve's columns, the second distributes them over their files."""
         keys = [leaf_values(rows, path) for rows in self._rows(index, self.files) for path in self.curve]
         width = len(self.curve)
         if not keys:

@@ -79,14 +79,14 @@ class RewriteTask:
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
-    """Rows after their assignments, which keep the table's rules; generated columns that are not assigned follow."""
+    """Return rows after their assignments, checked by the table's rules; generated columns that are not assigned follow."""
     targets = {one.target[0] for one in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
 
 
 def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.Table:
-    """Rows of a table, those that `hits` marks replaced by the new ones in turn."""
+    """Return rows of a table, those that `hits` marks replaced by the new ones in turn."""
     columns, where = [], mask(hits)
     for old, column in zip(rows.columns, new.columns, strict=True):
         if pa.types.is_nested(old.type):
@@ -103,7 +103,7 @@ def _hits(rows: pa.Table, predicate: Predicate) -> pa.ChunkedArray:
 
 
 def logs_changes(snapshot: Snapshot) -> bool:
-    """Whether writers owe the table's readers change data (`delta.enableChangeDataFeed`)."""
+    """Return whether writers must write change data for the table's readers (`delta.enableChangeDataFeed`)."""
     return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
 
 
@@ -117,7 +117,7 @@ def check_not_append_only(snapshot: Snapshot) -> None:
 
 
 def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
-    """Whether a predicate decides on whole files: it names nothing but partition columns."""
+    """Return whether a predicate decides on whole files: it names nothing but partition columns."""
     return all(column.path[0] in metadata.partition_columns for column in columns(predicate))
 
 
@@ -180,7 +180,7 @@ def predicate_parameter(where: str | None) -> dict[str, str]:
 
 
 def rows_of(files: pa.Table) -> int | None:
-    """Rows that files hold by their statistics and deletion vectors; None where one of them does not tell."""
+    """Count the rows of files by their statistics and deletion vectors; None if one of the files lacks them."""
     records = num_records(files["stats"])
     if records.null_count:
         return None
@@ -191,5 +191,5 @@ def rows_of(files: pa.Table) -> int | None:
 
 
 def sizes(files: pa.Table) -> int:
-    """Bytes of files."""
+    """Return the total size of files in bytes."""
     return int(np.nansum(numbers(pc.fill_null(files["size"], 0))))

@@ -155,8 +155,9 @@ class _Needed:
 
 
 def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
-    """`by_commits`: look for removed files in the commits too. A checkpoint may have forgotten those that are older than the table's
-    own retention.
+    """Return the keys of the files that must be kept.
+
+    `by_commits`: look for removed files in the commits too. A checkpoint may lack those that are older than the table's own retention.
     """
     store = snapshot.store
     live = snapshot.files(snapshot.identity)
@@ -196,7 +197,7 @@ def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None
 
 
 def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Keys so that those are equal which a store takes for the same."""
+    """Return keys in a form in which those are equal which a store takes for the same."""
     return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 

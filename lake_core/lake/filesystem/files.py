@@ -70,7 +70,7 @@ class OpenState:
     flushing: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self) -> None:
-        """Something was written."""
+        """Count a write."""
         with self.counting:
             self.written += 1
 

@@ -63,7 +63,7 @@ def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, An
 
 
 def is_folder(place: OpenState, prefix: str) -> bool:
-    """Tell whether anything stands in a folder (ending in "/")."""
+    """Return whether a folder (ending in "/") has any content."""
     try:
         if next(iter(place.state.list(prefix)), None) is not None:
             return True

@@ -88,7 +88,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Look again at what branches and sessions are by now: at all of them, whatever the path. Not within a transaction."""
+        """Read the state of all branches and sessions again, whatever the path. Not within a transaction."""
         super().invalidate_cache(path)
         if not self._intrans:
             self._paths.forget()
@@ -104,7 +104,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # Reading
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """Tell what is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
+        """Return what is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
         place, key, front = self._at(path)
         if place is None or not key:
             return folder_info(self._strip_protocol(path) if place is None else f"{front}{key}".rstrip("/"))
@@ -117,7 +117,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         raise FileMissing(f"nothing stands at {key!r} in {place.state.name}", key=path)
 
     def exists(self, path: str, **options: Any) -> bool:
-        """Tell whether a file or folder stands there. Errors other than its absence are raised."""
+        """Return whether a file or folder exists at the path. Errors other than its absence are raised."""
         try:
             self.info(path)
         except FileNotFoundError:
@@ -196,11 +196,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return list(super().cat_ranges(paths, starts, ends, on_error=on_error))
 
     def created(self, path: str) -> datetime:
-        """Tell when a file was written. Raises FileMissing; ValueError for a folder."""
+        """Return when a file was written. Raises FileMissing; ValueError for a folder."""
         return self.modified(path)
 
     def modified(self, path: str) -> datetime:
-        """Tell when a file was written. Raises FileMissing; ValueError for a folder."""
+        """Return when a file was written. Raises FileMissing; ValueError for a folder."""
         info = self.info(path)
         if info["type"] != "file":
             raise ValueError(f"{path!r} is a folder: it has no time")
@@ -238,7 +238,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._gathered = WriteBatch()
 
     def end_batch(self, keep: bool) -> None:
-        """Let go of what was gathered: flush it, or take it back."""
+        """End a batch: flush its writes, or undo them."""
         batch, self._gathered = self._gathered, None
         if batch is not None:
             batch.end(keep)
@@ -342,31 +342,31 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.rm_file(path)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        """Nothing: a folder is there as long as files are in it."""
+        """Do nothing: a folder exists as long as files are in it."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Nothing: a folder is there as long as files are in it."""
+        """Do nothing: a folder exists as long as files are in it."""
 
     def rmdir(self, path: str) -> None:
-        """Nothing: a folder is there as long as files are in it."""
+        """Do nothing: a folder exists as long as files are in it."""
 
     def put(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Copy files here as fsspec does. All files, or none."""
         with self._batch():
             return super().put(*args, **options)
 
     def pipe(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Write files as fsspec does. All files, or none."""
         with self._batch():
             return super().pipe(*args, **options)
 
     def copy(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Copy files as fsspec does. All files, or none."""
         with self._batch():
             return super().copy(*args, **options)
 
     def mv(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Move files as fsspec does. All files, or none."""
         with self._batch():
             return super().mv(*args, **options)
 

@@ -32,7 +32,7 @@ def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: 
 
 
 def is_ancestor(refs: RefsState, older: Commit, newer: Commit) -> bool:
-    """Tell whether one commit is among another's ancestors, or the same."""
+    """Return whether one commit is among another's ancestors, or the same."""
     for commit in log(refs, newer):
         if commit.id == older.id:
             return True

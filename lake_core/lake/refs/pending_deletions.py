@@ -29,7 +29,7 @@ class PendingDeletions:
         return key in self.keys
 
     def range(self, id: str) -> bool:
-        """Tell whether a range or metarange of this id is among them."""
+        """Return whether a range or metarange of this id is among them."""
         return f"_lakefs/{id}" in self.keys
 
 

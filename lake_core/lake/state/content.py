@@ -59,7 +59,7 @@ def _item(value: bytes) -> Item:
 
 
 def is_same(one: Item | None, other: Item | None) -> bool:
-    """Tell whether the same stands at a key: nothing, or objects of one identity."""
+    """Return whether a key has the same content in both: no object, or objects of one identity."""
     if one is None or other is None:
         return one is other
     return one.identity == other.identity
@@ -71,7 +71,7 @@ def nanoseconds(moment: datetime) -> int:
 
 
 def address_of(digest: str, generation: int = 0) -> str:
-    """Say where content with this SHA-256 (hex) stands; a later generation where earlier ones are to be deleted."""
+    """Return the address of content with this SHA-256 (hex); a later generation if earlier ones are to be deleted."""
     return f"{OBJECTS}/{digest[:2]}/{digest[2:4]}/{digest}" + (f"-{generation}" if generation else "")
 
 

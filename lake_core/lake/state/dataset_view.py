@@ -70,7 +70,7 @@ class DatasetView(DatasetStore):
         return self._tree.view.get(f"{self._prefix}{key}")
 
     def in_place(self, key: str) -> bool:
-        """Tell whether a key's object stands at its natural place for all states, not in the tree."""
+        """Return whether a key's object is at its natural place for all states, not in the tree."""
         match self._class_of(key):
             case KeyClass.UNIQUE:
                 return True
@@ -164,7 +164,7 @@ class DatasetView(DatasetStore):
             raise NotFound(f"{self._prefix}{key} is not of {self._tree.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
-        """Tell whether a derived object in place is derived from this state's log: its log entry in place is the very one of this state."""
+        """Return whether a derived object in place comes from this state's log: its log entry in place is the very one of this state."""
         source = self._format.derived_from(key)
         if not source:
             return source is not None

@@ -179,7 +179,7 @@ class StateStore(ObjectStore):
                 yield item.meta(key)
 
     def _hidden(self, key: str) -> bool:
-        """Tell whether a key is of a dropped dataset, whose log stays in the tree."""
+        """Return whether a key is of a dropped dataset, whose log stays in the tree."""
         above = dataset_above(key, self.registered())
         return above is not None and above.dropped
 

@@ -81,7 +81,7 @@ class Rows(Protocol):
         """Label the rows with an asset's key, by which the lineage of what is computed from them names it."""
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
-        """Say which columns of upstream assets the columns are computed from; None where nothing is known."""
+        """Return which columns of upstream assets the columns are computed from; None where nothing is known."""
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
         """Count the rows, and find those that break each condition. Raises InvalidDefinition for SQL that cannot be evaluated, and
