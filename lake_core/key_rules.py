@@ -25,7 +25,7 @@ class PlainKeys(Protocol):
         ...
 
     def read(self, key: str) -> bytes | None:
-        """Read the object at a key; None where nothing stands."""
+        """Read the object at a key; None if there is none."""
         ...
 
 

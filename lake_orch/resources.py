@@ -221,7 +221,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return open_workspace(self.assignment(attempt), self.options(), self.open)
 
     def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
-        """Open a table as a run reads it: at the one commit that the run stands on, with what the run itself has written.
+        """Open a table as a run reads it: at the one commit that the run is based on, with what the run itself has written.
 
         `ref`: a branch, tag or commit instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
         """
@@ -268,7 +268,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return self.open().at(ref)
 
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
-        """Open the table at a path as it stands on the branch, or at another ref; None where there is none."""
+        """Open the table at a path as it is on the branch, or at another ref; None where there is none."""
         try:
             return self.read_table(path, None, ref=ref)
         except (TableNotFound, RefNotFound):
@@ -287,7 +287,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Args:
             context: the step's context.
-            path: relative to the root; by default where the asset's table lies.
+            path: relative to the root; by default where the asset's table is.
             partition_by: the partition columns, used when the table is created.
 
         Asking again in the same attempt gives the same handle, through whatever resource, so batches count on.

@@ -80,7 +80,7 @@ class ExternalWriter:
         return self._workspace.store
 
     def find_delta(self, path: str) -> DeltaTable | None:
-        """Return the table at a path, as it stands here; None where there is none."""
+        """Return the table at a path, as it is here; None where there is none."""
         return self._workspace.find_table(path)
 
     def delta(self, path: str) -> DeltaTable:

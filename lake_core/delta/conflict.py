@@ -1,7 +1,7 @@
 """Whether an operation can be replayed on top of commits that won the race: delta-spark's rules.
 
 Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the loser's
-isolation level counts. Where delta-spark asks whether an added file lies in a partition that was read, its statistics are asked
+isolation level counts. Where delta-spark asks whether an added file is in a partition that was read, its statistics are asked
 as well: a file that provably holds no row that the operation's predicate is true for could not have changed its outcome.
 """
 

@@ -56,7 +56,7 @@ def is_delta_name(key: str) -> bool:
 
 
 def is_hidden(key: str) -> bool:
-    """Return whether a key lies outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
+    """Return whether a key is outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
     if key[0] not in "_." and "/_" not in key and "/." not in key:
         return False
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.removeprefix(CHANGES_FOLDER).split("/"))

@@ -45,7 +45,7 @@ def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
 def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
     """Return the root that a data file is under, and its key there. The first root is the table's, the only one of relative paths.
 
-    Raises PathOutsideTable for everything that lies under none of them.
+    Raises PathOutsideTable for everything that is under none of them.
     """
     if not (_SCHEME.match(path) or path.startswith("/")):
         return 0, _checked(unquote(path), path)

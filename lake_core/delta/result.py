@@ -25,7 +25,7 @@ class OperationResult:
 
     @property
     def rows(self) -> int | None:
-        """The rows that a write or a merge inserted or updated; None if it was skipped and the log no longer tells."""
+        """The rows that a write or a merge inserted or updated; None if it was skipped and the log no longer has them."""
         if _MERGED_ROWS in self.metrics:
             return self.metrics[_MERGED_ROWS] + self.metrics.get("numTargetRowsUpdated", 0)
         return self._metric("numOutputRows")

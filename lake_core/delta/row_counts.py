@@ -20,7 +20,7 @@ from lake_core.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """The rows that a change added and removed; an updated row counts as both. None where the statistics do not tell."""
+    """The rows that a change added and removed; an updated row counts as both. None if the statistics lack it."""
 
     added: int | None
     removed: int | None

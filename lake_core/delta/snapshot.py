@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def place(self) -> ObjectStore:
-        """Where data files stand. Inside a lake that is the table's folder, whatever branch or session its log is of."""
+        """Where data files are. Inside a lake that is the table's folder, whatever branch or session its log is of."""
         return self.store.data_root
 
     @property
@@ -88,7 +88,7 @@ class Snapshot:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The fields of add actions that tell files apart: the path, and the deletion vector where any file may have one."""
+        """The fields of add actions that distinguish files: the path, and the deletion vector where any file may have one."""
         return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
 
     def tombstones(self) -> pa.Table:

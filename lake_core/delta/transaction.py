@@ -42,7 +42,7 @@ _AFTER_FAILURE = Backoff(0.01, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a commit does, as it will stand in the log."""
+    """What a commit does, as the log will hold it."""
 
     name: str
     """As in commitInfo: WRITE, CREATE TABLE, …"""

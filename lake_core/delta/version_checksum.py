@@ -1,6 +1,6 @@
 """Version checksums (`N.crc`): what a writer believed a version to be, held against what the log says.
 
-A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that lies or belongs to
+A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that is wrong or belongs to
 another table would make the table wrong without an error. The checkpoint and the commits have to be opened for the files anyhow.
 It serves to find a log that lost or gained something. Protocol section: Version Checksum File.
 """

@@ -28,7 +28,7 @@ _EXPANSION = 32
 
 
 class Handle(NamedTuple):
-    """Where a block stands in its file, without its trailer."""
+    """The place of a block in its file, without its trailer."""
 
     offset: int
     length: int

@@ -212,7 +212,7 @@ def salted(
 
 
 def put_table(reader: RangeReader, table: WrittenTable) -> None:
-    """Store a table under its name, where it does not stand yet."""
+    """Store a table under its name, if it does not exist yet."""
     with contextlib.suppress(AlreadyExists):
         reader.store.put(reader.key(table.id), table.data, if_absent=True)
     reader.put(table.id, table.data)

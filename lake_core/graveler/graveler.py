@@ -103,7 +103,7 @@ class Graveler:
 
         It is how a lakeFS server lists a folder (lakeFS data model: listing).
 
-        Whole prefixes are skipped without reading what lies below them. Nothing that sorts before or at `start_after` is given, neither
+        Whole prefixes are skipped without reading what is below them. Nothing that sorts before or at `start_after` is given, neither
         record nor prefix: so a listing goes on behind the last thing it gave.
         """
         if not delimiter:

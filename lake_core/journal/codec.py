@@ -1,4 +1,4 @@
-"""What stands inside the objects of a journal: a protocol, and the codec that writes JSON."""
+"""What is inside the objects of a journal: a protocol, and the codec that writes JSON."""
 
 from __future__ import annotations
 

@@ -85,12 +85,12 @@ class Journal:
 
     @property
     def store(self) -> ObjectStore:
-        """Where the journal lies."""
+        """Where the journal is."""
         return self._reader.store
 
     @property
     def folder(self) -> str:
-        """The folder that it lies in."""
+        """The folder that it is in."""
         return self._reader.prefix.removesuffix("/")
 
     def __repr__(self) -> str:
@@ -341,7 +341,7 @@ class Journal:
     # Keeping up
 
     def _keep_up(self, state: State) -> None:
-        """Write HEAD and a snapshot where they are due. Raises StoreError; the entry stands all the same."""
+        """Write HEAD and a snapshot where they are due. Raises StoreError; the entry is valid all the same."""
         number = state.number
         if self._heal_head or number % self._head_every == 0:
             self._write_head(number)

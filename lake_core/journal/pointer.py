@@ -33,7 +33,7 @@ class Tail:
     """Where the journal begins."""
 
     first: int = 1
-    """The first entry that is retained; what lies before it is purged, and nothing there counts."""
+    """The first entry that is retained; what is before it is purged, and nothing there counts."""
     base: int = 0
     """The entry as of which a snapshot stands in for the purged ones; always first - 1 where this package purged."""
     etag: str | None = None

@@ -1,4 +1,4 @@
-"""Purging: TAIL rises behind a snapshot that stands in for what lies before it, and only then are old entries deleted."""
+"""Purging: TAIL rises behind a snapshot that stands in for what is before it, and only then are old entries deleted."""
 
 from __future__ import annotations
 

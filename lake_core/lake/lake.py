@@ -108,7 +108,7 @@ class Lake:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Self:
-        """Open the lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
+        """Open the lake at a location. `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
         return cls._open(root, clock)
 
@@ -151,7 +151,7 @@ class Lake:
 
     @property
     def url(self) -> str:
-        """Where the lake lies."""
+        """Where the lake is."""
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
@@ -160,7 +160,7 @@ class Lake:
 
     @property
     def id(self) -> str:
-        """What tells this lake from others, wherever it is moved."""
+        """What distinguishes this lake from others, wherever it is moved."""
         return self._repository.format.id
 
     # Sessions
@@ -197,7 +197,7 @@ class Lake:
     ) -> SharedSession:
         """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
 
-        With `resume=False` an open one of this id is taken as it stands, its epoch too. The handle only reads; its `join` writes.
+        With `resume=False` an open one of this id is taken as it is, its epoch too. The handle only reads; its `join` writes.
         It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
@@ -205,7 +205,7 @@ class Lake:
         return open_shared(self._repository, options, resume=resume)
 
     def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
-        """Give the handle of a shared session, as it stands, in any process.
+        """Give the handle of a shared session, as it is, in any process.
 
         `epoch`: that of the process which opened it, handed on; by default the session's own. Raises SessionNotFound.
         """

@@ -24,7 +24,7 @@ def renamed(before: str, after: str) -> Iterator[None]:
 class FolderStore(ObjectStore):
     """The objects of `inner` under `folder`, by their keys within it. Conditions, atomicity and times are those of `inner`.
 
-    The messages of errors name the whole keys: they tell where an object lies.
+    The messages of errors name the whole keys: they tell where an object is.
     """
 
     def __init__(self, inner: ObjectStore, folder: str) -> None:

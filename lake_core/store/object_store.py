@@ -34,7 +34,7 @@ class ObjectMeta:
     size: int
     """Length of the whole object in bytes."""
     etag: str
-    """Opaque; differs between any two contents that `if_match` must tell apart."""
+    """Opaque; differs between any two contents that `if_match` must distinguish."""
     last_modified: datetime
     """When the object was put, by the store's own clock, in UTC. What `put` returns may be some seconds off what `head` returns."""
 
@@ -79,7 +79,7 @@ class ObjectStore(ABC):
     Every error is a `lake_core.errors.StoreError` that names the key.
 
     Whatever a caller gives is written under its normal form. Other tools may have left objects under other forms (NFD):
-    a listing shows them as they stand, and `get`, `head`, `list` and `delete` reach them by that very name.
+    a listing shows them as they are, and `get`, `head`, `list` and `delete` reach them by that very name.
     """
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> ObjectBytes:
@@ -209,7 +209,7 @@ class ObjectStore(ABC):
 
     @property
     def data_root(self) -> ObjectStore:
-        """Where objects of unique names stand, which is the same for all states."""
+        """Where objects of unique names are, which is the same for all states."""
         return self
 
     def note_scan(self) -> None:  # noqa: B027 - without effect unless a state overrides it

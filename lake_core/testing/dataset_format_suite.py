@@ -35,7 +35,7 @@ from lake_core.testing.fault_store import FaultStore, StoreDied
 from lake_core.testing.manual_clock import ManualClock
 
 PATH = "folder/dataset"
-"""Where the dataset of the fixture `lake` lies."""
+"""Where the dataset of the fixture `lake` is."""
 _OTHER = "folder/other"
 
 

@@ -52,7 +52,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def find_table(self, path: str) -> DeltaTable | None:
-        """Return the table at a path, as it stands here. Raises DatasetExists where something else lies there."""
+        """Return the table at a path, as it is here. Raises DatasetExists where something else is there."""
 
     @abstractmethod
     def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
@@ -60,11 +60,11 @@ class Workspace(ABC):
 
     @abstractmethod
     def after(self, path: str) -> DeltaTable:
-        """Open the table as it stands once the workspace is finished."""
+        """Open the table as it is once the workspace is finished."""
 
     @abstractmethod
     def find_repository(self, path: str) -> Repository | None:
-        """Return the Icechunk repository at a path, as it stands here. Raises DatasetExists where something else lies there."""
+        """Return the Icechunk repository at a path, as it is here. Raises DatasetExists where something else is there."""
 
     @abstractmethod
     def create_repository(self, path: str) -> Repository:
@@ -72,7 +72,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def repository_after(self, path: str) -> Repository:
-        """Open the Icechunk repository as it stands once the workspace is finished."""
+        """Open the Icechunk repository as it is once the workspace is finished."""
 
     @property
     @abstractmethod

@@ -40,7 +40,7 @@ def reads_itself(context: InputContext) -> bool:
 
 
 def mapping_keys(output: OutputContext) -> Sequence[str]:
-    """Return what tells an output from its like: keys that a dynamic output maps to, and those of steps that are mapped over them."""
+    """Return what distinguishes an output from its like: keys of a dynamic output, and those of steps that are mapped over them."""
     try:
         mapped = _MAPPED.search(output.step_key)
     except DagsterInvariantViolationError:  # an asset's value, outside of any run

@@ -23,7 +23,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionAlert:
-    """What somebody may want to be told of."""
+    """What somebody may want to know."""
 
     kind: str
     """`publish_failed`: all steps succeeded, and main does not have the work; `gate_failed`: the same, and checks hold it back;

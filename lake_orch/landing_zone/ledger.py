@@ -76,7 +76,7 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """What tells this ledger's batches from those of another lake that lay in the same place; "" before the first batch."""
+        """What distinguishes this ledger's batches from those of another lake that lay in the same place; "" before the first batch."""
         return str(self.journal.state().get(_ID, ""))
 
     def note_landed(self, number: int) -> None:

@@ -48,7 +48,7 @@ class SessionOutcome:
     publishable: bool = False
     """Whether all steps succeeded and only the publish did not: `recover` may publish it."""
     held_back: bool = False
-    """Whether checks stand against that."""
+    """Whether checks prevent that."""
 
 
 def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[SessionOutcome]:

@@ -59,12 +59,12 @@ class RunSession:
 
     @property
     def tags(self) -> dict[str, str]:
-        """How it stands on the run."""
+        """Its form on the run."""
         return {SESSION_TAG: self.id, EPOCH_TAG: str(self.epoch)}
 
 
 def session_of(instance: DagsterInstance, run_id: str) -> RunSession | None:
-    """Find the session of a run, by its tags as they stand now: what a step was started with may be older than they are."""
+    """Find the session of a run, by its tags as they are now: what a step was started with may be older than they are."""
     run = instance.get_run_by_id(run_id)
     return None if run is None else from_tags(run)
 
@@ -189,7 +189,7 @@ def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None
 
 
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
-    """Return the run with its tags as they stand now."""
+    """Return the run with its tags as they are now."""
     return instance.get_run_by_id(run.run_id) or run
 
 

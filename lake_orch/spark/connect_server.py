@@ -63,7 +63,7 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """What the server asks for. It stands in no repr, no argument list and no log."""
+        """What the server asks for. It is in no repr, no argument list and no log."""
         return (self.folder / "token").read_text()
 
     def is_alive(self) -> bool:

@@ -1,7 +1,7 @@
 """The parent of a shared Spark Connect server: starts its JVM, and stops it when nobody uses it any more.
 
 A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for as long as
-the server does, and shall cost next to nothing. What it shares with clients lies in the server's folder:
+the server does, and shall cost next to nothing. What it shares with clients is in the server's folder:
 
     launch.json     what to run, and for how long a server may idle (seconds)
     token           what clients must know; only ever in this file and in the environment of the JVM

@@ -54,7 +54,7 @@ class VacuumResult:
     files: pa.Array
     """Their keys, relative to the table's root."""
     bytes: int | None
-    """Their size; None where the log alone was looked at, which does not always tell."""
+    """Their size; None where the log alone was looked at, which does not always have it."""
     dry_run: bool
     unknown: pa.Array
     """The keys of old files in the table's folder that no commit in the log names, and that may be somebody's own: they stay."""

@@ -1,4 +1,4 @@
-"""What stands where: plain files and logs from a state's tree, and the data files of its datasets, which the tree does not repeat."""
+"""The files of a state by key: plain files and logs from its tree, and the data files of its datasets, which the tree does not repeat."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder_info(name: str) -> dict[str, Any]:
 
 
 def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
-    """List what stands directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
+    """List what is directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
     at: str | None = ""
     last = ""
     while at is not None:

@@ -125,7 +125,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """List what stands directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
+        """List what is directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
         place, key, front = self._at(path)
         if place is None:
             entries = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
@@ -260,7 +260,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             batch.end(is_whole)
 
     def _target(self, path: str) -> tuple[WriteSession, OpenState, str]:
-        """Return the session that a path lies in, ready for writing, the state that holds it, and the path's key there.
+        """Return the session that a path is in, ready for writing, the state that holds it, and the path's key there.
 
         Raises WriteRefused, and what joining a session raises.
         """
@@ -292,7 +292,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             place.count()
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        """Write a file; with mode `create`, only where none stands. Raises WriteRefused, FilePresent, and what the session raises."""
+        """Write a file; with mode `create`, only if none exists. Raises WriteRefused, FilePresent, and what the session raises."""
         self._store(path, value, mode == "create")
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:

@@ -97,7 +97,7 @@ def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
 
 
 def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
-    """Walk the keys that differ between two states, with what stands there before and after."""
+    """Walk the keys that differ between two states, with what is there before and after."""
     before, after = base.view, incoming.view
     yield from _overlaid(after, before.tree)
     if before.tree != after.tree:

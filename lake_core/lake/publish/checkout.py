@@ -135,7 +135,7 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
 
 
 def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
-    """Return whether a branch has another head now than in these refs. Ask before taking what stands in place for another writer's."""
+    """Return whether a branch has another head now than in these refs. Ask before taking what is in place for another writer's."""
     return repository.refs().branch(branch) != refs.branch(branch)
 
 
@@ -259,7 +259,7 @@ def _diverged(view: DatasetView, key: str) -> Diverged:
 
 
 def derive(state: StateStore, path: str) -> None:
-    """Write what is derived of a dataset (checkpoints), where it is due. The commit stands whatever happens here."""
+    """Write what is derived of a dataset (checkpoints), where it is due. The commit is valid whatever happens here."""
     record = state.datasets().get(path)
     if record is None:
         return

@@ -130,7 +130,7 @@ class SessionWriter(WriteSession):
         return f"{self.id}-{self._flushed}"
 
     def _earlier_attempts(self, record: SessionRecord) -> tuple[list[Batch], bool]:
-        """List the batches of earlier attempts at the task, and tell whether this attempt's own is whole already. Raises StaleAttempt."""
+        """List the batches of earlier attempts at the task, and return whether this attempt's own is whole already. Raises StaleAttempt."""
         if self.task is None:
             return [], False
         others = [batch for batch in record.batches if batch.task == self.task and batch.writer != self.id]

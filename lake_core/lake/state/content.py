@@ -89,7 +89,7 @@ def new_item(data: Bytes, now: datetime, *, content_type: str = "") -> Item:
 
 
 def reference(address: str, size: int, etag: str, now: datetime, *, offset: int | None = None) -> Item:
-    """Refer to an object, or a part of one from `offset` on, that stands somewhere already: nothing is copied."""
+    """Refer to an object, or a part of one from `offset` on, that exists already: nothing is copied."""
     metadata = {} if offset is None else {_OFFSET: str(offset), _LENGTH: str(size)}
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 

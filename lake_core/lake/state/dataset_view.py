@@ -19,7 +19,7 @@ from lake_core.store.object_store import Bytes
 
 
 class DatasetView(DatasetStore):
-    """The objects of a dataset by their keys within it: its log from the tree, all others from where they stand in place."""
+    """The objects of a dataset by their keys within it: its log from the tree, all others from where they are in place."""
 
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
@@ -143,7 +143,7 @@ class DatasetView(DatasetStore):
             yield derived[key]
 
     def _derived(self, prefix: str) -> list[ObjectMeta]:
-        """List the newest derived objects in place that are of this state; older ones tell nothing more."""
+        """List the newest derived objects in place that are of this state; older ones add nothing."""
         inner = prefix[len(self._prefix) :]
         groups: dict[str, list[ObjectMeta]] = {}
         folder = self._format.derived_prefix

@@ -31,7 +31,7 @@ _LAST = "\U0010ffff" * 256
 class StateStore(ObjectStore):
     """A state of the lake: plain files and datasets at their natural keys. Reads only; `Session` writes.
 
-    What stands in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they stand in place,
+    What is in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they are in place,
     which is the same for all states.
     """
 

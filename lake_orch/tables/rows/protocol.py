@@ -60,7 +60,7 @@ class Rows(Protocol):
         """Return the rows with clock times of no zone taken as UTC, in columns that get these types."""
 
     def guarded(self, guard: PartitionGuard, name: str) -> Self:
-        """Return the rows, which raise RowsOutsidePredicate as they are read if one lies outside the guard's slice."""
+        """Return the rows, which raise RowsOutsidePredicate as they are read if one is outside the guard's slice."""
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
         """Return the rows in the order of some columns, as far as they are at hand. Raises InvalidDefinition for types without order."""
