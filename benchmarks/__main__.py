@@ -62,7 +62,7 @@ def plan_partition(url: str, rounds: int) -> None:
 
 
 def commits(folder: str, rounds: int, count: int = 200) -> None:
-    """Appends of three rows to a new table, one after another, by a single writer with default settings."""
+    """Append three rows to a new table, again and again, by a single writer with default settings."""
     setup = COMMIT_SETUP.format(folder=folder)
     ours = Program(
         f"{OURS}\n{setup}\nt = DeltaTable.create(folder, data.schema)",

@@ -206,7 +206,7 @@ def _told(counted: dict[str, int]) -> str:
 
 
 def _read(name: str, folder: str) -> None:
-    """Imports aside: from a process that has opened nothing to the rows of one table."""
+    """Measure, imports aside, from a process that has opened nothing to the rows of one table."""
     runs = [run(_program(folder, READ, "cpu_begin = time.process_time()")) for _ in range(5)]
     opened = statistics.median(done.result[0] for done in runs)  # type: ignore[index]
     cpu = statistics.median(done.result[1] for done in runs)  # type: ignore[index]

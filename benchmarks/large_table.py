@@ -37,7 +37,7 @@ METADATA_BODY = {
 
 
 def make_table(folder: Path, files: int, commits: int) -> None:
-    """A log with one checkpoint of `files` adds over 1,000 partitions at version 10, and `commits` commits of 10 adds and 2 removes."""
+    """Write a log: a checkpoint of `files` adds over 1,000 partitions at version 10, and `commits` commits of 10 adds and 2 removes."""
     log = folder / "_delta_log"
     log.mkdir(parents=True)
     days = np.char.mod("2020-%04d", np.arange(files) % 1000)

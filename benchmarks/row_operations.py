@@ -72,7 +72,7 @@ def append(folder: str, rounds: int, count: int) -> None:
 
 
 def merge(folder: str, rounds: int, count: int) -> None:
-    """A tenth as many source rows, every eleventh id: most update, the last ones insert."""
+    """Merge a tenth as many source rows, every eleventh id: most update, the last ones insert."""
     source = "source = rows(0, count // 10 * 11, 11)\n"
     ours = Program(
         _OURS_FILLED.format(folder=folder, count=count) + source,
@@ -96,7 +96,7 @@ def delete(folder: str, rounds: int, count: int) -> None:
 
 
 def race(folder: str, rounds: int, writers: int = 8, count: int = 25) -> None:
-    """Appends of three rows by several processes at once. The rows that are there must be those that were acknowledged."""
+    """Append three rows by several processes at once. The rows in the table must be those that were acknowledged."""
     ours_writer = _WRITER.format(
         module="from lake_core.delta import DeltaTable\nt = DeltaTable.open(FOLDER)", count=count, append="t.append(data)"
     )

@@ -19,7 +19,7 @@ _ROOT = "BENCHMARK_LAKE"
 
 
 def job() -> dg.JobDefinition:
-    """A chain of steps in processes of their own; each reads a small table, and writes one."""
+    """Define a chain of steps in processes of their own; each reads a small table, and writes one."""
     kind = os.environ[_KIND]
     spark = SparkResource(shared=kind == "shared", master="local[2,3]", idle_timeout=60)
     lake = LakeResource(root=os.environ[_ROOT])

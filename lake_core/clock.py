@@ -19,7 +19,7 @@ def system_clock() -> datetime:
 
 
 def aware(clock: Clock | None) -> AwareClock:
-    """Return a clock that tells aware datetimes; the system's for None."""
+    """Return a clock that returns aware datetimes; the system's for None."""
     return system_clock if clock is None else _Aware(clock)
 
 

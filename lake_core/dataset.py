@@ -50,7 +50,7 @@ class KeyClass(Enum):
     POINTER = "pointer"
     """A fixed name that moves: kept in the tree, replaced in place by compare-and-swap."""
     DERIVED = "derived"
-    """Rebuilt from the log at will: stands in place only, never in the tree, never merged."""
+    """Rebuilt from the log at will: it is in place only, never in the tree, never merged."""
 
 
 class WriteBuffer(Protocol):
@@ -85,7 +85,7 @@ class DatasetStore(ObjectStore, ABC):
     @property
     @abstractmethod
     def place(self) -> ObjectStore:
-        """The dataset's folder in place: where its UNIQUE objects stand, which other processes read and write by URL."""
+        """The dataset's folder in place: where its UNIQUE objects are, which other processes read and write by URL."""
 
     @property
     @abstractmethod
@@ -165,7 +165,7 @@ class DatasetComparison:
     """The versions; None for a state in which the dataset does not exist."""
     after: int | None
     rows_added: int | None
-    """An updated row counts as one added and one removed. None where nothing tells."""
+    """An updated row counts as one added and one removed. None if it is unknown."""
     rows_removed: int | None
     rows_exact: bool
     """False where rows that were only copied into new files may be counted too."""
@@ -199,7 +199,7 @@ class DatasetFormat(ABC):
 
     @abstractmethod
     def exists(self, store: ObjectStore) -> bool:
-        """Tell whether a dataset of this format stands at the root of a store."""
+        """Return whether a dataset of this format exists at the root of a store."""
 
     @abstractmethod
     def open(self, store: ObjectStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
@@ -227,11 +227,11 @@ class DatasetFormat(ABC):
         return ()
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the POINTER keys of a state, in the order in which they are moved in place once its log stands there."""
+        """List the POINTER keys of a state, in the order in which they are moved in place once its log is there."""
         return ()
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Tell whether the pointer's value in `other` comes after that in `store`, so that moving on to it loses nothing.
+        """Return whether the pointer's value in `other` comes after that in `store`, so that moving on to it loses nothing.
 
         Asked only where both have the pointer, with different values.
         """
@@ -245,7 +245,7 @@ class DatasetFormat(ABC):
         """
 
     def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
-        """Tell what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
+        """Return what differs between two states. At most `most_rows` rows are read to count, `sample` of each kind are shown."""
         old, new = (set() if store is None else set(self.reachable(store, None)) for store in (before, after))
         versions = [None if store is None else self.version(store) for store in (before, after)]
         return DatasetComparison(versions[0], versions[1], None, None, False, len(new - old), len(old - new))
@@ -257,7 +257,10 @@ class DatasetFormat(ABC):
         """List the UNIQUE keys that the states from version `since` to this one reach; of this one alone for None."""
 
     def collectable(self, key: str) -> bool:
-        """Tell whether a UNIQUE object that nothing reaches is the format's own, and so garbage; others may have put other files there."""
+        """Return whether a UNIQUE object that nothing reaches is the format's own, and so garbage.
+
+        Other writers may have put other files there.
+        """
         return False
 
     def oldest_version_read(self, store: ObjectStore, now: datetime) -> int | None:
@@ -274,13 +277,13 @@ class DatasetFormat(ABC):
         return None
 
     def write_derived(self, state: ObjectStore, place: ObjectStore, now: datetime, *, due: bool = False) -> None:
-        """Write the derived objects that are due (or with `due`, all) for a state whose log stands in place. Failing costs time only."""
+        """Write the derived objects that are due (or with `due`, all) for a state with its log in place. Failing costs time only."""
         return
 
     # Other writers
 
     def is_managed(self, store: ObjectStore) -> bool:
-        """Tell whether other clients are kept from writing the dataset past the lake."""
+        """Return whether other clients are kept from writing the dataset past the lake."""
         return False
 
     def release(self, store: DatasetStore) -> None:
@@ -288,14 +291,14 @@ class DatasetFormat(ABC):
         return
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], datetime] | None, **options: Any) -> Any:
-        """Make a dataset of plain files that stand in place, and return a handle on it. Raises NotConvertible, the default."""
+        """Make a dataset of plain files that are in place, and return a handle on it. Raises NotConvertible, the default."""
         raise NotConvertible(
             f"the files at {store.url()} cannot be made a {self.format} dataset where they lie: create one with "
             f"session.create(path, {self.format!r}) and write their content to it"
         )
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """List the fixed-name keys by which a dataset that stands in place is known: they are copied into the tree."""
+        """List the fixed-name keys by which a dataset that is in place is known: they are copied into the tree."""
         fixed = (KeyClass.LOG, KeyClass.POINTER)
         return [meta.key for meta in place.list() if self.key_class(meta.key) in fixed]
 
@@ -306,7 +309,7 @@ class ApplyContext:
 
     now: datetime
     place: ObjectStore
-    """The dataset's folder as it stands in place, for UNIQUE objects that the application itself needs."""
+    """The dataset's folder as it is in place, for UNIQUE objects that the application itself needs."""
     session: str | None = None
     """The session that is published, for the dataset's own history."""
     onto: str = "the target"

@@ -34,7 +34,7 @@ class InvalidKey(StoreError):
 
 
 class NotFound(StoreError):
-    """No object stands at the key."""
+    """No object exists at the key."""
 
 
 class AlreadyExists(StoreError):

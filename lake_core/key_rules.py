@@ -21,11 +21,11 @@ class PlainKeys(Protocol):
     """The plain keys of one state."""
 
     def identity(self, key: str) -> bytes | None:
-        """Tell by what the object at a key is the same as another; None where nothing stands."""
+        """Return what identifies the object at a key; None if there is none."""
         ...
 
     def read(self, key: str) -> bytes | None:
-        """Read the object at a key; None where nothing stands."""
+        """Read the object at a key; None if there is none."""
         ...
 
 
@@ -55,7 +55,7 @@ class KeyRule(Protocol):
         ...
 
     def is_mixed(self, key: str, change: PlainChange) -> bool:
-        """Tell whether a key on which one side was taken must not be taken alone."""
+        """Return whether a key on which one side was taken must not be taken alone."""
         ...
 
 

@@ -41,8 +41,9 @@ class ZarrArrays:
                 yield node
 
     def is_mixed(self, key: str, change: PlainChange) -> bool:
-        """Tell whether a key is the `zarr.json` of an array whose chunks do not mean the same on all sides: one side's shape and the
-        other side's chunks make no array.
+        """Return whether a key is the `zarr.json` of an array with chunks that do not mean the same on all sides.
+
+        One side's shape and the other side's chunks make no array.
         """
         if not _is_metadata(key):
             return False
@@ -66,7 +67,7 @@ def _node_above(key: str, state: PlainKeys, known: dict[str, str | None]) -> str
 
 
 def _keeps_chunks(before: Any, after: Any) -> bool:
-    """Tell whether every chunk of an array stays one, and means the same: nothing but the shape differs, and that has not shrunk."""
+    """Return whether every chunk of an array stays one, and means the same: nothing but the shape differs, and that has not shrunk."""
     if before == after:
         return True
     if not isinstance(before, dict) or not isinstance(after, dict):

@@ -45,7 +45,7 @@ class LakeUnpublished(dg.AutomationCondition[dg.AssetKey]):
 
 
 def is_published(instance: dg.DagsterInstance, key: dg.AssetKey, session: str, partition: str | None) -> bool:
-    """Tell whether an asset, or a partition of it, was observed as published from a session."""
+    """Return whether an asset, or a partition of it, was observed as published from a session."""
     which = key if partition is None else dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
     records = instance.fetch_observations(which, limit=_RECORDS).records
     entries = (record.event_log_entry.asset_observation for record in records)
@@ -71,6 +71,6 @@ def _staged(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, 
 
 
 def lake_eager() -> dg.AutomationCondition[dg.AssetKey]:
-    """`AutomationCondition.eager()` that waits until what is upstream is published."""
+    """Return `AutomationCondition.eager()` that waits until what is upstream is published."""
     waiting = dg.AutomationCondition.any_deps_match(LakeUnpublished())
     return cast("dg.AutomationCondition[dg.AssetKey]", dg.AutomationCondition.eager() & ~waiting)

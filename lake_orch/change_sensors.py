@@ -75,8 +75,8 @@ def table_change_sensor(
         raise InvalidDefinition("table_change_sensor watches no table: name some")
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
-        seen: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-        unseen = _lake_changes(lake.open(), lake.branch, watched, seen) if lake.is_lake() else _plain_changes(lake, watched, seen)
+        cursor: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+        unseen = _lake_changes(lake.open(), lake.branch, watched, cursor) if lake.is_lake() else _plain_changes(lake, watched, cursor)
         changes = list(unseen)
         requests = []
         for change in changes:
@@ -84,7 +84,7 @@ def table_change_sensor(
             if asked is not None:
                 requests.append(asked)
         events = [_observation(change, lake.branch) for change in changes]
-        return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(seen))
+        return dg.SensorResult(run_requests=requests, asset_events=events, cursor=json.dumps(cursor))
 
     sensor: Any = dg.sensor(
         name=name,
@@ -97,13 +97,13 @@ def table_change_sensor(
     return definition
 
 
-def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
+def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:
     """Yield what happened on a branch since the commit in the cursor. Changes `seen`."""
     refs = lake.repository.refs()
-    if seen.get("number") == refs.number:
+    if cursor.get("number") == refs.number:
         return
-    head, last = refs.branch(branch), seen.get("commit")
-    seen |= {"number": refs.number, "commit": head}
+    head, last = refs.branch(branch), cursor.get("commit")
+    cursor |= {"number": refs.number, "commit": head}
     if head == last:
         return
     since: list[Commit] = []
@@ -122,15 +122,15 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], s
         yield TableChange(path, key, state.delta(path).version, operations, metrics, len(own), own[-1].id if own else head)
 
 
-def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], seen: dict[str, Any]) -> Iterator[TableChange]:
+def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:
     """Yield what happened to tables that are in no lake, since the versions in the cursor. Changes `seen`."""
     for path, key in watched.items():
         table = lake.find_table(path)
-        if table is None or seen.get(path) == table.version:
+        if table is None or cursor.get(path) == table.version:
             continue
-        last = seen.get(path)
+        last = cursor.get(path)
         entries = _history(table, last)
-        seen[path] = table.version
+        cursor[path] = table.version
         operations = [str(entry.get("operation")) for entry in entries]
         yield TableChange(path, key, table.version, operations, _sum(entry.get("operationMetrics") for entry in entries), len(entries))
 
@@ -142,7 +142,7 @@ def _history(table: DeltaTable, after: int | None) -> list[dict[str, Any]]:
 
 
 def _sum(summaries: Any) -> dict[str, int]:
-    """Metrics of several operations, added up."""
+    """Add up the metrics of several operations."""
     total: dict[str, int] = {}
     for metrics in summaries:
         for name, value in (metrics or {}).items():
@@ -185,9 +185,9 @@ def branch_sensor(
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult:
         heads = {name: commit for name, commit in lake.open().list_branches().items() if name.startswith(prefix) and name != lake.branch}
-        seen: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
+        last_heads: dict[str, str] = json.loads(context.cursor) if context.cursor else {}
         requests = []
-        for change in _branch_changes(seen, heads):
+        for change in _branch_changes(last_heads, heads):
             asked = request(change) if request else _request_for_branch(change)
             if asked is not None:
                 requests.append(asked)
@@ -204,13 +204,13 @@ def branch_sensor(
     return definition
 
 
-def _branch_changes(seen: Mapping[str, str], heads: Mapping[str, str]) -> Iterator[BranchChange]:
+def _branch_changes(last_heads: Mapping[str, str], heads: Mapping[str, str]) -> Iterator[BranchChange]:
     for branch, commit in sorted(heads.items()):
-        if branch not in seen:
+        if branch not in last_heads:
             yield BranchChange(branch, "created", commit)
-        elif seen[branch] != commit:
+        elif last_heads[branch] != commit:
             yield BranchChange(branch, "moved", commit)
-    for branch in sorted(seen.keys() - heads.keys()):
+    for branch in sorted(last_heads.keys() - heads.keys()):
         yield BranchChange(branch, "deleted", None)
 
 

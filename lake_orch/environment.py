@@ -9,7 +9,7 @@ from lake_orch.errors import InvalidDefinition
 
 
 def from_environment(value: Any) -> Any:
-    """Options with each EnvVar in them, at any depth, replaced by its value. Dagster itself does so only for flat text.
+    """Replace each EnvVar in options, at any depth, by its value. Dagster itself does so only for flat text.
 
     Raises InvalidDefinition for a variable that is not set.
     """

@@ -16,7 +16,7 @@ class InvalidDefinition(LakeOrchError):
 
 
 class DefinitionMismatch(LakeOrchError):
-    """Rows, or the table that stands there, are not what the asset's definition declares, and that cannot be put right by itself."""
+    """Rows, or the existing table, are not what the asset's definition declares, and that cannot be put right by itself."""
 
 
 class PartitionSliceError(LakeOrchError):
@@ -56,7 +56,7 @@ class SessionLost(LakeOrchError):
 
 
 class GateFailed(LakeOrchError):
-    """Asset checks stand against publishing. `checks` names them as `asset:check`. Nothing was published; the session stays readable."""
+    """Asset checks prevent publishing. `checks` names them as `asset:check`. Nothing was published; the session stays readable."""
 
     def __init__(self, message: str, *, checks: Sequence[str]) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Where an asset's table lies below the root of a lake."""
+"""Where an asset's table is below the root of a lake."""
 
 from __future__ import annotations
 

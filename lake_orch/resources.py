@@ -137,11 +137,14 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return f"{self.root.rstrip('/')}/{checked_path(path)}"
 
     def options(self) -> dict[str, Any]:
-        """`storage_options` with the values of its environment variables, at any depth. Raises InvalidDefinition if one is not set."""
+        """Return `storage_options` with the values of its environment variables, at any depth.
+
+        Raises InvalidDefinition if one is not set.
+        """
         return dict(from_environment(self.storage_options))
 
     def is_lake(self) -> bool:
-        """Tell whether a lake stands at the root, rather than a folder of plain tables. Looked up once."""
+        """Return whether a lake exists at the root, rather than a folder of plain tables. Looked up once."""
         if self._is_lake is None:
             self._is_lake = Lake.exists(self.root, storage_options=self.options())
         return self._is_lake
@@ -178,7 +181,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             lake.create_branch(name, at=at, exist_ok=True)
 
     def gate_of(self, tags: Mapping[str, str]) -> Gate:
-        """Say which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+        """Return which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
         return gate_of(tags, self.gate)
 
     def run_session(self, instance: DagsterInstance, run: DagsterRun) -> RunSession | None:
@@ -195,14 +198,14 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return open_run_session(instance, run, self.open(), branch=branch, root=self.root, publisher=publisher, gate=gate, resume=False)
 
     def _carries_on(self, instance: DagsterInstance, run: DagsterRun) -> bool:
-        """Tell whether a run without a session of its own goes on with a failed one's: a job of ops leaves out the op that opened it."""
+        """Return whether a run without a session of its own continues a failed one's: a job of ops leaves out the op that opened it."""
         return run.parent_run_id is not None and self.is_lake() and inherited_session(instance, run, self.open()) is not None
 
     def _scope(self, instance: DagsterInstance, run: DagsterRun) -> PublishScope:
         return scope_of((instance.get_run_by_id(run.run_id) or run).tags, self.scope)
 
     def assignment(self, attempt: Attempt) -> Assignment:
-        """Say where an attempt at an output writes, and as whom. Raises NotALake, RefNotFound, SessionNotFound."""
+        """Return where an attempt at an output writes, and as which writer. Raises NotALake, RefNotFound, SessionNotFound."""
         session = self.run_session(attempt.instance, attempt.run)
         if session is not None:
             return attempt.assigned_to_session(self.root, self.open().get_session(session.id).record, session.epoch)
@@ -218,7 +221,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return open_workspace(self.assignment(attempt), self.options(), self.open)
 
     def read_table(self, path: str, run: RunOfStep | None, *, ref: str | None = None, **options: Any) -> DeltaTable:
-        """Open a table as a run reads it: at the one commit that the run stands on, with what the run itself has written.
+        """Open a table as a run reads it: at the one commit that the run is based on, with what the run itself has written.
 
         `ref`: a branch, tag or commit instead. `options` are those of `DeltaTable.open`. Raises TableNotFound.
         """
@@ -242,7 +245,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return state.icechunk(path)
 
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
-        """Tell whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""
+        """Return whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""
         session = self.run_session(instance, run) if self.is_lake() else None
         return session is not None and next(self.open().diff(f"{session.id}~1", session.id, prefix=f"{path}/"), None) is not None
 
@@ -265,7 +268,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         return self.open().at(ref)
 
     def find_table(self, path: str, *, ref: str | None = None) -> DeltaTable | None:
-        """Open the table at a path as it stands on the branch, or at another ref; None where there is none."""
+        """Open the table at a path as it is on the branch, or at another ref; None where there is none."""
         try:
             return self.read_table(path, None, ref=ref)
         except (TableNotFound, RefNotFound):
@@ -284,7 +287,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Args:
             context: the step's context.
-            path: relative to the root; by default where the asset's table lies.
+            path: relative to the root; by default where the asset's table is.
             partition_by: the partition columns, used when the table is created.
 
         Asking again in the same attempt gives the same handle, through whatever resource, so batches count on.
@@ -400,7 +403,7 @@ _sessions: WeakKeyDictionary[object, CallNumbers] = WeakKeyDictionary()
 
 
 def has_written(step: object) -> bool:
-    """Tell whether the code of a step has asked for a table or a session of the lake to write by itself."""
+    """Return whether the code of a step has asked for a table or a session of the lake to write by itself."""
     return step in _handles or step in _sessions
 
 
@@ -413,7 +416,7 @@ def _own_path(context: StepContext) -> str:
 
 
 def _own_table(context: StepContext) -> tuple[Owner, Ownership] | None:
-    """Say who owns the table of a step's one asset, and whether its definition takes or shares another's."""
+    """Return the owner of the table of a step's one asset, and whether its definition takes or shares another's."""
     if not context.has_assets_def or len(context.assets_def.keys) != 1:
         return None
     key = context.assets_def.key

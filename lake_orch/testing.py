@@ -35,7 +35,7 @@ def materialize(
     raise_on_error: bool = True,
     **options: Any,
 ) -> dg.ExecuteInProcessResult:
-    """`dg.materialize`, as one session that is published if all steps succeed.
+    """Run `dg.materialize`, as one session that is published if all steps succeed.
 
     `resume`: the id of a failed session to go on with. `options` are those of `dg.materialize`. Raises what publishing raises: GateFailed,
     Conflict.
@@ -57,7 +57,7 @@ def execute_in_process(
     raise_on_error: bool = True,
     **options: Any,
 ) -> dg.ExecuteInProcessResult:
-    """`job.execute_in_process`, as one session that is published if all steps succeed. The arguments are as for `materialize`."""
+    """Run `job.execute_in_process`, as one session that is published if all steps succeed. The arguments are as for `materialize`."""
 
     def run(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> dg.ExecuteInProcessResult:
         return job.execute_in_process(instance=instance, tags=tags, raise_on_error=raise_on_error, **options)

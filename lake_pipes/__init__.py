@@ -80,7 +80,7 @@ class ExternalWriter:
         return self._workspace.store
 
     def find_delta(self, path: str) -> DeltaTable | None:
-        """Return the table at a path, as it stands here; None where there is none."""
+        """Return the table at a path, as it is here; None where there is none."""
         return self._workspace.find_table(path)
 
     def delta(self, path: str) -> DeltaTable:
@@ -168,7 +168,7 @@ _opened: dict[str, CallNumbers] = {}
 
 @contextmanager
 def _numbered(assignment: Assignment) -> Iterator[Assignment]:
-    """Number the workspaces that this process opens: each is an output of its own, the same in every attempt."""
+    """Assign a number to each workspace that this process opens: each is an output of its own, the same in every attempt."""
     numbers = _opened.setdefault(assignment.task_id, CallNumbers())
     number = numbers.take()
     try:

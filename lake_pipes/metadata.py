@@ -18,7 +18,7 @@ SKIPPED = "lake/skipped"
 
 
 def receipt_metadata(receipt: Receipt) -> dict[str, str]:
-    """Say where a write went: published in which commit, or staged in which session.
+    """Return where a write went: published in which commit, or staged in which session.
 
     What is staged becomes visible later or never, and a materialization is not changed then. So nothing here says that it is staged.
     """

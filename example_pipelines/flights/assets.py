@@ -160,9 +160,9 @@ def monthly_totals(delays_by_hour: pa.Table) -> pa.Table:
     owners=OWNERS,
 )
 def routes(flights: pa.Table) -> pa.Table:
-    """The routes, with the first and last month in which they were flown: found ones are updated, new ones are added."""
-    found = flights.group_by(["origin", "dest", "carrier"]).aggregate([("month", "min"), ("month", "max"), ([], "count_all")])
-    return found.rename_columns({"month_min": "first_month", "month_max": "last_month", "count_all": "flights"})
+    """The routes, with the first and last month in which they were flown. Known routes are updated, new ones are added."""
+    summary = flights.group_by(["origin", "dest", "carrier"]).aggregate([("month", "min"), ("month", "max"), ([], "count_all")])
+    return summary.rename_columns({"month_min": "first_month", "month_max": "last_month", "count_all": "flights"})
 
 
 class SummaryConfig(dg.Config):
@@ -236,12 +236,12 @@ def departure_log(
     return dg.MaterializeResult(metadata=log.metadata())
 
 
-def _result(name: str, passed: bool, **found: int) -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(check_name=name, passed=passed, metadata=found)
+def _result(name: str, passed: bool, **metadata: int) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(check_name=name, passed=passed, metadata=metadata)
 
 
 def _flights(spark: SparkResource, table: pa.Table) -> DataFrame:
-    """The rows of a file, with the month's first day, types and comments."""
+    """Return the rows of a file, with the month's first day, types and comments."""
     table = table.set_column(table.schema.get_field_index("month"), "month", source.first_of_month(table))
     return spark.session.createDataFrame(table).select(
         "month",

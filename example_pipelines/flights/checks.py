@@ -15,13 +15,13 @@ UNNAMED_AIRPORTS = {"BQN", "PSE", "SJU", "STT"}
 
 
 def _whole_table(asset: dg.AssetsDefinition, rows: int, key: str) -> dg.AssetChecksDefinition:
-    """A reference table is as long as its source, and its key identifies its rows."""
+    """Make a check that a reference table is as long as its source, and that its key identifies its rows."""
 
     @dg.asset_check(asset=asset, name="complete_and_unique", description=f"{rows} rows, one for each {key}.")
     def check(table: DeltaTable) -> dg.AssetCheckResult:
         keys = table.to_arrow(columns=[key])[key]
-        found = {"rows": len(keys), "distinct": pc.count_distinct(keys).as_py(), "nulls": keys.null_count}
-        return dg.AssetCheckResult(passed=found == {"rows": rows, "distinct": rows, "nulls": 0}, metadata=found)
+        counts = {"rows": len(keys), "distinct": pc.count_distinct(keys).as_py(), "nulls": keys.null_count}
+        return dg.AssetCheckResult(passed=counts == {"rows": rows, "distinct": rows, "nulls": 0}, metadata=counts)
 
     return check
 
@@ -36,9 +36,9 @@ reference_checks = [
 @dg.asset_check(asset=assets.flights)
 def flights_as_in_source(flights: DeltaTable) -> dg.AssetCheckResult:
     """Each month has exactly the flights of the source: 336 776 in all."""
-    found = _rows_by_month(flights.to_arrow(columns=["month"]))
-    expected = {month: source.flights_of_month(_month_number(month)).num_rows for month in found}
-    return dg.AssetCheckResult(passed=found == expected and bool(found), metadata={"rows": sum(found.values()), "months": len(found)})
+    counts = _rows_by_month(flights.to_arrow(columns=["month"]))
+    expected = {month: source.flights_of_month(_month_number(month)).num_rows for month in counts}
+    return dg.AssetCheckResult(passed=counts == expected and bool(counts), metadata={"rows": sum(counts.values()), "months": len(counts)})
 
 
 @dg.asset_check(asset=assets.flights)
@@ -87,10 +87,12 @@ def weather_in_range(weather: DeltaTable) -> dg.AssetCheckResult:
 def delays_count_every_flight(delays_by_hour: DeltaTable, flights: DeltaTable) -> dg.AssetCheckResult:
     """The join with the weather neither loses nor doubles a flight."""
     totals = delays_by_hour.to_arrow(columns=["month", "flights"]).group_by("month").aggregate([("flights", "sum")])
-    found = dict(zip(map(str, totals["month"].to_pylist()), totals["flights_sum"].to_pylist(), strict=True))
+    counts = dict(zip(map(str, totals["month"].to_pylist()), totals["flights_sum"].to_pylist(), strict=True))
     rows = _rows_by_month(flights.to_arrow(columns=["month"]))
-    expected = {month: rows.get(month, 0) for month in found}
-    return dg.AssetCheckResult(passed=found == expected and bool(found), metadata={"flights": sum(found.values()), "months": len(found)})
+    expected = {month: rows.get(month, 0) for month in counts}
+    return dg.AssetCheckResult(
+        passed=counts == expected and bool(counts), metadata={"flights": sum(counts.values()), "months": len(counts)}
+    )
 
 
 @dg.asset_check(asset=assets.carrier_airport_summary, additional_ins={"flights": dg.AssetIn("flights")})
@@ -113,11 +115,11 @@ def log_has_every_departure_once(departure_log: DeltaTable) -> dg.AssetCheckResu
     """The log holds each flight of its months that left, once, however often its step was killed."""
     key = ["carrier", "flight", "origin", "time_hour"]
     table = departure_log.to_arrow(columns=[*key, "month"])
-    found = _rows_by_month(table)
-    expected = {month: departures(_month_number(month)) for month in found}
+    counts = _rows_by_month(table)
+    expected = {month: departures(_month_number(month)) for month in counts}
     return dg.AssetCheckResult(
-        passed=found == expected and bool(found) and bool(_unique(table, key).passed),
-        metadata={"rows": table.num_rows, "months": len(found)},
+        passed=counts == expected and bool(counts) and bool(_unique(table, key).passed),
+        metadata={"rows": table.num_rows, "months": len(counts)},
     )
 
 
@@ -135,15 +137,15 @@ all_checks = [
 
 
 def departures(month: int) -> int:
-    """How many flights of a month left, by the source."""
+    """Count the flights of a month that left, by the source."""
     table = source.flights_of_month(month)
     return table.num_rows - table["dep_delay"].null_count
 
 
 def _unique(table: pa.Table, key: Sequence[str]) -> dg.AssetCheckResult:
     distinct = table.group_by(list(key)).aggregate([]).num_rows
-    found = {"rows": table.num_rows, "distinct": distinct, "nulls": sum(table[column].null_count for column in key)}
-    return dg.AssetCheckResult(passed=found["rows"] == distinct and not found["nulls"], metadata=found)
+    counts = {"rows": table.num_rows, "distinct": distinct, "nulls": sum(table[column].null_count for column in key)}
+    return dg.AssetCheckResult(passed=counts["rows"] == distinct and not counts["nulls"], metadata=counts)
 
 
 def _rows_by_month(table: pa.Table) -> dict[str, int]:

@@ -61,7 +61,7 @@ jobs = [
 
 
 def _of_its_month(batch: BatchRecord) -> dict[str, str]:
-    """The run that a file asks for is one of its month."""
+    """Return the partition of the run that a file asks for: its month."""
     return {"partition_key": f"{batch.files[0].key.removesuffix('.parquet')}-01"}
 
 

@@ -96,7 +96,7 @@ def remove_lake(root: Path, landing: Path) -> None:
 
 
 def is_new_lake(folder: Path) -> bool:
-    """Whether a folder is a lake into which nobody has written anything, as `make ui` makes one."""
+    """Return whether a folder is a lake into which nobody has written anything, as `make ui` makes one."""
     if {path.name for path in folder.iterdir()} - {"_lake", "_lakefs"} or not Lake.exists(folder):
         return False
     return len(Lake.open(folder).log()) == 1
@@ -112,7 +112,7 @@ class Demo:
     # Twelve months
 
     def year(self) -> bool:
-        """Reference tables, then twelve files through the landing zone; one of them is broken."""
+        """Load the reference tables, then twelve files through the landing zone; one of them is broken."""
         print("\nReference tables ...", flush=True)
         self.run(reference_job)
         print("Twelve monthly files arrive. Each is one run, one session, one commit of five tables:", flush=True)
@@ -132,7 +132,10 @@ class Demo:
         return run.is_success and rows == source.flights_of_month(number).num_rows
 
     def repair(self, run: dg.DagsterRun, name: str) -> bool:
-        """A month arrived broken: its run failed, main is as before. The file is replaced, and the run is resumed."""
+        """Repair a month that arrived broken.
+
+        Its run failed, and main is as before. The file is replaced, and the run is resumed.
+        """
         rows, months = self.count(name), len({str(month) for month in self.rows("monthly_totals", "month")})
         held = self.lake.delta("tables/flights", ref=run.tags["lake/session"]).to_arrow(columns=["month"]).num_rows
         failed = [
@@ -159,7 +162,7 @@ class Demo:
     # What comes late
 
     def late_corrections(self) -> bool:
-        """Arrivals that were reported again are merged, and what was made of them is made again, in one commit."""
+        """Merge arrivals that were reported again, and make what depends on them again, in one commit."""
         name = f"{source.YEAR}-{CORRECTED_MONTH:02}"
         before = self.arrivals_of("HA")
         drop("corrections", name, source.corrections(CORRECTED_MONTH))
@@ -208,7 +211,7 @@ class Demo:
     # What is tried out
 
     def branch(self) -> bool:
-        """Another notion of late, on a branch: nobody sees it, until it is merged."""
+        """Try another definition of late on a branch: main keeps its own until the branch is merged."""
         self.lake.create_branch("experiment")
         config = {**HERE, "ops": {"carrier_airport_summary": {"config": {"late_after": 60}}}}
         before = self.share_late()
@@ -224,7 +227,7 @@ class Demo:
     # What grows
 
     def maintain(self) -> bool:
-        """Small files are put together; old commits read as before."""
+        """Compact small files. Old commits read as before."""
         print("\nMaintenance:", flush=True)
         fine = True
         for table in ("monthly_totals", "departure_log"):
@@ -238,26 +241,26 @@ class Demo:
         return fine
 
     def checks(self) -> bool:
-        """Every asset check, after all that."""
+        """Run every asset check, after all that."""
         print("\nChecks ...", flush=True)
         run = self.run(check_job)
         entries = self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-        found = [entry.dagster_event.asset_check_evaluation_data for entry in entries if entry.dagster_event]
-        for evaluation in sorted(found, key=lambda evaluation: (evaluation.asset_key, evaluation.check_name)):
+        evaluations = [entry.dagster_event.asset_check_evaluation_data for entry in entries if entry.dagster_event]
+        for evaluation in sorted(evaluations, key=lambda evaluation: (evaluation.asset_key, evaluation.check_name)):
             name = f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
             print(f"  {'passed' if evaluation.passed else 'FAILED'}  {name}")
-        return len(found) == len(checks.all_checks) and all(evaluation.passed for evaluation in found)
+        return len(evaluations) == len(checks.all_checks) and all(evaluation.passed for evaluation in evaluations)
 
     # How
 
     def ask(self, sensor: dg.SensorDefinition) -> dg.RunRequest | None:
-        """What a sensor asks for now, as its daemon would have it."""
+        """Ask a sensor for its run request, as its daemon does."""
         with dg.build_sensor_context(
             self.instance, cursor=self.cursors.get(sensor.name), resources={"lake": definitions.lake}, definitions=defs
         ) as context:
-            found = sensor(context)
+            result = sensor(context)
             self.cursors[sensor.name] = context.cursor
-        requests = found.run_requests if isinstance(found, dg.SensorResult) else ()
+        requests = result.run_requests if isinstance(result, dg.SensorResult) else ()
         return requests[0] if requests else None
 
     def run(
@@ -269,7 +272,7 @@ class Demo:
         tags: dict[str, str] | None = None,
         config: dict[str, Any] | None = None,
     ) -> dg.DagsterRun:
-        """One run, with its executor, in this process. Its events go to the instance, so the UI shows it like any other."""
+        """Run a job with its executor, in this process. Its events go to the instance, so the UI shows it like any other."""
         asked = {**(request.tags if request else {}), **(tags or {})}
         if request is not None and request.partition_key is not None:
             asked["dagster/partition"] = request.partition_key
@@ -287,14 +290,14 @@ class Demo:
         return run
 
     def touched(self) -> Sequence[str]:
-        """The tables that main's last commit changed."""
-        return sorted(found.dataset or found.key for found in self.lake.diff("main~1", "main") if found.dataset)
+        """Return the tables that main's last commit changed."""
+        return sorted(change.dataset or change.key for change in self.lake.diff("main~1", "main") if change.dataset)
 
     def rows(self, table: str, column: str) -> list[Any]:
         return list(self.lake.delta(f"tables/{table}").to_arrow(columns=[column])[column].to_pylist())
 
     def count(self, month: str) -> int:
-        """The flights of a month on main."""
+        """Count the flights of a month on main."""
         table = self.lake.delta("tables/flights") if "tables/flights" in self.lake.at().datasets() else None
         return 0 if table is None else len(table.to_arrow(columns=["month"], where=f"month = DATE '{month}-01'"))
 
@@ -304,7 +307,7 @@ class Demo:
         return list(table.sort_by("time_hour")["arr_delay"].to_pylist())
 
     def share_late(self, ref: str = "main") -> float:
-        """The part of the year's flights that were late."""
+        """Return the part of the year's flights that were late."""
         table = self.lake.delta("tables/carrier_airport_summary", ref=ref).to_arrow(columns=["flights", "cancelled", "share_late"])
         rows = [row for row in table.to_pylist() if row["share_late"] is not None]
         left = sum(row["flights"] - row["cancelled"] for row in rows)
@@ -380,7 +383,7 @@ class StepKiller(threading.Thread):
 
 
 def log_messages(instance: dg.DagsterInstance, run_id: str) -> list[str]:
-    """What the step's code said in a run."""
+    """Return what the step's code logged in a run."""
     return [entry.user_message for entry in instance.all_logs(run_id) if entry.user_message.startswith("batch ")]
 
 

@@ -26,7 +26,7 @@ _BAR = 40
 
 
 def print_tables() -> None:
-    """The tables as any Delta reader finds them."""
+    """Print the tables as any Delta reader sees them."""
     lines = [("table", "rows", "version", "files", "MB", "path")]
     for name in filter(exists, TABLES):
         table = open_table(name)
@@ -38,7 +38,7 @@ def print_tables() -> None:
 
 
 def print_columns(lines: Sequence[Sequence[str]]) -> None:
-    """Text left, numbers right."""
+    """Print columns, text left and numbers right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         first, *numbers, last = line
@@ -46,7 +46,7 @@ def print_columns(lines: Sequence[Sequence[str]]) -> None:
 
 
 def print_log(lake: Lake) -> None:
-    """The last commits of main."""
+    """Print the last commits of main."""
     print("\nThe last commits of main:")
     for commit in lake.log(first_parent=True, limit=5):
         print(f"  {commit.id[:12]}  {commit.creation_date:%H:%M:%S}  {commit.message}")
@@ -86,6 +86,6 @@ def open_table(name: str) -> DeltaTable:
 
 
 def rows_of(name: str) -> int:
-    """Rows, counted by reading one column: what a query sees, not what a log claims."""
+    """Count the rows by reading one column: what a query sees, not what a log claims."""
     table = open_table(name)
     return table.to_arrow(columns=table.schema.names[:1]).num_rows

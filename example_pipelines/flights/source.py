@@ -15,20 +15,20 @@ YEAR = 2013
 
 @functools.cache
 def flights() -> pa.Table:
-    """The flights as published, with the local date of departure beside its parts."""
+    """Read the flights as published, with the local date of departure beside its parts."""
     with zipfile.ZipFile(_path("flights.csv.zip")) as archive, archive.open("flights.csv") as file:
         table = _read(file)
     return table.append_column("date", _date(table, table["day"]))
 
 
 def flights_of_month(month: int) -> pa.Table:
-    """The flights that were scheduled to leave in one month (1 to 12)."""
+    """Read the flights that were scheduled to leave in one month (1 to 12)."""
     table = flights()
     return table.filter(pc.equal(table["month"], month))
 
 
 def broken_month(month: int) -> pa.Table:
-    """A month as it may arrive from a careless export: some flights twice, some distances lost."""
+    """Return a month as it may arrive from a careless export: some flights twice, some distances lost."""
     table = flights_of_month(month)
     distance = pc.if_else(pc.equal(table["carrier"], "OO"), pa.scalar(0, pa.int64()), table["distance"])
     table = table.set_column(table.schema.get_field_index("distance"), "distance", distance)
@@ -36,7 +36,7 @@ def broken_month(month: int) -> pa.Table:
 
 
 def corrections(month: int) -> pa.Table:
-    """Arrivals that were reported again, later: those of one carrier, with a minute more of delay."""
+    """Return arrivals that were reported again, later: those of one carrier, with a minute more of delay."""
     table = flights_of_month(month)
     late = table.filter(pc.and_(pc.equal(table["carrier"], "HA"), pc.is_valid(table["arr_delay"])))
     corrected = pc.add(late["arr_delay"], 1)
@@ -45,30 +45,30 @@ def corrections(month: int) -> pa.Table:
 
 @functools.cache
 def weather() -> pa.Table:
-    """Hourly weather at the three airports."""
+    """Read the hourly weather at the three airports."""
     return _read(_path("weather.csv"))
 
 
 @functools.cache
 def planes() -> pa.Table:
-    """The planes by tail number."""
+    """Read the planes by tail number."""
     return _read(_path("planes.csv"))
 
 
 @functools.cache
 def airlines() -> pa.Table:
-    """Carrier codes and names."""
+    """Read carrier codes and names."""
     return _read(_path("airlines.csv"))
 
 
 @functools.cache
 def airports() -> pa.Table:
-    """Airports by FAA code."""
+    """Read airports by FAA code."""
     return _read(_path("airports.csv"))
 
 
 def first_of_month(table: pa.Table) -> pa.ChunkedArray:
-    """The first day of each row's month, as a date."""
+    """Return the first day of each row's month, as a date."""
     return _date(table, pa.scalar(1))
 
 

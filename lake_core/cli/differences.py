@@ -28,7 +28,7 @@ def _fields(comparison: DatasetComparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Say what differs: a line for each dataset with its columns, arrays and sample rows below it, and one for each plain file."""
+    """Describe what differs: a line for each dataset with its columns, arrays and sample rows below it, and one for each plain file."""
     for each in comparison.datasets:
         yield dataset_line(each)
         for column in each.comparison.columns:
@@ -44,7 +44,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def dataset_line(difference: ChangedDataset) -> str:
-    """Say in one line what differs in a dataset: its versions, rows and files."""
+    """Describe in one line what differs in a dataset: its versions, rows and files."""
     compared = difference.comparison
     files = f"files +{compared.files_added} -{compared.files_removed}"
     if compared.nodes:

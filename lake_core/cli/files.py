@@ -194,7 +194,10 @@ def _commit(published: Any) -> str:
 
 
 def _path_in_lake(lake: Lake, text: str) -> str:
-    """A path as the lake knows it. Raises InvalidKey for one outside of the lake's folder, for the whole folder, and for the lake's own."""
+    """Return a path in the lake's own form.
+
+    Raises InvalidKey for a path outside of the lake's folder, for the whole folder, and for the lake's own files.
+    """
     path = Path(text)
     root = Path(lake.url.removeprefix("file://"))
     key = _key(path)
@@ -217,7 +220,7 @@ def _key(path: Path) -> str:
 
 
 def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
-    """Tell what lies at a path of the lake's folder. Raises NotFound, LakeError."""
+    """Find what is at a path of the lake's folder. Raises NotFound, LakeError."""
     root = lake.repository.root
     if root.exists(path):
         return Import(path, _checked(path, kind, "files"), 1, root.head(path).size)
@@ -263,14 +266,14 @@ def _check_free(lake: Lake, session: Session, path: str) -> None:
 
 
 def _prefixes(lake: Lake, source: Import, to: str | None) -> tuple[str, str]:
-    """What the keys of plain files begin with in the lake's folder, and what they are to begin with in the lake."""
+    """Return the prefix of plain files' keys in the lake's folder, and the prefix that they get in the lake."""
     if source.kind != "files" or lake.repository.root.exists(source.path):
         return source.path, source.path if to is None else to
     return f"{source.path}/", f"{source.path if to is None else to.rstrip('/')}/"
 
 
 def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool:
-    """Tell whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
+    """Return whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
     there = dict(session.view.list(target))
     changed = False
     for key, item in references(session, prefix, target):
@@ -285,9 +288,9 @@ def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool
     return changed
 
 
-def _checked(path: str, wanted: Kind | None, apparent: Kind) -> Kind:
-    if wanted == "delta" and apparent != "delta":
+def _checked(path: str, requested: Kind | None, apparent: Kind) -> Kind:
+    if requested == "delta" and apparent != "delta":
         raise LakeError(f"no Delta table lies at {path!r}: leave --as out")
-    if apparent == "delta" and wanted not in (None, "delta"):
+    if apparent == "delta" and requested not in (None, "delta"):
         raise LakeError(f"{path!r} is a Delta table, and its files alone are not its rows: leave --as out")
-    return wanted or apparent
+    return requested or apparent

@@ -81,7 +81,7 @@ def _tables(ctx: click.Context, ref: str) -> list[str]:
 
 
 def _lake(ctx: click.Context) -> Lake | None:
-    """The lake that a half-typed command line is about, None where there is none."""
+    """Open the lake of a command line that is being typed, None if there is none."""
     options = ctx.find_root().params
     try:
         return Context(options.get("url"), parse_options(options.get("options") or ())).open()

@@ -78,7 +78,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Any]:
-        """Long work: yields what to call with (phase, count). Shown on a terminal's standard error only."""
+        """Yield a function to call with (phase, count) during long work. Progress is shown on a terminal's standard error only."""
         self.settle()
         console = self.errors
         if not console.is_terminal:
@@ -149,7 +149,7 @@ def date_text(instant: dt.datetime) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Convert a value to JSON's types."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

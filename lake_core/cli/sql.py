@@ -76,7 +76,7 @@ def _quoted(name: str) -> str:
 
 
 def _names(state: StateStore) -> Mapping[str, str]:
-    """The paths of the tables by the names that a query may use for them, in lower case: DuckDB's names know no case."""
+    """Return the paths of the tables by the names that a query may use for them, in lower case: DuckDB's names ignore case."""
     paths = [path for path, record in state.datasets().items() if record.format == "delta"]
     last = [path.rpartition("/")[2].lower() for path in paths]
     short = {name: path for name, path in zip(last, paths, strict=True) if last.count(name) == 1}
@@ -84,7 +84,7 @@ def _names(state: StateStore) -> Mapping[str, str]:
 
 
 def _mentioned(parsed: exp.Expr | None, names: Collection[str]) -> Collection[str]:
-    """The names that a query reads; all names where it may read some that cannot be seen here."""
+    """Return the names that a query reads; all names if it may read some that cannot be determined here."""
     if not isinstance(parsed, exp.Query):
         return names
     tables = {table.name.lower() for table in parsed.find_all(exp.Table)}
@@ -136,7 +136,7 @@ def _use(query: exp.Expr | None, name: str) -> Use:
 
 
 def _is_of(table: exp.Table, condition: exp.Expr) -> bool:
-    """Whether a comparison's left side can be a column of the table, by the way in which it is qualified."""
+    """Return whether a comparison's left side can be a column of the table, by the way in which it is qualified."""
     column = condition.this
     if not isinstance(column, exp.Column) or column.args.get("db") is not None:
         return False
@@ -144,7 +144,7 @@ def _is_of(table: exp.Table, condition: exp.Expr) -> bool:
 
 
 def _may_take_all(query: exp.Expr, tables: Sequence[exp.Table]) -> bool:
-    """Whether a query may ask for columns that it does not name."""
+    """Return whether a query may ask for columns that it does not name."""
     if not isinstance(query, exp.Query) or query.find(*_UNNAMED) is not None:
         return True
     # `count(*)` asks for no column.
@@ -198,7 +198,7 @@ _COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str]:
-    """Those of the conditions that compare a column with a literal of its own kind, as Spark SQL. DuckDB asks all of them again."""
+    """Return, as Spark SQL, the conditions that compare a column with a literal of its own kind. DuckDB checks all of them again."""
     fields = {field.name.lower(): field.type for field in schema}
     for condition in conditions:
         column, literal = condition.this, condition.expression
@@ -212,7 +212,7 @@ def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str
 
 
 def _means_the_same(literal: exp.Literal, kind: pa.DataType) -> bool:
-    """Whether Spark and DuckDB surely take a literal for the same value of a type."""
+    """Return whether Spark and DuckDB surely take a literal for the same value of a type."""
     if not literal.is_string:
         return bool(pa.types.is_integer(kind)) and literal.name.isdecimal()
     return bool(pa.types.is_string(kind) or (pa.types.is_date(kind) and _DATE.fullmatch(literal.name)))

@@ -39,7 +39,7 @@ class Protocol:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Protocol:
-        """Raises MalformedProtocol where versions and feature lists contradict one another."""
+        """Parse a protocol action. Raises MalformedProtocol where versions and feature lists contradict one another."""
         reader, writer = body.get("minReaderVersion"), body.get("minWriterVersion")
         if type(reader) is not int or type(writer) is not int or reader < 0 or writer < 0:  # a bool is an int too
             raise MalformedProtocol("the protocol action lacks minReaderVersion or minWriterVersion, or one of them is no whole number")
@@ -97,9 +97,9 @@ class Metadata:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], *, overruled: bool = False) -> Metadata:
-        """Raises MalformedMetadata where a required field is missing or the schema does not parse.
+        """Parse a metaData action. Raises MalformedMetadata where a required field is missing or the schema does not parse.
 
-        `overruled`: a later one is in force, so this one may come from before the table had columns, and lack a schema.
+        `overruled`: a later action is in force, so this one may be older than the table's columns and lack a schema.
         """
         schema_string = body.get("schemaString")
         if schema_string is None and overruled:
@@ -246,7 +246,10 @@ def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
-    """A map of text. Numbers and booleans, which some writers put there, as their JSON text; nulls left out."""
+    """Return a map of text.
+
+    Numbers and booleans, which some writers put there, become their JSON text. Nulls are left out.
+    """
     texts = {}
     for key, value in _object(body, name).items():
         if isinstance(value, (list, dict)):

@@ -59,7 +59,7 @@ def apply_dropped(before: Snapshot | None, head: Snapshot | None, context: Apply
 
 
 def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Applied:
-    """A table that was not there: its versions become version 0."""
+    """Apply a table that did not exist before: its versions become version 0."""
     operation = Operation(
         commits.operation(),
         commits.parameters(),
@@ -77,7 +77,7 @@ def apply_created(after: Snapshot, commits: CommitRange, context: ApplyContext, 
 
 
 def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
-    """Both sides created the table: the later one becomes an append to the other, if they mean the same table."""
+    """Append one table to the other where both sides created it, if they mean the same table."""
     if not _alike(after, head):
         raise DatasetConflict(
             f"it was created on {context.onto} meanwhile, with another schema or partitioning, or other properties", kind="MetadataChanged"
@@ -98,14 +98,14 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
 
 
 def _alike(one: Snapshot, other: Snapshot) -> bool:
-    """Whether files of one table may become files of the other: the same columns, constraints and features."""
+    """Return whether files of one table may become files of the other: the same columns, constraints and features."""
     left, right = one.metadata, other.metadata
     same = left.schema == right.schema and left.partition_columns == right.partition_columns and left.configuration == right.configuration
     return same and supported_features(one.protocol) == supported_features(other.protocol)
 
 
 def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
-    """Those of these files that the target does not have already: it took some of the same commits in another way.
+    """Return those of these files that the target does not have already: it took some of the same commits in another way.
 
     Raises DatasetConflict for one that it had and gave up since `before`: put back, its rows would be doubled, or deleted ones return.
     """
@@ -128,7 +128,7 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
 
 
 def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
-    """A table where one was dropped: its log goes on, as plain readers expect of a log."""
+    """Apply a table where one was dropped. Its log continues the old one, as plain readers expect of a log."""
     protocol = upgraded(head.protocol, supported_features(after.protocol))
     files = after.files(_ADD)
     operation = Operation(commits.operation(), commits.parameters(), head, commits.metrics(), restored=files, markers=_set_markers(after))
@@ -192,12 +192,12 @@ def apply_changed(before: Snapshot, after: Snapshot, commits: CommitRange, head:
 
 
 def _recorded(ours: SnapshotDifference, commits: CommitRange, before: Snapshot, head: Snapshot) -> bool:
-    """Whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
+    """Return whether the target has every one of these batches already: each commit carried a marker, and each is recorded there."""
     if not commits.bodies or not all(any(True for _ in single_actions(version, data, "txn")) for version, data in commits.bodies):
         return False  # what goes back, such as a revert, lowers markers: a later one there does not mean that it was done
     for marker in ours.markers:
-        found, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
-        if found is None or found == earlier or found < marker.version:
+        recorded, earlier = head.transaction_version(marker.app_id), before.transaction_version(marker.app_id)
+        if recorded is None or recorded == earlier or recorded < marker.version:
             return False
     return bool(ours.markers)
 
@@ -212,8 +212,10 @@ def _feeds(snapshot: Snapshot) -> bool:
 
 
 def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext, now: int) -> Sequence[dict[str, Any]]:
-    """The change files of several commits that become one. A version that has any is read by them alone, so they tell all of it:
-    what the commits left to their adds and removes is written down.
+    """Return the change files of several commits that become one.
+
+    Readers take all changes of a version from its change files where it has any. So the changes that some of the commits leave to their
+    adds and removes are written as change files here.
     """
     if not _feeds(after) or context.dry_run:
         return ()

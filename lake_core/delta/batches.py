@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def together(batches: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Batches put together until they have so many rows: what is done once a piece is then done less often."""
+    """Join batches until they have so many rows. Work done once a piece is then done less often."""
     held: list[pa.Table] = []
     count = 0
     for batch in batches:

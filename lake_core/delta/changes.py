@@ -52,7 +52,7 @@ Bound: TypeAlias = "int | Instant"
 def read_changes(
     snapshot: Snapshot, start: Bound, end: Bound | None, columns_: Sequence[str] | None, where: str | None
 ) -> pa.RecordBatchReader:
-    """The changes of the versions `start` to `end`, both included; see `DeltaTable.changes`."""
+    """Read the changes of the versions `start` to `end`, both included; see `DeltaTable.changes`."""
     first, last, times = _range(snapshot, start, end)
     final = snapshot if last >= snapshot.version else load_snapshot(snapshot.store, last, allowed_roots=snapshot.allowed_roots)
     metadata = final.metadata
@@ -60,11 +60,11 @@ def read_changes(
     taken = [name for name in whole.names if name.lower() in _CHANGE_COLUMNS.names]
     if taken:
         raise SchemaMismatch(f"the table has a column {taken[0]!r}, a name that the change data feed needs: its changes cannot be read")
-    wanted = whole if columns_ is None else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
-    schema = pa.schema([*wanted, *_CHANGE_COLUMNS])
+    selected = whole if columns_ is None else chosen_columns(whole, [name for name in columns_ if name not in _CHANGE_COLUMNS.names])
+    schema = pa.schema([*selected, *_CHANGE_COLUMNS])
     predicate = None if where is None else parse_predicate(where, pa.schema([*whole, *_CHANGE_COLUMNS]), now=now_ms(system_clock))
     named = set() if predicate is None else {column.path[0] for column in columns(predicate)}
-    read = pa.schema([*wanted, *(child for child in whole if child.name in named and child.name not in wanted.names)])
+    read = pa.schema([*selected, *(child for child in whole if child.name in named and child.name not in selected.names)])
     if first > last:
         return pa.RecordBatchReader.from_batches(schema, iter(()))
     begun = final if first == last else load_snapshot(snapshot.store, first, allowed_roots=snapshot.allowed_roots)
@@ -90,7 +90,7 @@ def _range(snapshot: Snapshot, start: Bound, end: Bound | None) -> tuple[int, in
 
 
 def _bound(bound: Bound) -> int | dt.datetime:
-    """A version as it is, an instant parsed."""
+    """Return a version unchanged, and a timestamp parsed."""
     if isinstance(bound, bool) or not isinstance(bound, (int, str, dt.datetime)):
         raise ValueError(f"the start and end of changes are versions or timestamps, not {bound!r}")
     return bound if isinstance(bound, int) else parse_instant(bound)
@@ -128,7 +128,7 @@ class _Feed:
     predicate: Predicate | None
 
     def check(self, metadata: Metadata, version: int) -> None:
-        """Raises ChangeDataFeedDisabled or IncompatibleSchema where a version under this metadata cannot be part of the feed."""
+        """Raise ChangeDataFeedDisabled or IncompatibleSchema where a version under this metadata cannot be part of the feed."""
         last = self.snapshot.version
         if metadata.configuration.get(_PROPERTY, "false").lower() != "true":
             raise ChangeDataFeedDisabled(
@@ -161,15 +161,15 @@ class _Feed:
         for start in range(self.first, last + 1, _COMMITS_AT_ONCE):
             versions = range(start, min(start + _COMMITS_AT_ONCE, last + 1))
             try:
-                found = self.snapshot.store.get_many([commit_key(version) for version in versions])
+                bodies = self.snapshot.store.get_many([commit_key(version) for version in versions])
             except NotFound as error:
                 raise VersionNotFound(
                     f"{error.key} is gone: the log was cleaned up, and with it the changes of that version. Start at a later one"
                 ) from None
-            yield from zip(versions, found, strict=True)
+            yield from zip(versions, bodies, strict=True)
 
     def _version_rows(self, version: int, data: bytes) -> Iterator[pa.Table]:
-        """The changed rows of one version, with `_change_type` as their last column."""
+        """Yield the changed rows of one version, with `_change_type` as their last column."""
         keys = list(self.snapshot.metadata.partition_keys.values())
         changes = change_files(version, data, keys)
         try:
@@ -202,12 +202,12 @@ class _Feed:
         adds, removes = self._pruned(adds), self._pruned(removes)
         new, old = self._files(version, adds, self.read), self._files(version, removes, self.read)
         before, after = _gone_by_place(old, version), _gone_by_place(new, version)
-        for files, kind, mine, other in ((old, "delete", before, after), (new, "insert", after, before)):
-            for number, place in enumerate(mine):
+        for files, kind, own, other in ((old, "delete", before, after), (new, "insert", after, before)):
+            for number, place in enumerate(own):
                 chosen = files
                 if place in other:
                     # The file stayed: of its rows only those changed that one of the deletion vectors names alone.
-                    differing = np.setdiff1d(other[place], mine[place], assume_unique=True)
+                    differing = np.setdiff1d(other[place], own[place], assume_unique=True)
                     if not len(differing):
                         continue
                     chosen = replace(files, only=[differing if index == number else None for index in range(len(files.keys))])
@@ -235,12 +235,12 @@ class _Feed:
         )
 
     def _pruned(self, files: pa.Table) -> pa.Table:
-        """The files that may hold rows for which the part of the predicate is true that is about the table's own columns."""
+        """Return the files that may hold rows for which the predicate is true, judged by the part of it about the table's own columns."""
         about = None if self.predicate is None else _about(self.predicate, set(self.read.names))
         return files if about is None else files.filter(mask(skip(files, about, self.snapshot.metadata)))
 
     def _with_partitions(self, version: int, removes: pa.Table) -> pa.Table:
-        """Removes with partition values. Old writers left them out: the version before knows them."""
+        """Return removes with their partition values. Old writers left these out; then they come from the version before."""
         bare = pc.invert(pc.fill_null(removes["extendedFileMetadata"], False))
         bare = pc.and_(bare, mask(_without_values(removes["partitionValues"])))
         if not pc.any(bare).as_py():
@@ -250,10 +250,10 @@ class _Feed:
         rows = pc.index_in(removes["path"].filter(bare), known["path"].combine_chunks())
         if rows.null_count:
             raise CorruptCommit(f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks")
-        found = removes.filter(bare)
-        place = found.column_names.index("partitionValues")
+        incomplete = removes.filter(bare)
+        place = incomplete.column_names.index("partitionValues")
         return pa.concat_tables(
-            [removes.filter(pc.invert(bare)), found.set_column(place, "partitionValues", known["partitionValues"].take(rows))]
+            [removes.filter(pc.invert(bare)), incomplete.set_column(place, "partitionValues", known["partitionValues"].take(rows))]
         )
 
 
@@ -266,7 +266,7 @@ def _physical(metadata: Metadata) -> pa.StructType:
 
 
 def _reads_as(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
+    """Return whether values of one type can be read as another: the same, with fields added, or widened (section Type Widening)."""
     types = pa.types
     if types.is_struct(old) and types.is_struct(new):
         fields = {child.name: child.type for child in new}
@@ -293,19 +293,19 @@ def _scalar_reads_as(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def _gone_by_place(files: DataFiles, version: int) -> dict[tuple[int, str], npt.NDArray[np.int64]]:
-    """The rows that each file lacks by its deletion vector, by where the file lies, in the files' order."""
-    found: dict[tuple[int, str], npt.NDArray[np.int64]] = {}
+    """Return the rows that each file lacks by its deletion vector, by the file's root and key, in the files' order."""
+    rows_by_place: dict[tuple[int, str], npt.NDArray[np.int64]] = {}
     for number, key in enumerate(files.keys):
         place = (id(files.elsewhere.get(number)), key)
-        if place in found:
+        if place in rows_by_place:
             raise CorruptCommit(f"{commit_key(version)} names the file {key} in two actions of one kind, so its changes are not known")
         gone = files.deleted[number] if files.deleted else None
-        found[place] = np.empty(0, np.int64) if gone is None else gone
-    return found
+        rows_by_place[place] = np.empty(0, np.int64) if gone is None else gone
+    return rows_by_place
 
 
 def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Which of the partition values (maps of equally many entries) are null throughout."""
+    """Mark the partition values (maps of equally many entries) that are null throughout."""
     maps = values.combine_chunks()
     if not len(maps):
         return np.empty(0, np.bool_)
@@ -314,7 +314,7 @@ def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def _about(predicate: Predicate, names: set[str]) -> Predicate | None:
-    """What a predicate asks of these columns alone; None if nothing."""
+    """Return the part of a predicate that names these columns alone; None if there is none."""
     if isinstance(predicate, And):
         parts = [part for child in predicate.operands if (part := _about(child, names)) is not None]
         return And(tuple(parts)) if parts else None

@@ -49,7 +49,7 @@ _R = TypeVar("_R")
 
 
 def _damage_told(method: Callable[Concatenate[Checkpoint, _P], _R]) -> Callable[Concatenate[Checkpoint, _P], _R]:
-    """Let a method fail with CorruptCheckpoint for whatever is wrong with the files, so that the snapshot can fall back to older ones."""
+    """Make a method raise CorruptCheckpoint for any damage of the files, so that the snapshot can fall back to older ones."""
 
     def wrapped(self: Checkpoint, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
@@ -83,13 +83,13 @@ class Checkpoint:
 
     @_damage_told
     def protocol(self) -> Protocol | None:
-        found = self._singles("protocol")
-        return Protocol.from_json(found[-1]) if found else None
+        actions = self._singles("protocol")
+        return Protocol.from_json(actions[-1]) if actions else None
 
     @_damage_told
     def metadata(self) -> Metadata | None:
-        found = self._singles("metaData")
-        return Metadata.from_json(found[-1]) if found else None
+        actions = self._singles("metaData")
+        return Metadata.from_json(actions[-1]) if actions else None
 
     @_damage_told
     def domains(self) -> list[DomainMetadata]:
@@ -97,28 +97,28 @@ class Checkpoint:
 
     @_damage_told
     def transactions(self) -> pa.Table:
-        """The txn markers: appId, version, lastUpdated."""
+        """Return the txn markers: appId, version, lastUpdated."""
         if self._transactions is None:  # asked for by every marked write
-            found = self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
-            if found["version"].null_count:
+            markers = self._rows("txn", "appId", TRANSACTION_FIELDS, self._top_files())
+            if markers["version"].null_count:
                 raise CorruptCheckpoint(f"the checkpoint of version {self.version} holds a txn without its version")
-            self._transactions = found
+            self._transactions = markers
         return self._transactions
 
     @_damage_told
     def adds(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
-        """The add actions for which `only` is true, with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""
+        """Return the add actions for which `only` is true, with these of their fields (names of ADD_FIELDS), in the checkpoint's order."""
         fields = [(name, kind) for name, kind in ADD_FIELDS if name in columns]
         return self._rows("add", "path", fields, [*self._top_files(), *self._sidecar_files()], only)
 
     @_damage_told
     def removes(self) -> pa.Table:
-        """The tombstones, with the fields of REMOVE_FIELDS."""
+        """Return the tombstones, with the fields of REMOVE_FIELDS."""
         return self._rows("remove", "path", REMOVE_FIELDS, [*self._top_files(), *self._sidecar_files()])
 
     @_damage_told
     def has_deletion_vectors(self) -> bool:
-        """Whether any add has a deletion vector."""
+        """Return whether any add has a deletion vector."""
         # From the column itself, not from the footer's statistics: asking for those ends the process where they are damaged.
         if self._vectors is None:
             name = "add.deletionVector.storageType"
@@ -133,7 +133,7 @@ class Checkpoint:
 
     @_damage_told
     def tags(self) -> dict[str, dict[str, str | None]]:
-        """The tags of the add actions by path, of those that have any."""
+        """Return the tags of the add actions that have any, by path."""
         tags: dict[str, dict[str, str | None]] = {}
         for file in [*self._top_files(), *self._sidecar_files()]:
             if any(leaf.startswith("add.tags.") for leaf in _leaves(file)):
@@ -144,7 +144,7 @@ class Checkpoint:
 
     @_damage_told
     def sidecars(self) -> list[str]:
-        """The keys of the sidecar files that it names."""
+        """Return the keys of the sidecar files that the checkpoint names."""
         return [_sidecar_key(row.get("path")) for row in self._singles("sidecar")]
 
     def _top_files(self) -> list[pq.ParquetFile]:
@@ -172,7 +172,7 @@ class Checkpoint:
             ) from None
 
     def _checked(self, read: Callable[[], Any]) -> Any:
-        """What a read of a file's columns gives, once it was found to be what it claims."""
+        """Return what a read of a file's columns returns, validated. Raises CorruptCheckpoint for data that cannot be read."""
         try:
             table = read()
             if table is not None:
@@ -184,7 +184,10 @@ class Checkpoint:
             raise CorruptCheckpoint(f"the checkpoint of version {self.version} cannot be read ({error})") from None
 
     def _structs(self, file: pq.ParquetFile, columns: Sequence[str], action: str) -> Iterator[pa.StructArray]:
-        """The column of an action, in pieces: most rows are of other actions, and whole columns of theirs would fill memory."""
+        """Yield the column of an action, in pieces.
+
+        Most rows belong to other actions, and whole columns of those would fill memory.
+        """
         for group in range(file.num_row_groups):
             yield from self._group_structs(file, group, columns, action)
 
@@ -194,7 +197,10 @@ class Checkpoint:
             yield batch.column(action)
 
     def _wanted(self, file: pq.ParquetFile, columns: Sequence[str], only: FileFilter) -> Iterator[pa.StructArray]:
-        """The add column, without files for which `only` is false. Row group by row group, and of the columns a batch at a time."""
+        """Yield the add column, without files for which `only` is false.
+
+        It is read row group by row group, and the columns of a group one batch at a time.
+        """
         for group in range(file.num_row_groups):
             struct = self._checked(functools.partial(file.read_row_group, group, columns=["add.partitionValues"]))["add"].combine_chunks()
             if not _has(struct.type, "partitionValues"):
@@ -215,14 +221,14 @@ class Checkpoint:
                 raise ValueError(f"its columns hold {first} and {len(keep)} rows")
 
     def _singles(self, action: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        bodies: list[dict[str, Any]] = []
         for file in self._top_files():
             leaves = [leaf for leaf in _leaves(file) if leaf.startswith(f"{action}.")]
             if leaves:
                 for column in self._structs(file, leaves, action):
                     if column.null_count < len(column):
-                        found += [_plain(row, column.type) for row in column.drop_null().to_pylist()]
-        return found
+                        bodies += [_plain(row, column.type) for row in column.drop_null().to_pylist()]
+        return bodies
 
     def _rows(
         self,
@@ -249,14 +255,14 @@ class Checkpoint:
         fields: Sequence[tuple[str, pa.DataType]],
         only: FileFilter | None,
     ) -> pa.Table:
-        wanted = [f"{action}.{name}" for name, _ in fields]
-        if f"{action}.{key}" not in wanted:
-            wanted.append(f"{action}.{key}")
-        parsed_stats = action == "add" and "add.stats" in wanted and "add.stats" not in leaves
+        leaf_names = [f"{action}.{name}" for name, _ in fields]
+        if f"{action}.{key}" not in leaf_names:
+            leaf_names.append(f"{action}.{key}")
+        parsed_stats = action == "add" and "add.stats" in leaf_names and "add.stats" not in leaves
         if parsed_stats:
-            wanted.append("add.stats_parsed")
+            leaf_names.append("add.stats_parsed")
         chunks = []
-        for struct in self._structs(file, wanted, action) if only is None else self._wanted(file, wanted, only):
+        for struct in self._structs(file, leaf_names, action) if only is None else self._wanted(file, leaf_names, only):
             # A struct column of an action may be null as a whole, or (older writers) have all of its fields null.
             if not _has(struct.type, key):
                 raise CorruptCheckpoint(f"the checkpoint of version {self.version} has {action} actions, but no column {action}.{key}")
@@ -277,14 +283,14 @@ class Checkpoint:
 
 
 def _check_columns(schema: pa.Schema, expected: Sequence[str]) -> None:
-    """Raises ValueError for what is no checkpoint, or a part of it: a file without any of the columns expected."""
+    """Raise ValueError for a file that has none of the expected columns: it is neither a checkpoint nor a part of one."""
     if not any(child.name in expected for child in schema):
         raise ValueError(f"it has none of the columns {', '.join(expected)}")
     _check_structs(schema)
 
 
 def _check_structs(schema: pa.Schema) -> None:
-    """Taken for absent, a column that is no struct would hide every action (or deletion vector) that it should hold."""
+    """Raise ValueError for a column that is no struct: taken for absent, it would hide every action (or deletion vector) in it."""
     for child in schema:
         if child.name not in _ACTIONS:
             continue
@@ -296,21 +302,21 @@ def _check_structs(schema: pa.Schema) -> None:
 
 
 def _has(struct: pa.StructType, name: str) -> bool:
-    found = len(struct.get_all_field_indices(name))
-    if found > 1:
-        raise ValueError(f"it has {found} columns {name}")
-    return found == 1
+    count = len(struct.get_all_field_indices(name))
+    if count > 1:
+        raise ValueError(f"it has {count} columns {name}")
+    return count == 1
 
 
 def _check_empty(rows: pa.StructArray, action: str, key: str) -> None:
-    """Rows without their key hold nothing else either: they are other actions' rows, as older writers spell them."""
+    """Check that rows without their key hold nothing else: they are other actions' rows, as older writers spell them."""
     for child in rows.type:
         if child.name != key and not pa.types.is_nested(child.type) and pc.struct_field(rows, [child.name]).null_count < len(rows):
             raise CorruptCheckpoint(f"an action {action} in a checkpoint has no {key}")
 
 
 def _sidecar_key(path: Any) -> str:
-    """A sidecar's key. Its path is relative or absolute, but all sidecars lie in one folder of the log."""
+    """Return a sidecar's key. Its path may be relative or absolute, but all sidecars are in one folder of the log."""
     if not isinstance(path, str):
         raise CorruptCheckpoint(f"a checkpoint names the sidecar {path!r}: a path is text")
     folder, slash, name = unquote(path).rpartition("/")
@@ -340,7 +346,7 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _plain(row: dict[str, Any], struct: pa.StructType) -> dict[str, Any]:
-    """A row as JSON would have had it: maps as objects, null fields left out."""
+    """Return a row in the form that JSON would give it: maps as objects, null fields left out."""
     body: dict[str, Any] = {}
     for child in struct:
         value = row.get(child.name)
@@ -355,7 +361,7 @@ def _plain(row: dict[str, Any], struct: pa.StructType) -> dict[str, Any]:
 
 
 def _parquet_of_json(data: bytes) -> pq.ParquetFile:
-    """A version 2 checkpoint in JSON, brought into the same columns as one in Parquet."""
+    """Convert a version 2 checkpoint in JSON to the columns of one in Parquet."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for line in data.splitlines():
         if line.strip():
@@ -386,7 +392,7 @@ def _parquet_of_json(data: bytes) -> pq.ParquetFile:
 
 
 def _rows_where(struct: pa.StructArray, present: pa.BooleanArray) -> pa.StructArray:
-    """The rows of one action; they mostly stand side by side, and then nothing is copied."""
+    """Return the rows of one action. They are mostly adjacent, and then nothing is copied."""
     rows = np.flatnonzero(booleans(present))
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         return struct.slice(int(rows[0]), len(rows))

@@ -81,7 +81,7 @@ def _state(snapshot: Snapshot, now: int) -> tuple[pa.Table, int]:
 
 
 def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
-    """The markers that still count."""
+    """Return the markers that have not expired."""
     markers, retention = snapshot.transactions(), transaction_retention_ms(snapshot.metadata.configuration)
     if retention is None:
         return markers
@@ -89,7 +89,7 @@ def _unexpired(snapshot: Snapshot, now: int) -> pa.Table:
 
 
 def _with_columns(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
-    """Adds with their statistics and partition values in the forms that the table asks for."""
+    """Return adds with their statistics and partition values in the forms that the table's properties ask for."""
     metadata = snapshot.metadata
     as_json = stats_as_json(metadata.configuration)
     if stats_as_struct(metadata.configuration):
@@ -127,6 +127,6 @@ def _rows(bodies: list[dict[str, Any]], kind: pa.StructType) -> pa.StructArray:
 
 
 def _pairs(body: dict[str, Any]) -> dict[str, Any]:
-    """Maps as the lists of pairs that Arrow takes."""
+    """Convert maps to the lists of pairs that Arrow takes."""
     file_format = {**body["format"], "options": list(body["format"]["options"].items())}
     return {**body, "format": file_format, "configuration": list(body["configuration"].items())}

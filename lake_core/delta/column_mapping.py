@@ -34,7 +34,7 @@ class ColumnMapping:
     schema: StructType
 
     def physical_path(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """A column's path of names, in physical names."""
+        """Translate a column's path of names to physical names."""
         if self.mode == "none":
             return path
         names: list[str] = []
@@ -48,13 +48,13 @@ class ColumnMapping:
         return tuple(names)
 
     def physical_schema(self, names: list[str]) -> StructType:
-        """The columns of these names, in physical names at every level."""
+        """Return the columns of these names, in physical names at every level."""
         by_name = {child.name: child for child in self.schema.fields}
         fields = tuple(by_name[name] for name in names)
         return StructType(fields if self.mode == "none" else tuple(self._field(child) for child in fields))
 
     def names_by_id(self) -> dict[int, str]:
-        """Physical names by field id, of every field at any depth; empty unless files are read by id."""
+        """Return physical names by field id, of every field at any depth; empty unless files are read by id."""
         if self.mode != "id":
             return {}
         names: dict[int, str] = {}
@@ -65,7 +65,7 @@ class ColumnMapping:
         return names
 
     def data_file_schema(self, names: list[str]) -> pa.Schema:
-        """The columns of these names as data files are written: physical names and field ids, everything nullable."""
+        """Return the columns of these names as data files are written: physical names and field ids, everything nullable."""
         return pa.schema([self._file_field(child) for child in self.physical_schema(names).fields])
 
     def _file_field(self, child: StructField) -> pa.Field:
@@ -105,10 +105,10 @@ class ColumnMapping:
 
 
 def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_names: bool) -> tuple[StructType, dict[str, str]]:
-    """A schema whose fields all have an id and a physical name, and the properties that go with it.
+    """Return a schema whose fields all have an id and a physical name, and the properties that go with it.
 
-    `keep_names`: fields without a physical name keep their own (their files exist already); else they get one that no rename
-    ever touches. Fields that have both are left as they are.
+    `keep_names`: fields without a physical name keep their own name as one, because their files exist already. Otherwise they get one that
+    no rename ever changes. Fields that have both stay as they are.
     """
     used = [child.metadata[ID] for child in walk(schema) if type(child.metadata.get(ID)) is int]
     text = properties.get(_MAX_ID, "0")
@@ -137,12 +137,12 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
 
 
 def without_mapping(schema: StructType) -> StructType:
-    """A schema without the ids and physical names that it has, at any depth, where it was taken from a table with column mapping."""
+    """Return a schema without ids and physical names, at any depth. They come from a table with column mapping."""
     return edited_metadata(schema, lambda own: {key: value for key, value in own.items() if not key.startswith(_PREFIX)})
 
 
 def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict[str, Any]]) -> StructType:
-    """A schema with the metadata of each field, at any depth, replaced."""
+    """Return a schema with the metadata of each field, at any depth, replaced by what `edit` returns for it."""
 
     def edited(kind: DataType) -> DataType:
         match kind:
@@ -159,7 +159,7 @@ def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict
 
 
 def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:
-    """A file's type with each field that has a known id under its physical name."""
+    """Return a file's type with each field that has a known id under its physical name."""
     if pa.types.is_struct(kind):
         return pa.struct([renamed_field(child, names) for child in kind])
     if pa.types.is_map(kind):
@@ -170,7 +170,7 @@ def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:
 
 
 def renamed_field(child: pa.Field, names: Mapping[int, str]) -> pa.Field:
-    """A file's field under the physical name of its id; under a name that no column has if its id is unknown."""
+    """Return a file's field under the physical name of its id, or under a name that no column has if its id is unknown."""
     own = (child.metadata or {}).get(_FIELD_ID)
     # A file may claim any text for its id.
     number = int(own) if own is not None and re.fullmatch(rb"-?[0-9]{1,19}", own) else None

@@ -86,9 +86,9 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
     protocol: Protocol | None = None
     domains: list[DomainMetadata] = []
     for number, data in commits:
-        for found in single_actions(number, data, "protocol"):
-            protocol = Protocol.from_json(found)
-        domains += [DomainMetadata.from_json(found) for found in single_actions(number, data, "domainMetadata")]
+        for action in single_actions(number, data, "protocol"):
+            protocol = Protocol.from_json(action)
+        domains += [DomainMetadata.from_json(action) for action in single_actions(number, data, "domainMetadata")]
 
     def rows(action: str, required: Sequence[str], fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
         column = table[action].combine_chunks()
@@ -120,7 +120,7 @@ def parse_run(commits: Sequence[tuple[int, bytes]], partition_keys: Sequence[str
 
 
 def change_files(version: int, data: bytes, partition_keys: Sequence[str]) -> pa.Table:
-    """A commit's cdc actions: path, partitionValues, size. Raises CorruptCommit, and MalformedAction for one without a path."""
+    """Return a commit's cdc actions: path, partitionValues, size. Raises CorruptCommit, and MalformedAction for one without a path."""
     kind = _struct(CHANGE_FIELDS, partition_keys)
     if b'"cdc"' not in data:
         return pa.schema(list(CHANGE_FIELDS)).empty_table()
@@ -129,22 +129,22 @@ def change_files(version: int, data: bytes, partition_keys: Sequence[str]) -> pa
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise CorruptCommit(f"{commit_key(version)} is not a commit: {error}. Restore it from a backup") from None
     column = table["cdc"].combine_chunks()
-    found = column.filter(column.is_valid())
-    paths, values, sizes = (pc.struct_field(found, [name]) for name, _ in CHANGE_FIELDS)
+    actions = column.filter(column.is_valid())
+    paths, values, sizes = (pc.struct_field(actions, [name]) for name, _ in CHANGE_FIELDS)
     if paths.null_count:
         raise MalformedAction(f"{commit_key(version)} has an action cdc without path")
     return pa.table([paths, partition_map(values, partition_keys), sizes], schema=pa.schema(list(CHANGE_FIELDS)))
 
 
 def read_commit_info(version: int, data: bytes) -> dict[str, Any]:
-    """A commit's provenance (its commitInfo), empty where it has none."""
+    """Return a commit's provenance (its commitInfo), empty if it has none."""
     return next(single_actions(version, data, "commitInfo"), {})
 
 
 def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
-    """The `tags` of the run's add actions by path, the last one winning. Only the lines that have tags are looked at.
+    """Return the `tags` of the run's add actions by path; the last one wins. Only lines that have tags are parsed.
 
-    Tags are others' notes: what is no map of text is brought into one, or left out, rather than refused.
+    Other writers put anything into tags. What is not a map of text is converted to one, or left out, and never refused.
     """
     tags: dict[str, dict[str, str | None]] = {}
     for version, data in zip(run.versions, run.sources, strict=True):
@@ -159,7 +159,7 @@ def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
 
 
 def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
-    """A commit's bytes: one JSON object a line, None-valued fields left out."""
+    """Encode a commit: one JSON object a line, fields of the value None left out."""
     lines = (
         json.dumps({name: {key: value for key, value in body.items() if value is not None}}, separators=(",", ":"), ensure_ascii=False)
         for name, body in actions
@@ -168,7 +168,7 @@ def encode_actions(actions: Iterable[tuple[str, dict[str, Any]]]) -> bytes:
 
 
 def partition_map(struct: pa.StructArray, keys: Sequence[str]) -> pa.MapArray:
-    """Partition values as the protocol's map<string,string>, one entry a partition column, from a struct of strings."""
+    """Convert partition values to the protocol's map<string,string>, one entry a partition column, from a struct of strings."""
     rows, width = len(struct), len(keys)
     offsets = integers(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
     names = texts(keys)
@@ -196,7 +196,7 @@ def _struct(fields: Sequence[tuple[str, pa.DataType]], partition_keys: Sequence[
 
 
 def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
-    """Raises an ArrowException or ValueError for what is not lines of JSON objects in UTF-8."""
+    """Parse lines of JSON objects. Raises an ArrowException or ValueError for anything that is not lines of JSON objects in UTF-8."""
     _check_lines(body)
     if len(body) > _PARALLEL_BLOCK:
         try:
@@ -207,7 +207,7 @@ def _read_json(body: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _check_lines(body: bytes) -> None:
-    """Every line is blank or begins an object: Arrow's reader does not look at encodings, and a block of `null`s crashes it."""
+    """Check that every line is blank or begins an object: Arrow's reader ignores encodings, and a block of `null`s crashes it."""
     body.decode()
     text = np.frombuffer(body, np.uint8)
     starts = np.append(0, np.flatnonzero((text == ord("\n")) | (text == ord("\r"))) + 1)
@@ -238,7 +238,7 @@ def _culprit(commits: Sequence[tuple[int, bytes]], schema: pa.Schema, error: Exc
 
 
 def single_actions(version: int, data: bytes, name: str) -> Iterator[dict[str, Any]]:
-    """The bodies of a commit's actions of one name, in order; for actions that a commit holds few of."""
+    """Yield the bodies of a commit's actions of one name, in order. This is for actions of which a commit has few."""
     for line in _lines_with(data, f'"{name}"'.encode()):
         body = _loads(version, line).get(name)
         if isinstance(body, dict):
@@ -247,9 +247,9 @@ def single_actions(version: int, data: bytes, name: str) -> Iterator[dict[str, A
 
 def _lines_with(data: bytes, needle: bytes) -> Iterator[bytes]:
     position = 0
-    while (found := data.find(needle, position)) >= 0:
-        start = data.rfind(b"\n", 0, found) + 1
-        end = data.find(b"\n", found)
+    while (match := data.find(needle, position)) >= 0:
+        start = data.rfind(b"\n", 0, match) + 1
+        end = data.find(b"\n", match)
         end = len(data) if end < 0 else end
         yield data[start:end]
         position = end

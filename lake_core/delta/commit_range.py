@@ -69,7 +69,7 @@ class CommitRange:
         return total
 
     def only_rearranges(self) -> bool:
-        """Tell whether the commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
+        """Return whether the commits only rearrange rows. Raises MixedRearrangement where some do and others change them."""
         kinds = {kind for version, body in self.bodies if (kind := rearranges(version, body)) is not None}
         if len(kinds) > 1:
             raise MixedRearrangement(
@@ -80,7 +80,7 @@ class CommitRange:
 
 
 def log_etag(store: ObjectStore, version: int) -> str | None:
-    """What tells a version's commit from others: equal ones have equal logs behind them."""
+    """Return the ETag of a version's commit, None if it is missing. Two logs with equal ETags are equal up to that version."""
     try:
         return store.head(commit_key(version)).etag
     except NotFound:
@@ -88,7 +88,7 @@ def log_etag(store: ObjectStore, version: int) -> str | None:
 
 
 def _fork(before: Snapshot, after: Snapshot) -> int:
-    """The last version that two logs share, -1 for none."""
+    """Return the last version that two logs share, -1 for none."""
     low, high = -1, min(before.version, after.version)
     while low < high:
         middle = (low + high + 1) // 2
@@ -101,7 +101,7 @@ def _fork(before: Snapshot, after: Snapshot) -> int:
 
 
 def rearranges(version: int, data: bytes) -> bool | None:
-    """Whether a commit rearranges rows without changing them; None for one that touches no file."""
+    """Return whether a commit rearranges rows without changing them; None for one that touches no file."""
     if b'"dataChange":false' in data or b'"dataChange": false' in data:
         run = parse_run([(version, data)], (), None)
         if not any(flag is not False for table in (run.adds, run.removes) for flag in table["dataChange"].to_pylist()):

@@ -45,7 +45,7 @@ class CommitTimes:
         first = snapshot.version
         while first - 1 in listing.commits:
             first -= 1
-        bases = [found.version for found in listing.checkpoints if found.version >= first]
+        bases = [checkpoint.version for checkpoint in listing.checkpoints if checkpoint.version >= first]
         self.earliest = first if not first else min(bases, default=snapshot.version)
         """The first version that can be rebuilt and has a time."""
         self._own_from = _enabled_from(snapshot.metadata.configuration)
@@ -57,7 +57,7 @@ class CommitTimes:
         return sorted(self._times, reverse=True)
 
     def at(self, version: int, info: dict[str, Any] | None = None) -> int:
-        """When a version was committed; `info` is its commitInfo where it was read already.
+        """Return the time of a version's commit; `info` is its commitInfo if it was read already.
 
         Raises VersionNotFound where its commit is no longer in the log.
         """
@@ -70,19 +70,19 @@ class CommitTimes:
         return self._times[version]
 
     def text(self, version: int) -> str:
-        """When a version was committed, for messages."""
+        """Return the time of a version's commit as text, for messages."""
         return instant_of(self.at(version)).isoformat(timespec="milliseconds")
 
     def version_at(self, when: Instant) -> int:
-        """The latest version that was committed at or before an instant.
+        """Return the latest version that was committed at or before an instant.
 
-        Raises VersionNotFound for an instant before the first version that can be rebuilt, or after the last commit: what
-        stands then is not settled yet.
+        Raises VersionNotFound for an instant before the first version that can be rebuilt, and for one after the last commit: later commits
+        may still get a time before it.
         """
         asked = parse_instant(when)
         self._check_any()
-        found = self.latest_until(asked)
-        if found is None:
+        version = self.latest_until(asked)
+        if version is None:
             raise VersionNotFound(
                 f"no version stood at {asked.isoformat()}: the first that can be rebuilt, version {self.earliest}, was committed at "
                 f"{self.text(self.earliest)}. Ask for that instant or a later one"
@@ -92,10 +92,10 @@ class CommitTimes:
                 f"{asked.isoformat()} lies after the last commit, version {self._latest} of {self.text(self._latest)}: later commits "
                 f"may still fall before it. Ask for that instant, or leave the timestamp away for the latest version"
             )
-        return found
+        return version
 
     def latest_until(self, when: dt.datetime) -> int | None:
-        """The latest version committed at or before an instant, None if there is none."""
+        """Return the latest version committed at or before an instant, None if there is none."""
         low, high = self.earliest, self._latest + 1
         self._check_any()
         # The times rise with the version, so that few commits have to be read.
@@ -108,10 +108,10 @@ class CommitTimes:
         return low - 1 if low > self.earliest else None
 
     def earliest_from(self, when: dt.datetime) -> int | None:
-        """The first version committed at or after an instant, None if there is none."""
+        """Return the first version committed at or after an instant, None if there is none."""
         before = self.latest_until(when - dt.timedelta(microseconds=1))
-        found = self.earliest if before is None else before + 1
-        return found if found <= self._latest else None
+        version = self.earliest if before is None else before + 1
+        return version if version <= self._latest else None
 
     def _check_any(self) -> None:
         if self._latest not in self._times:
@@ -140,13 +140,13 @@ class CommitTimes:
 
 
 def in_commit_time(info: dict[str, Any]) -> int | None:
-    """The time that a commitInfo carries itself."""
+    """Return the commit time that a commitInfo itself contains, None if it has none."""
     own = info.get("inCommitTimestamp")
     return own if type(own) is int and abs(own) < 2**53 else None
 
 
 def instant_of(milliseconds: int) -> dt.datetime:
-    """Milliseconds since the epoch as a datetime; cut to what Python's calendar holds."""
+    """Convert milliseconds since the epoch to a datetime; cut to what Python's calendar holds."""
     try:
         return _EPOCH + dt.timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -154,21 +154,21 @@ def instant_of(milliseconds: int) -> dt.datetime:
 
 
 def parse_instant(when: Instant) -> dt.datetime:
-    """An instant that a caller gave. Raises ValueError for text that is none, and for one without a time zone."""
-    found = when
-    if isinstance(found, str):
+    """Parse an instant from a caller. Raises ValueError for text that is not a timestamp, and for one without a time zone."""
+    instant = when
+    if isinstance(instant, str):
         try:
-            found = dt.datetime.fromisoformat(found)
+            instant = dt.datetime.fromisoformat(instant)
         except ValueError:
             raise ValueError(f"{when!r} is no timestamp: use ISO 8601, such as 2024-01-31T12:00:00Z") from None
-    if not isinstance(found, dt.datetime):
+    if not isinstance(instant, dt.datetime):
         raise ValueError(f"a timestamp is an aware datetime or ISO 8601 text, not {when!r}")
-    if found.tzinfo is None or found.utcoffset() is None:
+    if instant.tzinfo is None or instant.utcoffset() is None:
         cure = (
             f"{when}Z" if isinstance(when, str) and ("T" in when or " " in when) else "….replace(tzinfo=datetime.UTC), or end the text in Z"
         )
         raise ValueError(f"the timestamp {when!s} has no time zone, so it names no instant. If it is UTC, use {cure}")
-    return found
+    return instant
 
 
 def _infos(lines: list[bytes]) -> Iterator[dict[str, Any]]:
@@ -180,7 +180,7 @@ def _infos(lines: list[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _enabled_from(properties: Mapping[str, str]) -> int | None:
-    """The first version whose commit carries its time, None where they do not."""
+    """Return the first version whose commit contains its time, None if commits do not contain it."""
     if properties.get(_ENABLED, "false").lower() != "true":
         return None
     text = properties.get(_ENABLED_AT, "0")

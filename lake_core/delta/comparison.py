@@ -22,7 +22,7 @@ _SIGN = "\x00sign"
 
 
 def compare(before: Snapshot | None, after: Snapshot | None, *, sample: int, most_rows: int) -> DatasetComparison:
-    """Tell what leads from one state to another; None is a table that does not exist.
+    """Return what leads from one state to another; None is a table that does not exist.
 
     Where files were rewritten, their rows are compared if they are at most `most_rows`; else the commits' own numbers count. Up to
     `sample` of the rows that were added and removed are shown.
@@ -111,7 +111,10 @@ def _compared_rows(
 
 
 def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -> pa.Table:
-    """The rows of some files in the columns of `schema`, null where they have none; nested values as JSON, which can be grouped by."""
+    """Return the rows of some files in the columns of `schema`, null where they have none.
+
+    Nested values become JSON, by which rows can be grouped. The last column holds `sign`.
+    """
     own = snapshot.metadata.arrow_schema
     table = pa.concat_tables([own.empty_table(), *_tables(snapshot, files)])
     columns: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """Whether an operation can be replayed on top of commits that won the race: delta-spark's rules.
 
 Checked per winning commit: protocol, metadata, domains, application markers, added files, removed files. Only the loser's
-isolation level counts. Where delta-spark asks whether an added file lies in a partition that was read, its statistics are asked
+isolation level counts. Where delta-spark asks whether an added file is in a partition that was read, its statistics are asked
 as well: a file that provably holds no row that the operation's predicate is true for could not have changed its outcome.
 """
 
@@ -79,18 +79,19 @@ class Footprint:
 
 
 def isolation_level(metadata: Metadata, *, data_change: bool) -> Isolation:
-    """The level at which a commit of only file actions runs: the table's own, lower where it changes no data."""
+    """Return the level at which a commit of only file actions runs: the table's own, lower if the commit changes no data."""
     if not data_change:
         return Isolation.SNAPSHOT
-    wanted = metadata.configuration.get(ISOLATION_PROPERTY, Isolation.SERIALIZABLE.value)
-    return Isolation.WRITE_SERIALIZABLE if wanted.lower() == "writeserializable" else Isolation.SERIALIZABLE
+    level = metadata.configuration.get(ISOLATION_PROPERTY, Isolation.SERIALIZABLE.value)
+    return Isolation.WRITE_SERIALIZABLE if level.lower() == "writeserializable" else Isolation.SERIALIZABLE
 
 
 def check_conflicts(footprint: Footprint, winners: Sequence[CommitRun], metadata: Metadata, protocol: Protocol, now: int) -> bool:
-    """True if the winners hold this very operation (same marker, same or later version): there is nothing left to do.
+    """Return True if the winners include this very operation (same marker, same or later version): there is nothing left to do.
 
-    `metadata`, `protocol`: what the operation was planned on; `now`: milliseconds since the epoch. Raises the
-    ConcurrentModification that applies; returns False where the operation may go on.
+    Return False if the operation may go on. Raises the ConcurrentModification that applies.
+
+    `metadata`, `protocol`: what the operation was planned on. `now`: milliseconds since the epoch.
     """
     if footprint.transaction is not None and _recorded(footprint.transaction, winners, metadata, now):
         return True
@@ -142,7 +143,7 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
 
 
 def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: int) -> bool:
-    """`check_conflicts` where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
+    """Do what `check_conflicts` does where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
     if footprint.transaction is not None:
         recorded = recorded_version(newest, footprint.transaction.app_id, now)
         if recorded is not None and recorded >= footprint.transaction.version:
@@ -159,8 +160,8 @@ def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: in
 
 def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadata: Metadata, now: int) -> bool:
     # The last word counts: a restore takes markers back.
-    found = (run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners))
-    own = next((markers for markers in found if len(markers)), None)
+    own_markers = (run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners))
+    own = next((markers for markers in own_markers if len(markers)), None)
     if own is None or is_expired(own["lastUpdated"][-1].as_py(), metadata, now):
         return False
     latest = own["version"][-1].as_py()
@@ -214,7 +215,7 @@ def _sample(files: pa.Table) -> str:
 
 
 def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
-    """The files that were added and count, at the operation's isolation level."""
+    """Return the added files that can conflict at the operation's isolation level."""
     match footprint.isolation:
         case Isolation.SNAPSHOT:
             return run.adds.slice(0, 0)
@@ -230,7 +231,7 @@ def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
 
 
 def _shared(removed: pa.Table, own: pa.Table | None) -> pa.Table:
-    """Those of the removed files that are among an operation's own."""
+    """Return those of the removed files that are among an operation's own."""
     if own is None or not len(own) or not len(removed):
         return removed.slice(0, 0)
     return removed.filter(pc.is_in(file_key(removed), value_set=file_key(own)))

@@ -13,10 +13,12 @@ from lake_core.delta.schema import DataType, arrow_type, is_zoneless, schema_fro
 
 
 def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()) -> None:
-    """Raises SchemaMismatch unless data of one schema can be written to a table of the other without loss.
+    """Raise SchemaMismatch unless data of one schema can be written to a table of the other without loss.
 
-    Columns are matched by name, ignoring case. The data may lack nullable columns, and those that are `computed`; it may not have
-    others, and its types must be the table's or ones that widen to them. UnsupportedType for types that need the caller's decision.
+    Columns are matched by name, ignoring case. The data may lack nullable columns and those that are `computed`, but may not have columns
+    that the table lacks. Its types must be the table's, or types that widen to them.
+
+    Raises UnsupportedType for types that need the caller's decision.
     """
     if not len(data):
         raise SchemaMismatch(
@@ -28,7 +30,7 @@ def check_fits(data: pa.Schema, table: pa.Schema, computed: Collection[str] = ()
 
 
 def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequence[str]) -> pa.Table:
-    """Rows with the partition value '' as the null that it becomes in the log, so that checks see what readers will."""
+    """Replace the partition value '' by the null that it becomes in the log, so that checks see what readers will."""
     for name in partition_columns:
         column = rows[name]
         if pa.types.is_string(column.type):
@@ -38,16 +40,17 @@ def null_partitions(rows: pa.Table, schema: pa.Schema, partition_columns: Sequen
 
 
 def check_nulls(rows: pa.Table, schema: pa.Schema) -> None:
-    """Raises ConstraintViolation for a null in a column, or a field of one, that the schema declares NOT NULL."""
+    """Raise ConstraintViolation for a null in a column, or a field of one, that the schema declares NOT NULL."""
     for child in schema:
         for chunk in rows[child.name].chunks:
             _check_nulls(chunk, child, child.name)
 
 
 def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Data in the table's own schema: columns in its order, types decoded and widened, missing ones null, NOT NULL not yet checked.
+    """Convert data to the table's own schema: columns in its order, types decoded and widened, missing columns null.
 
-    Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds, decimals).
+    NOT NULL is not checked. Call `check_fits` first. Raises SchemaMismatch for a value that a widening cannot hold exactly (nanoseconds,
+    decimals).
     """
     by_name = {name.lower(): index for index, name in enumerate(batch.column_names)}
     columns = []
@@ -67,7 +70,7 @@ def conform_in(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of a data file in the table's schema: missing columns null, extra ones dropped, older types widened.
+    """Convert rows of a data file to the table's schema: missing columns null, extra ones dropped, older types widened.
 
     Raises CorruptDataFile for a type that cannot become the table's.
     """
@@ -93,7 +96,7 @@ def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
     known = {child.name.lower(): child for child in table}
-    given = {child.name.lower() for child in data}
+    present = {child.name.lower() for child in data}
     extra = [child.name for child in data if child.name.lower() not in known]
     if extra:
         raise SchemaMismatch(
@@ -101,7 +104,7 @@ def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> Non
             f"Drop them, or add them to the table first"
         )
     for child in table:
-        if not child.nullable and child.name.lower() not in given:
+        if not child.nullable and child.name.lower() not in present:
             raise SchemaMismatch(f"the data lacks the column {path}{child.name!r}, which the table declares NOT NULL")
     for child in data:
         _check_type(child.type, known[child.name.lower()].type, path + child.name)
@@ -124,7 +127,7 @@ def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
 
 
 def widens(data: DataType, table: DataType) -> bool:
-    """Whether values of one leaf type go into a column of the other without loss."""
+    """Return whether values of one leaf type go into a column of the other without loss."""
     return _widens(arrow_type(data), arrow_type(table), "")
 
 
@@ -147,7 +150,7 @@ def _widens(data: pa.DataType, table: pa.DataType, path: str) -> bool:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Rows of any origin in the types that a table would give them; columns of nulls alone stay so. Raises UnsupportedType."""
+    """Convert rows of any origin to the types that a table would give them; columns of nulls alone stay so. Raises UnsupportedType."""
     kinds = [child.type if pa.types.is_null(child.type) else arrow_type(type_from_arrow(child.type, child.name)) for child in rows.schema]
     columns = []
     for child, column, kind in zip(rows.schema, rows.columns, kinds, strict=True):
@@ -159,7 +162,7 @@ def plain(rows: pa.Table) -> pa.Table:
 
 
 def relabelled(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows under the names of another schema of the same shape, at every level."""
+    """Return rows under the names of another schema of the same shape, at every level."""
     if rows.schema.equals(schema, check_metadata=True):
         return rows
     columns = []
@@ -202,7 +205,7 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
 
 
 def _matching_fields(source: pa.StructType, kind: pa.StructType, by_position: bool) -> list[int | None]:
-    """For each field of `kind` the number of the source's field: of that name, else of that name but for case."""
+    """Return for each field of `kind` the number of the source's field: of that name, else of that name but for case."""
     if by_position:
         return list(range(kind.num_fields))
     exact = {child.name: index for index, child in enumerate(source)}
@@ -215,7 +218,7 @@ def _empty_structs(array: pa.Array, kind: pa.StructType) -> pa.Array:
 
 
 def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0, and the child values that they span, of any kind of list."""
+    """Return offsets from 0, and the child values that they span, of any kind of list."""
     if pa.types.is_list(array.type):
         offsets, first, last = _rebased(array)
         return offsets, array.values.slice(first, last - first)
@@ -225,7 +228,7 @@ def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _rebased(array: pa.Array) -> tuple[pa.Array, int, int]:
-    """Offsets from 0 in an array of their own, and which of the child values they span."""
+    """Return offsets from 0 in an array of their own, and which of the child values they span."""
     offsets = array.offsets.to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
     return pa.array(offsets - first), first, last

@@ -69,7 +69,7 @@ class AddFile:
         }
 
     def to_change_json(self) -> dict[str, object]:
-        """As a `cdc` action."""
+        """Return the file as a `cdc` action."""
         return {"path": self.path, "partitionValues": self.partition_values, "size": self.size, "dataChange": False}
 
 
@@ -221,13 +221,15 @@ class _OpenFile:
 
 
 def change_rows(rows: pa.Table, kind: str) -> pa.Table:
-    """Rows as change data of one kind."""
+    """Return rows as change data of one kind."""
     return rows.append_column(pa.field(CHANGE_TYPE, pa.string()), pa.repeat(kind, rows.num_rows))
 
 
 def without_nan(rows: pa.Table) -> bool | list[str]:
-    """The Parquet columns that get statistics: all, but those that hold a NaN, of which the bounds in a Parquet footer do not
-    tell: Spark, for which NaN is above every number, would skip row groups that have matching rows.
+    """Return the Parquet columns that get statistics: all of them (True) if none holds a NaN.
+
+    Columns with a NaN get none, because the bounds in a Parquet footer ignore NaN. For Spark, NaN is above every number, so Spark would
+    skip row groups that have matching rows.
     """
     leaves = leaf_columns(list(rows.schema))
     holding = [path for path, kind in leaves if pa.types.is_floating(kind) and pc.any(pc.is_nan(leaf_values(rows, path))).as_py()]
@@ -235,7 +237,7 @@ def without_nan(rows: pa.Table) -> bool | list[str]:
 
 
 def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """Rows by partition, with the partition values as the log's text; within a partition the rows keep their order."""
+    """Yield rows by partition, with the partition values as the log's text; within a partition the rows keep their order."""
     if not data.num_rows:
         return
     if not partition_columns:
@@ -264,7 +266,7 @@ def _partitions(data: pa.Table, partition_columns: Sequence[str]) -> Iterator[tu
 
 
 def _codes(values: pa.Array) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    """For each value the number of its text, and the texts: each distinct value is spelled once."""
+    """Return for each value the number of its text, and the texts: each distinct value is spelled once."""
     encoded = values.dictionary_encode(null_encoding="encode")
     texts = partition_value.serialize(encoded.dictionary).to_pylist()
     distinct = list(dict.fromkeys(texts))  # values of one text, such as null and '', are one

@@ -85,18 +85,21 @@ class DeltaFormat(DatasetFormat):
     def create(
         self, store: DatasetStore, *args: Any, clock: Callable[[], dt.datetime] | None, managed: bool = True, **options: Any
     ) -> DeltaTable:
-        """`DeltaTable.create`. `managed`: only the lake may write the table; other clients read it, and refuse to write."""
+        """Create a table as `DeltaTable.create`.
+
+        `managed`: only the lake may write the table; other clients read it, and refuse to write.
+        """
         properties = dict(options.pop("properties", None) or {})
         if managed:
             properties = {f"delta.feature.{MANAGED}": "supported"} | properties
         return DeltaTable.create(store, *args, properties=properties, clock=clock, **options)
 
     def convert(self, store: DatasetStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> DeltaTable:
-        """`DeltaTable.convert`: the files stay where they are."""
+        """Convert as `DeltaTable.convert`: the files stay where they are."""
         return DeltaTable.convert(store, clock=clock, **options)
 
     def import_keys(self, place: ObjectStore) -> Sequence[str]:
-        """The commits, and where the first ones were cleaned up, the newest checkpoint with what belongs to it."""
+        """Return the keys of the commits. If the first commits were cleaned up, add the newest checkpoint with its files."""
         listing = list_log(place)
         keys = [commit_key(version) for version in sorted(listing.commits)]
         if 0 not in listing.commits and listing.checkpoints:
@@ -108,7 +111,7 @@ class DeltaFormat(DatasetFormat):
         return MANAGED in supported_features(self.snapshot(store).protocol)
 
     def release(self, store: DatasetStore) -> None:
-        """A commit that takes the lake's feature off the table."""
+        """Commit a table definition without the lake's feature."""
         table = DeltaTable.at(self.snapshot(store))
         protocol = table.protocol
         rest = supported_features(protocol) - {MANAGED}
@@ -120,7 +123,7 @@ class DeltaFormat(DatasetFormat):
         return self.snapshot(store).version if log_exists(store) else None
 
     def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
-        """A session either rearranges a table or changes it: else nobody could tell which of the rows are new."""
+        """Refuse a session that both rearranges a table and changes it: then nobody could find out which of the rows are new."""
         match = _COMMIT.fullmatch(key)
         if match is not None and int(match[1]) and store.provisional and b'"dataChange":' in data:
             before = store.base
@@ -170,7 +173,7 @@ class DeltaFormat(DatasetFormat):
             write_checkpoint(replace(snapshot, store=place), now_ms(lambda: now))
 
     def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
-        """Data files, deletion vectors and change files of the versions from `since` on."""
+        """Yield the data files, deletion vectors and change files of the versions from `since` on."""
         latest = self.snapshot(state)
         first = latest if since is None or since >= latest.version else self.snapshot(state, since)
         roots = latest.roots[0]
@@ -186,7 +189,7 @@ class DeltaFormat(DatasetFormat):
             yield from data_keys(change_files(version, data, keys)["path"], state).to_pylist()
 
     def collectable(self, key: str) -> bool:
-        """Whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
+        """Return whether this writer gave the file its name, as for vacuum: any other file may be somebody's own."""
         return is_own_name(key)
 
     def oldest_version_read(self, store: ObjectStore, now: dt.datetime) -> int | None:
@@ -195,11 +198,11 @@ class DeltaFormat(DatasetFormat):
         if kept is None:
             return 0
         times = CommitTimes(snapshot)
-        found = times.latest_until(now - dt.timedelta(milliseconds=kept))
-        return times.earliest if found is None else found
+        version = times.latest_until(now - dt.timedelta(milliseconds=kept))
+        return times.earliest if version is None else version
 
     def snapshot(self, store: ObjectStore, version: int | None = None) -> Snapshot:
-        """The snapshot of a state, from the latest one at hand that its log continues. Raises as `load_snapshot`."""
+        """Return the snapshot of a state, built on the latest cached one that its log continues. Raises as `load_snapshot`."""
         if version is not None:
             return load_snapshot(store, version)
         url = store.url()
@@ -208,9 +211,9 @@ class DeltaFormat(DatasetFormat):
         for at, tag in sorted(known, reverse=True)[:_LOOKED_UP]:
             if log_etag(store, at) == tag:
                 with self._lock:
-                    found = self._cache.get((url, at, tag))
-                if found is not None:
-                    return self._keep(url, replace(found, store=store).refreshed())
+                    cached = self._cache.get((url, at, tag))
+                if cached is not None:
+                    return self._keep(url, replace(cached, store=store).refreshed())
         return self._keep(url, load_snapshot(store))
 
     def _keep(self, url: str, snapshot: Snapshot) -> Snapshot:

@@ -25,7 +25,7 @@ _FEATURE_PREFIX = "delta.feature."
 
 
 def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[Protocol, dict[str, str]]:
-    """A protocol with what properties ask for by name (`delta.feature.X`, `delta.minReaderVersion`, …), and the other properties.
+    """Return a protocol with what properties request by name (`delta.feature.X`, `delta.minReaderVersion`, …), and the other properties.
 
     Raises InvalidProperty, UnsupportedWriterFeature.
     """
@@ -53,7 +53,7 @@ def _version(properties: Mapping[str, str], key: str) -> int:
 
 
 def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Mapping[str, str], now: int) -> Metadata:
-    """The metadata of a table yet to be. `now`: milliseconds since the epoch.
+    """Return the metadata of a table that is to be created. `now`: milliseconds since the epoch.
 
     Raises SchemaMismatch, UnsupportedType, InvalidProperty, UnsupportedExpression.
     """
@@ -80,7 +80,7 @@ def new_metadata(schema: pa.Schema, partition_by: Sequence[str], properties: Map
 
 
 def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
-    """Raises SchemaMismatch unless these columns can partition a table of this schema."""
+    """Raise SchemaMismatch unless these columns can partition a table of this schema."""
     for name in partition_by:
         if name not in struct.names:
             raise SchemaMismatch(f"partition column {name!r} is not in the schema ({', '.join(struct.names)})")
@@ -94,7 +94,7 @@ def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
 
 
 def check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None:
-    """Raises SchemaMismatch unless a table that stands here has the schema and the partitioning of one that was to be created."""
+    """Raise SchemaMismatch unless the existing table has the schema and the partitioning of the one that was to be created."""
     if existing.schema.to_arrow() != wanted.schema.to_arrow():
         raise SchemaMismatch(
             f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {wanted.schema.to_arrow()}"

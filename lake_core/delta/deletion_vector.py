@@ -31,7 +31,7 @@ _TO_RFC1924 = str.maketrans(_Z85, _RFC1924)
 
 
 def deleted_rows(store: ObjectStore, descriptor: Mapping[str, Any], allowed_roots: Sequence[ObjectStore] = ()) -> npt.NDArray[np.int64]:
-    """Row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
+    """Return the row numbers, ascending, that a deletion vector's descriptor (an add's `deletionVector`) marks as deleted.
 
     `store` is the table's; an absolute path may also lie under one of the `allowed_roots`.
 
@@ -80,9 +80,9 @@ def _body(roots: Sequence[ObjectStore], descriptor: Mapping[str, Any]) -> bytes:
 
 
 def vector_keys(files: pa.Table, store: ObjectStore) -> set[str]:
-    """The keys, under the table's root, of the files that hold the deletion vectors of file actions.
+    """Return the keys, under the table's root, of the files that hold the deletion vectors of file actions.
 
-    Raises CorruptDeletionVector for one that cannot be found: what it names must not be taken for an orphan.
+    Raises CorruptDeletionVector for a vector without a valid file name: its file must not be taken for an orphan.
     """
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
         return set()
@@ -107,7 +107,7 @@ def _relative_key(text: str) -> str:
 
 
 def _base85(text: str) -> bytes:
-    """Z85, which differs from Python's own base 85 in the alphabet alone.
+    """Decode Z85, which differs from Python's own base 85 in the alphabet alone.
 
     Some writers spell a last group of fewer than four bytes with as many `#` in front, which no full group begins with.
     """

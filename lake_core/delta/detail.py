@@ -25,7 +25,7 @@ class TableDetail:
     version: int
     created_at: dt.datetime | None
     last_modified: dt.datetime | None
-    """When this version was committed; None where the log no longer tells."""
+    """When this version was committed; None if the log no longer has it."""
     partition_columns: tuple[str, ...]
     num_files: int
     size_in_bytes: int
@@ -42,7 +42,7 @@ class TableDetail:
 
 
 def table_detail(snapshot: Snapshot) -> TableDetail:
-    """The detail of a table at a snapshot's version."""
+    """Return the detail of a table at a snapshot's version."""
     metadata, protocol = snapshot.metadata, snapshot.protocol
     files = snapshot.files(["path", "size", "stats", "deletionVector"])
     times = CommitTimes(snapshot)

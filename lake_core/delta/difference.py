@@ -46,7 +46,7 @@ class SnapshotDifference:
         return bool(files or self.markers or self.domains or self.metadata is not None or self.protocol is not None)
 
     def as_run(self, version: int) -> CommitRun:
-        """The difference as if one commit had made it, for the conflict rules."""
+        """Return the difference as if one commit had made it, for the conflict rules."""
         removes = _with_fields(self.removes, REMOVE_FIELDS)
         markers = pa.table(
             {
@@ -66,7 +66,7 @@ def _numbered(table: pa.Table, version: int) -> pa.Table:
 
 
 def difference(before: Snapshot, after: Snapshot) -> SnapshotDifference:
-    """What leads from `before` to `after`, however they came about."""
+    """Return what leads from `before` to `after`, whatever commits made it."""
     if before is after:
         return SnapshotDifference(_nothing(), _nothing(), (), None, None, ())
     old, new = before.files(_ADD), after.files(_ADD)
@@ -89,13 +89,13 @@ def _nothing() -> pa.Table:
 
 
 def _with_fields(files: pa.Table, fields: Sequence[tuple[str, pa.DataType]]) -> pa.Table:
-    """With every one of these columns, null where it is lacking."""
+    """Return the actions with every one of these columns, null where it is lacking."""
     present = set(files.column_names)
     return pa.table({name: files[name] if name in present else pa.nulls(len(files), kind) for name, kind in fields})
 
 
 def changed_markers(before: Snapshot, after: Snapshot) -> Sequence[SetTransaction]:
-    """The markers that differ, as they are afterwards."""
+    """Return the markers that differ, as they are in `after`."""
     old, new = _markers(before), _markers(after)
     changed = [marker for app_id, marker in new.items() if old.get(app_id, _UNSET).version != marker.version]
     dropped = [marker for app_id, marker in old.items() if app_id not in new and marker.version != NEVER]
@@ -106,21 +106,21 @@ _UNSET = SetTransaction("", NEVER, None)
 
 
 def _markers(snapshot: Snapshot) -> dict[str, SetTransaction]:
-    found = snapshot.transactions().select(["appId", "version", "lastUpdated"]).to_pylist()
-    return {row["appId"]: SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in found}
+    rows = snapshot.transactions().select(["appId", "version", "lastUpdated"]).to_pylist()
+    return {row["appId"]: SetTransaction(row["appId"], row["version"], row["lastUpdated"]) for row in rows}
 
 
 def check_applicable(
     ours: SnapshotDifference, reads: Sequence[Reads | Predicate], base: Snapshot, target: Snapshot, *, rearranges: bool, now: int
 ) -> None:
-    """Whether a difference from `base`, which came about by reading this, can be brought onto `target`. `now`: milliseconds.
+    """Return whether a difference from `base`, which came about by reading this, can be applied to `target`. `now`: milliseconds.
 
     Raises the ConcurrentModification that applies. `rearranges`: the difference changes no data.
     """
-    theirs = difference(base, target)
-    if not theirs:
+    changes = difference(base, target)
+    if not changes:
         return
-    run = theirs.as_run(target.version)
+    run = changes.as_run(target.version)
     for read in reads or [Reads.NOTHING]:
         check_conflicts(_footprint(read, ours, base, rearranges), [run], base.metadata, base.protocol, now)
 
@@ -128,8 +128,8 @@ def check_applicable(
 def _footprint(read: Reads | Predicate, ours: SnapshotDifference, base: Snapshot, rearranges: bool) -> Footprint:
     read_files = ours.removes
     if not isinstance(read, Reads):
-        found = plan_scan(base, None, read).files
-        read_files = pa.concat_tables([_identity(found), _identity(ours.removes)])
+        files = plan_scan(base, None, read).files
+        read_files = pa.concat_tables([_identity(files), _identity(ours.removes)])
     return Footprint(
         read,
         read_files,
@@ -148,7 +148,10 @@ def _identity(files: pa.Table) -> pa.Table:
 
 
 def merged_protocol(target: Protocol, before: Protocol, after: Protocol) -> Protocol:
-    """The target's protocol with what came in, and without what was dropped, between two others. Raises UnsupportedWriterFeature."""
+    """Return the target's protocol with the features added, and without those dropped, between `before` and `after`.
+
+    Raises UnsupportedWriterFeature.
+    """
     if before == after:
         return target
     merged = upgraded(target, supported_features(after) - supported_features(before))

@@ -10,11 +10,11 @@ class DeltaError(LakeError):
 
 
 class TableNotFound(DeltaError):
-    """No Delta log stands at the location."""
+    """No Delta log exists at the location."""
 
 
 class TableAlreadyExists(DeltaError):
-    """A table stands where one was to be created."""
+    """A table exists where one was to be created."""
 
 
 class FolderNotEmpty(DeltaError):

@@ -66,17 +66,17 @@ _READER_VERSION_OF: Mapping[str, int] = {
 
 
 def supported_features(protocol: Protocol) -> frozenset[str]:
-    """The features that writers must know: those listed, or those that a legacy writer version stands for."""
+    """Return the features that writers must support: those listed, or those that a legacy writer version implies."""
     if protocol.writer_features is not None:
         return protocol.writer_features
     return frozenset().union(*(names for version, names in _OF_WRITER_VERSION if version <= protocol.min_writer_version))
 
 
 def upgraded_for(protocol: Protocol, before: Metadata | None, after: Metadata, asked: Mapping[str, str] | None = None) -> Protocol:
-    """The lowest protocol for a table's definition, or for a change of it. `asked`: the properties that the change sets.
+    """Return the lowest protocol for a table's definition, or for a change of it. `asked`: the properties that the change sets.
 
-    What the definition named before though the protocol did not have it in force stays so. Raises UnsupportedWriterFeature, and
-    UnsupportedType for timestamps without a zone in a table that did not ask for such: it would lose readers by a slip.
+    A feature that the definition named before stays out of force if the protocol does not have it. Raises UnsupportedWriterFeature, and
+    UnsupportedType for timestamps without a zone in a table that did not ask for them: it would lose readers by mistake.
     """
     _refuse_identity(after)
     used = _used_features(after) - (frozenset() if before is None else _used_features(before))
@@ -116,15 +116,15 @@ def _refuse_identity(metadata: Metadata) -> None:
 
 
 def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
-    """The lowest protocol that has these features beside those that it has; the protocol itself if it has them all.
+    """Return the lowest protocol that adds these features to its own; the protocol itself if it has them all.
 
-    Legacy versions as long as they can say it, feature lists (reader 3, writer 7) only where a feature has no version.
-    Raises UnsupportedWriterFeature for a feature that is not implemented.
+    Legacy versions are used as long as they can express the features. Feature lists (reader 3, writer 7) are used only where a feature has
+    no version. Raises UnsupportedWriterFeature for a feature that is not implemented.
     """
-    wanted = set(features)
-    missing = sorted(wanted - supported_features(protocol))
+    requested = set(features)
+    missing = sorted(requested - supported_features(protocol))
     # A writer version may have a feature of which the reader version knows nothing: reader 1 with writer 5.
-    reader = max(protocol.min_reader_version, *(_READER_VERSION_OF.get(feature, 1) for feature in wanted), 1)
+    reader = max(protocol.min_reader_version, *(_READER_VERSION_OF.get(feature, 1) for feature in requested), 1)
     if not missing and reader == protocol.min_reader_version:
         return protocol
     for feature in missing:
@@ -141,14 +141,14 @@ def upgraded(protocol: Protocol, features: Iterable[str]) -> Protocol:
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raises UnsupportedReaderFeature naming the first feature that reading the table would need."""
+    """Raise UnsupportedReaderFeature naming the first unsupported feature that reading the table would need."""
     check_protocol(protocol)
     if metadata.column_mapping.mode not in ("none", "name", "id"):
         _refuse_read(f"columnMapping mode {metadata.column_mapping.mode}")
 
 
 def check_protocol(protocol: Protocol) -> None:
-    """`check_readable` by the protocol alone."""
+    """Do what `check_readable` does, by the protocol alone."""
     if protocol.min_reader_version > NEWEST_READER:
         raise UnsupportedReaderFeature(
             f"the table needs reader version {protocol.min_reader_version}; version {NEWEST_READER} is the newest known. Upgrade lake-orch",
@@ -161,8 +161,9 @@ def check_protocol(protocol: Protocol) -> None:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -> None:
-    """Raises UnsupportedWriterFeature naming the first feature that writing the table would need, and ManagedTable for a lake's own
-    table that was not opened through the lake.
+    """Raise UnsupportedWriterFeature naming the first unsupported feature that writing the table would need.
+
+    Raises ManagedTable for a lake's own table that was not opened through the lake.
     """
     if MANAGED in supported_features(protocol) and not store.versioned:
         raise ManagedTable(
@@ -180,7 +181,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, store: ObjectStore) -
 
 
 def is_active(feature: str, protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether a feature that a property switches on is both supported by the protocol and switched on."""
+    """Return whether a feature that a property switches on is both supported by the protocol and switched on."""
     name = next(key for key, value in _FEATURE_OF_PROPERTY.items() if value == feature)
     return feature in supported_features(protocol) and metadata.configuration.get(name, "false").lower() == "true"
 

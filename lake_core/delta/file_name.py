@@ -38,7 +38,7 @@ def named_time(key: str) -> int:
 
 
 def is_own_name(key: str) -> bool:
-    """Tell whether this writer can have put a file there: a name of `new_name`, in the folders of a partition or in none.
+    """Return whether this writer can have put a file there: a name of `new_name`, in the folders of a partition or in none.
 
     A copy that somebody keeps in a folder of their own has such a name too. Change files lie in their own folder only.
     """
@@ -48,12 +48,15 @@ def is_own_name(key: str) -> bool:
 
 
 def is_delta_name(key: str) -> bool:
-    """Tell whether a file is named as Delta writers do (delta-spark, delta-rs). Files that Spark writes without Delta are named so too."""
+    """Return whether a file is named as Delta writers do (delta-spark, delta-rs).
+
+    Files that Spark writes without Delta are named so too.
+    """
     return _DELTA_WRITERS.fullmatch(key.rsplit("/", 1)[-1]) is not None
 
 
 def is_hidden(key: str) -> bool:
-    """Tell whether a key lies outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
+    """Return whether a key is outside of a table's data: in the log, or where other tools keep things, under names of `_` and `.`."""
     if key[0] not in "_." and "/_" not in key and "/." not in key:
         return False
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in key.removeprefix(CHANGES_FOLDER).split("/"))

@@ -18,24 +18,24 @@ _LOOK_BACK = 1000
 
 
 def history(snapshot: Snapshot, limit: int | None) -> list[dict[str, Any]]:
-    """The commits that lead to the snapshot's version and that the log still holds, newest first.
+    """Return the commits that lead to the snapshot's version and that the log still holds, newest first.
 
-    Each has its `version`, its `timestamp` (milliseconds since the epoch, by which `DeltaTable.open(timestamp=)` goes) and the
-    other fields of its commitInfo.
+    Each has its `version`, its `timestamp` (milliseconds since the epoch, as `DeltaTable.open(timestamp=)` uses it) and the other fields of
+    its commitInfo.
     """
     times = CommitTimes(snapshot)
-    found = []
+    commits = []
     for version in times.versions if limit is None else times.versions[:limit]:
         info = read_commit_info(version, snapshot.store.get(commit_key(version)))
         # Old writers leave a `version` of null in commitInfo: the file's name tells.
-        found.append({"version": version, **info} | {"version": version, "timestamp": times.at(version, info)})
-    return found
+        commits.append({"version": version, **info} | {"version": version, "timestamp": times.at(version, info)})
+    return commits
 
 
 def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int) -> tuple[int, dict[str, Any]] | None:
-    """The commit that recorded a marker: its version and its commitInfo, in which operationMetrics is an object if present.
+    """Return the version and the commitInfo of the commit that recorded a marker. In it operationMetrics is an object if present.
 
-    None where the log no longer tells.
+    Return None if the log no longer holds that commit.
     """
     quoted = json.dumps(app_id, ensure_ascii=False).encode()
     escaped = json.dumps(app_id).encode()
@@ -48,7 +48,7 @@ def find_transaction(store: ObjectStore, latest: int, app_id: str, version: int)
 
 
 def _with_metrics(info: dict[str, Any]) -> dict[str, Any]:
-    """A commitInfo whose operationMetrics, if any, is an object: it is free-form, and other writers put anything there."""
+    """Return a commitInfo in which operationMetrics, if present, is an object. The field is free-form: other writers put anything there."""
     return info if isinstance(info.get("operationMetrics", {}), dict) else {**info, "operationMetrics": {}}
 
 

@@ -37,7 +37,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
         newest = CommitTimes(snapshot).latest_until(cutoff)
     except VersionNotFound:
         return []  # another clean-up deletes these files right now
-    bases = [found for found in listing.checkpoints if newest is not None and found.version <= newest]
+    bases = [checkpoint for checkpoint in listing.checkpoints if newest is not None and checkpoint.version <= newest]
     if not bases:
         return []
     expired = [meta.key for meta in snapshot.store.list(f"{LOG_FOLDER}/") if _last_version(meta) < bases[-1].version]
@@ -50,7 +50,7 @@ def clean_log(snapshot: Snapshot, now: int) -> list[str]:
 
 
 def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
-    """Whether all of a checkpoint can be read: it is what the table will rest on."""
+    """Return whether all of a checkpoint can be read: it is what the table will rest on."""
     checkpoint = Checkpoint(snapshot.store, files)
     try:
         for name, _ in ADD_FIELDS:  # one at a time, which takes less memory
@@ -63,7 +63,7 @@ def _is_sound(snapshot: Snapshot, files: CheckpointFiles) -> bool:
 
 
 def _last_version(meta: ObjectMeta) -> int:
-    """The last version that a file of the log tells of; beyond all for files that are none."""
+    """Return the last version that a log file belongs to. Other files get a number above all versions."""
     match = _OF_VERSION.fullmatch(meta.key[len(LOG_FOLDER) + 1 :])
     return 1 << 63 if match is None else int(match[2] or match[1])
 

@@ -29,17 +29,17 @@ _UUID = re.compile(r"([0-9]{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)
 
 
 def commit_key(version: int) -> str:
-    """Where the commit of a version stands in the log."""
+    """Return the key of a version's commit in the log."""
     return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def compaction_key(first: int, last: int) -> str:
-    """Where the file that compacts the commits `first` to `last` stands in the log."""
+    """Return the key of the file that compacts the commits `first` to `last` in the log."""
     return f"{LOG_FOLDER}/{first:020d}.{last:020d}.compacted.json"
 
 
 def checkpoint_key(version: int) -> str:
-    """Where the classic single-file checkpoint of a version stands in the log."""
+    """Return the key of a version's classic single-file checkpoint in the log."""
     return f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"
 
 
@@ -68,7 +68,7 @@ class LogSegment:
 
 
 def entry_key(first: int, last: int) -> str:
-    """Where the log file of an entry of a `LogSegment` stands."""
+    """Return the key of the log file of an entry of a `LogSegment`."""
     return commit_key(last) if first == last else compaction_key(first, last)
 
 
@@ -84,11 +84,11 @@ class LogListing:
     """Complete ones only, ascending by version; several may share a version."""
 
     def segments(self, version: int | None) -> Iterator[LogSegment | DeltaError]:
-        """Every way to rebuild `version` (None: the latest), best first: from the newest checkpoint, at last from version 0.
+        """Yield every way to rebuild `version` (None: the latest), best first: from the newest checkpoint, at last from version 0.
 
         A way that is barred by a missing commit is yielded as the error that says so.
         """
-        latest = max([*self.commits, *(found.version for found in self.checkpoints)], default=-1)
+        latest = max([*self.commits, *(checkpoint.version for checkpoint in self.checkpoints)], default=-1)
         target = latest if version is None else version
         if target > latest or target < 0:
             yield VersionNotFound(f"version {target} does not exist: the latest is {latest}")
@@ -121,14 +121,14 @@ class LogListing:
     def _cleaned_up_to(self, target: int) -> int | None:
         """Return the version of the first checkpoint after `target` if the log begins behind version 0, and goes on to it without a gap."""
         first = min(self.commits, default=None)
-        after = [found.version for found in self.checkpoints if found.version > target]
+        after = [checkpoint.version for checkpoint in self.checkpoints if checkpoint.version > target]
         if not after or first == 0:
             return None
         oldest = after[0]
         return oldest if first is None or all(number in self.commits for number in range(first, oldest)) else None
 
     def _path(self, first: int, target: int) -> tuple[tuple[int, int], ...] | None:
-        """The fewest log files that hold the commits `first` to `target`; None where they leave a gap."""
+        """Return the fewest log files that hold the commits `first` to `target`, None if there is a gap."""
         if first > target:
             return ()
         cost: dict[int, int] = {target + 1: 0}
@@ -167,15 +167,15 @@ def list_log(store: ObjectStore, *, start: int = 0, end: int | None = None) -> L
         elif match := _PART.fullmatch(name):
             number, part, total = int(match[1]), int(match[2]), int(match[3])
             parts.setdefault((number, total), {})[part] = meta.key
-    for (number, total), found in parts.items():
-        if total and sorted(found) == list(range(1, total + 1)):
-            listing.checkpoints.append(CheckpointFiles(number, tuple(found[part] for part in sorted(found))))
-    listing.checkpoints.sort(key=lambda found: (found.version, -len(found.keys)))
+    for (number, total), keys_by_part in parts.items():
+        if total and sorted(keys_by_part) == list(range(1, total + 1)):
+            listing.checkpoints.append(CheckpointFiles(number, tuple(keys_by_part[part] for part in sorted(keys_by_part))))
+    listing.checkpoints.sort(key=lambda checkpoint: (checkpoint.version, -len(checkpoint.keys)))
     return listing
 
 
 def log_exists(store: ObjectStore) -> bool:
-    """Whether a log stands here: a commit or a complete checkpoint. Other files in the log folder are no table. Stops at the first hit."""
+    """Return whether a log exists here: a commit or a complete checkpoint. Other files in the log folder are no table."""
     parts: dict[tuple[int, int], set[int]] = {}
     folder = f"{LOG_FOLDER}/"
     for meta in store.list(folder):
@@ -184,15 +184,15 @@ def log_exists(store: ObjectStore) -> bool:
             return True
         if match := _PART.fullmatch(name):
             total = int(match[3])
-            found = parts.setdefault((int(match[1]), total), set())
-            found.add(int(match[2]))
-            if total and found == set(range(1, total + 1)):
+            numbers = parts.setdefault((int(match[1]), total), set())
+            numbers.add(int(match[2]))
+            if total and numbers == set(range(1, total + 1)):
                 return True
     return False
 
 
 def read_last_checkpoint(store: ObjectStore) -> int | None:
-    """The version that `_last_checkpoint` hints at; None where it is missing or makes no sense."""
+    """Return the version that `_last_checkpoint` names, None if the file is missing or makes no sense."""
     try:
         body = json.loads(store.get(LAST_CHECKPOINT))
         version = body["version"]
@@ -202,7 +202,7 @@ def read_last_checkpoint(store: ObjectStore) -> int | None:
 
 
 def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegment]:
-    """Every way to rebuild a version, best first; the caller goes on to the next one when a checkpoint turns out damaged.
+    """Yield every way to rebuild a version, best first. The caller takes the next one when a checkpoint turns out damaged.
 
     Raises TableNotFound, VersionNotFound or LogGap once no way is left and none was yielded.
     """
@@ -229,9 +229,9 @@ def find_segments(store: ObjectStore, version: int | None) -> Iterator[LogSegmen
 
 
 def newer_versions(store: ObjectStore, version: int) -> list[int] | None:
-    """The commits after `version`, ascending. None where the log no longer leads on from there: it was cleaned up or replaced."""
+    """Return the commits after `version`, ascending. None if the log no longer continues from there: it was cleaned up or replaced."""
     listing = list_log(store, start=version)
-    if version not in listing.commits and all(found.version != version for found in listing.checkpoints):
+    if version not in listing.commits and all(checkpoint.version != version for checkpoint in listing.checkpoints):
         return None
-    found = sorted(number for number in listing.commits if number > version)
-    return found if found == list(range(version + 1, version + 1 + len(found))) else None
+    commits = sorted(number for number in listing.commits if number > version)
+    return commits if commits == list(range(version + 1, version + 1 + len(commits))) else None

@@ -13,25 +13,25 @@ import pyarrow as pa
 
 
 def integers(values: npt.NDArray[np.integer]) -> pa.Array:
-    """Whole numbers, of the type that they have."""
+    """Return an Arrow array of whole numbers, of the type that they have."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def mask(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
-    """Booleans, as `filter` takes them."""
+    """Return an Arrow array of booleans, as `filter` takes them."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
 
 
 def texts(values: Sequence[str]) -> pa.StringArray:
-    """A few strings."""
+    """Return an Arrow array of a few strings."""
     encoded = [value.encode() for value in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), len(encoded), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])
 
 
 def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """The values of a column of int64 or int32 that has no nulls."""
+    """Return the values of a column of int64 or int32 that has no nulls."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     kind = np.int32 if array.type.bit_width == 32 else np.int64
     whole = np.frombuffer(array.buffers()[1], dtype=kind) if len(array) else np.empty(0, dtype=kind)
@@ -39,7 +39,7 @@ def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def booleans(values: pa.BooleanArray | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """The values of a boolean column that has no nulls."""
+    """Return the values of a boolean column that has no nulls."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if not len(array):
         return np.empty(0, dtype=np.bool_)

@@ -28,7 +28,7 @@ _ZONE = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
 
 
 def serialize(values: pa.Array) -> pa.Array:
-    """Typed values as the log's text; '' and null become null.
+    """Convert typed values to the log's text; '' and null become null.
 
     Raises MalformedAction for a type that cannot partition, ConstraintViolation for a value that readers could not read back.
     """
@@ -54,7 +54,7 @@ def serialize(values: pa.Array) -> pa.Array:
 
 
 def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> pa.Array:
-    """The log's text as typed values. Raises MalformedAction naming the column and a value that its type does not allow."""
+    """Parse the log's text into typed values. Raises MalformedAction naming the column and a value that its type does not allow."""
     array = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     # Few distinct values: convert each once.
     encoded = array.dictionary_encode()
@@ -68,7 +68,7 @@ def parse(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType, column: str) -> 
 
 
 def _parse_far(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Dates and instants of any year: those that Arrow does not parse are moved into the calendar's present cycle, and back."""
+    """Parse dates and instants of any year. Those that Arrow does not parse are moved into the calendar's present cycle, and back."""
     if not pc.any(pc.match_substring_regex(texts, _FAR)).as_py():
         return _parse(texts, kind)
     spelled, cycles = [], []
@@ -113,7 +113,7 @@ def _texts_of_binary(values: pa.Array) -> pa.Array:
 
 
 def outside_calendar(values: pa.Array) -> bool:
-    """Whether a date or an instant is outside the years 1 to 9999, which Python cannot hold and not every reader spells."""
+    """Return whether a date or an instant is outside the years 1 to 9999, which Python cannot hold and not every reader spells."""
     if pa.types.is_date32(values.type):
         numbers, first, last = values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
     elif pa.types.is_timestamp(values.type):

@@ -28,24 +28,24 @@ _SAFE = "/:=@!$&'()*+,;~"
 
 
 def data_key(path: str, store: ObjectStore) -> str:
-    """The store's key of a data file, from its path as the log spells it: decoded exactly once.
+    """Return the store's key of a data file, from its path as the log spells it: decoded exactly once.
 
-    Raises PathOutsideTable for everything that does not lie under the table's root.
+    Raises PathOutsideTable for every path that is not under the table's root.
     """
     return locate(path, (store,))[1]
 
 
 def data_keys(paths: pa.ChunkedArray, store: ObjectStore) -> pa.ChunkedArray:
-    """`data_key` of many paths; plain relative ones, which need no decoding, are not looked at one by one."""
+    """Do what `data_key` does for many paths. Plain relative ones, which need no decoding, are not handled one by one."""
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths
     return pa.chunked_array([pa.array([data_key(path, store) for path in paths.to_pylist()], pa.string())])
 
 
 def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
-    """Which of the roots a data file lies under, and its key there. The first root is the table's, the only one of relative paths.
+    """Return the root that a data file is under, and its key there. The first root is the table's, the only one of relative paths.
 
-    Raises PathOutsideTable for everything that lies under none of them.
+    Raises PathOutsideTable for everything that is under none of them.
     """
     if not (_SCHEME.match(path) or path.startswith("/")):
         return 0, _checked(unquote(path), path)
@@ -63,7 +63,7 @@ def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
 
 
 def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[list[str], dict[int, ObjectStore]]:
-    """`locate` of many paths: their keys, and for those that lie outside of the table, by row number, the stores to read them from."""
+    """Return the keys of many paths and, by row number, the stores of those outside of the table, as `locate`."""
     if not pc.any(pc.match_substring_regex(paths, _NOT_PLAIN)).as_py():
         return paths.to_pylist(), {}
     places = [locate(path, roots) for path in paths.to_pylist()]
@@ -71,7 +71,7 @@ def locate_all(paths: pa.ChunkedArray, roots: Sequence[ObjectStore]) -> tuple[li
 
 
 def open_roots(locations: Sequence[str | PathLike[str] | ObjectStore], options: Mapping[str, Any]) -> tuple[ObjectStore, ...]:
-    """The stores at the folders whose files a caller allows a log to name; they are only read from."""
+    """Open the stores at the folders from which a caller allows a log to name files. They are only read from."""
     if isinstance(locations, (str, PathLike, ObjectStore)):
         raise ValueError(f"allowed_roots takes a list of locations: [{locations!r}]")
     return tuple(
@@ -83,12 +83,12 @@ def open_roots(locations: Sequence[str | PathLike[str] | ObjectStore], options: 
 
 
 def encode_path(key: str) -> str:
-    """A key of the store as the log spells it: a relative URI."""
+    """Encode a key of the store as the log spells it: a relative URI."""
     return quote(key, safe=_SAFE)
 
 
 def partition_folder(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
-    """The folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its stand-in."""
+    """Return the folder of a partition's files by Hive's convention: `a=1/b=x/`, special characters escaped, null by its placeholder."""
     return "".join(f"{_folder_name(name, value)}/" for name, value in zip(names, values, strict=True))
 
 
@@ -105,7 +105,7 @@ def _hive_escape(text: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """A decoded absolute path as stores spell their URLs."""
+    """Convert a decoded absolute path to the URL form that stores use."""
     if path.startswith("/"):
         return f"file://{path}"
     if path.startswith("file:/") and not path.startswith("file://"):
@@ -114,7 +114,7 @@ def _absolute(path: str) -> str:
 
 
 def _one_scheme(url: str) -> str:
-    """Hadoop's names for S3 as stores spell them."""
+    """Replace Hadoop's names for S3 by those that stores use."""
     return re.sub(r"^s3[an]://", "s3://", url)
 
 

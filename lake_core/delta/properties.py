@@ -44,7 +44,7 @@ _DEFAULT_CHECKPOINT_INTERVAL = 10
 
 
 def checkpoint_interval(properties: Mapping[str, str]) -> int:
-    """`delta.checkpointInterval`: commits between two checkpoints, 10 by default and where another writer set what makes no sense.
+    """Return `delta.checkpointInterval`: commits between two checkpoints, 10 by default and for a value that makes no sense.
 
     Never raises: it is asked after a commit, which stands whatever the property says. `check_properties` is strict.
     """
@@ -55,7 +55,7 @@ def checkpoint_interval(properties: Mapping[str, str]) -> int:
 
 
 def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """`delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default.
+    """Return `delta.deletedFileRetentionDuration` in milliseconds: how long a removed file stays on record, one week by default.
 
     None where another writer set what cannot be read (such as months, which differ in length): then no removed file may be forgotten.
     """
@@ -66,7 +66,7 @@ def deleted_file_retention_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """`delta.setTransactionRetentionDuration` in milliseconds: how long markers count. None, the default, is for ever.
+    """Return `delta.setTransactionRetentionDuration` in milliseconds: how long markers count. None, the default, is for ever.
 
     None too where another writer set what cannot be read: a marker that is kept too long does less harm than one that is forgotten.
     """
@@ -78,7 +78,7 @@ def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def log_retention_ms(properties: Mapping[str, str]) -> int | None:
-    """`delta.logRetentionDuration` in milliseconds: how long versions can be opened, 30 days by default.
+    """Return `delta.logRetentionDuration` in milliseconds: how long versions can be opened, 30 days by default.
 
     None where nothing may be cleaned up: `delta.enableExpiredLogCleanup` is false, or another writer set what cannot be read.
     """
@@ -91,12 +91,12 @@ def log_retention_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def stats_as_json(properties: Mapping[str, str]) -> bool:
-    """`delta.checkpoint.writeStatsAsJson`: whether checkpoints hold statistics as text. Never raises."""
+    """Return `delta.checkpoint.writeStatsAsJson`: whether checkpoints hold statistics as text. Never raises."""
     return _lenient(properties, _STATS_AS_JSON, default=True)
 
 
 def stats_as_struct(properties: Mapping[str, str]) -> bool:
-    """`delta.checkpoint.writeStatsAsStruct`: whether checkpoints hold statistics, and partition values, as columns. Never raises."""
+    """Return `delta.checkpoint.writeStatsAsStruct`: whether checkpoints hold statistics, and partition values, as columns. Never raises."""
     return _lenient(properties, _STATS_AS_STRUCT, default=False)
 
 
@@ -126,7 +126,7 @@ def _deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
 
 
 def interval_ms(text: str, name: str) -> int:
-    """A Spark interval such as `interval 1 week` or `2 days 3 hours`, in milliseconds."""
+    """Convert a Spark interval such as `interval 1 week` or `2 days 3 hours` to milliseconds."""
     match = _INTERVAL.fullmatch(text.strip())
     total = 0.0
     for number, unit in re.findall(r"(-?\d+(?:\.\d+)?)\s+([a-z]+)", match[1].lower()) if match else ():
@@ -142,7 +142,7 @@ def interval_ms(text: str, name: str) -> int:
 
 
 def check_texts(properties: Mapping[str, str]) -> None:
-    """Raises InvalidProperty unless these are texts by names."""
+    """Raise InvalidProperty unless this is a mapping from names to texts."""
     if not isinstance(properties, Mapping):
         raise InvalidProperty(f"table properties are a mapping from names to texts, not {type(properties).__name__}")
     for key, value in properties.items():
@@ -151,7 +151,7 @@ def check_texts(properties: Mapping[str, str]) -> None:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raises InvalidProperty for the first property whose value this implementation would stumble over later."""
+    """Raise InvalidProperty for the first property with a value that this implementation could not use later."""
     check_texts(properties)
     _checkpoint_interval(properties)
     _deleted_file_retention_ms(properties)

@@ -18,7 +18,7 @@ from lake_core.delta.numpy_arrays import integers, mask, numbers
 
 
 def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
-    """The identity of each file action: its path, and its deletion vector's id where it has one (section File identity).
+    """Return the identity of each file action: its path, with its deletion vector's id if it has one (section File identity).
 
     `file:/a`, `file:///a` and `/a` are one path.
     """
@@ -36,34 +36,34 @@ def file_key(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray:
 def live_files(
     checkpoint: Checkpoint | None, runs: Sequence[CommitRun], columns: Sequence[str], *, vectors: bool, only: FileFilter | None = None
 ) -> pa.Table:
-    """The add actions in force, with these of their fields; of those for which `only` is true.
+    """Return the add actions in force, with these of their fields; only those for which `only` is true.
 
     `vectors`: whether any file may have a deletion vector.
     """
-    wanted = [*_with_key(columns, vectors), *(["partitionValues"] if only else [])]
-    schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in wanted])
-    tail, seen = _latest(runs, schema.names, adds=True)
+    fields = [*_with_key(columns, vectors), *(["partitionValues"] if only else [])]
+    schema = pa.schema([(name, kind) for name, kind in ADD_FIELDS if name in fields])
+    tail, named = _latest(runs, schema.names, adds=True)
     if len(tail) and only:
         tail = tail.filter(mask(only(tail)))
     tables = [tail.cast(schema)] if len(tail) else []
     if checkpoint is not None:
-        tables.insert(0, _without(checkpoint.adds(schema.names, only), seen))
+        tables.insert(0, _without(checkpoint.adds(schema.names, only), named))
     table = pa.concat_tables(tables) if tables else schema.empty_table()
     return table.select([name for name, _ in ADD_FIELDS if name in columns])
 
 
 def tombstones(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
-    """The remove actions in force, expired ones included, with the fields of REMOVE_FIELDS."""
+    """Return the remove actions in force, expired ones included, with the fields of REMOVE_FIELDS."""
     schema = pa.schema(list(REMOVE_FIELDS))
-    tail, seen = _latest(runs, schema.names, adds=False)
+    tail, named = _latest(runs, schema.names, adds=False)
     tables = [tail.cast(schema)] if len(tail) else []
     if checkpoint is not None:
-        tables.insert(0, _without(checkpoint.removes(), seen))
+        tables.insert(0, _without(checkpoint.removes(), named))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa.Table:
-    """The txn markers in force, one an application: appId, version, lastUpdated."""
+    """Return the txn markers in force, one an application: appId, version, lastUpdated."""
     schema = pa.schema(list(TRANSACTION_FIELDS))
     tables = [checkpoint.transactions().cast(schema)] if checkpoint is not None else []
     tables += [run.transactions.select(schema.names).cast(schema) for run in runs]
@@ -74,7 +74,7 @@ def transactions(checkpoint: Checkpoint | None, runs: Sequence[CommitRun]) -> pa
 
 
 def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) -> tuple[pa.Table, pa.ChunkedArray]:
-    """The adds (or removes) of the commits that no later action overrules, and the key of every file that the commits name."""
+    """Return the adds (or removes) of the commits that no later action overrules, and the key of every file that the commits name."""
     kept: list[pa.Table] = []
     keys: list[pa.ChunkedArray] = []
     order: list[np.ndarray] = []
@@ -100,20 +100,20 @@ def _latest(runs: Sequence[CommitRun], columns: Sequence[str], *, adds: bool) ->
 
 
 def _last_of_each(keys: pa.ChunkedArray) -> pa.Array:
-    """Row numbers of the last occurrence of each key, ascending."""
+    """Return the row numbers of the last occurrence of each key, ascending."""
     codes = numbers(keys.combine_chunks().dictionary_encode().indices)
     last = np.zeros(int(codes.max()) + 1 if len(codes) else 0, dtype=np.int64)
     last[codes] = np.arange(len(codes))  # of several rows with one code the last is kept
     return integers(np.sort(last))
 
 
-def _without(table: pa.Table, seen: pa.ChunkedArray) -> pa.Table:
-    if not len(seen) or not len(table):
+def _without(table: pa.Table, keys: pa.ChunkedArray) -> pa.Table:
+    if not len(keys) or not len(table):
         return table
     # Batch by batch: those that hold none of the few are not copied.
     kept = []
     for batch in table.to_batches():
-        overruled = pc.is_in(file_key(pa.Table.from_batches([batch])), value_set=seen)
+        overruled = pc.is_in(file_key(pa.Table.from_batches([batch])), value_set=keys)
         kept.append(batch.filter(pc.invert(overruled).combine_chunks()) if pc.any(overruled).as_py() else batch)
     return pa.Table.from_batches(kept, schema=table.schema)
 

@@ -25,7 +25,7 @@ class OperationResult:
 
     @property
     def rows(self) -> int | None:
-        """The rows that a write or a merge inserted or updated; None if it was skipped and the log no longer tells."""
+        """The rows that a write or a merge inserted or updated; None if it was skipped and the log no longer has them."""
         if _MERGED_ROWS in self.metrics:
             return self.metrics[_MERGED_ROWS] + self.metrics.get("numTargetRowsUpdated", 0)
         return self._metric("numOutputRows")
@@ -45,13 +45,13 @@ class OperationResult:
 
 
 def recorded_operation(store: ObjectStore, latest: int, marker: SetTransaction) -> OperationResult:
-    """What the operation that recorded a marker did, as far as the log up to version `latest` tells."""
-    found = find_transaction(store, latest, marker.app_id, marker.version)
-    if found is None:
+    """Return the result of the operation that recorded a marker, as far as the log up to version `latest` still has it."""
+    commit = find_transaction(store, latest, marker.app_id, marker.version)
+    if commit is None:
         return OperationResult(latest, True)
-    metrics = found[1].get("operationMetrics")
+    metrics = commit[1].get("operationMetrics")
     texts = metrics.items() if isinstance(metrics, dict) else ()
-    return OperationResult(found[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None})
+    return OperationResult(commit[0], True, {name: number for name, text in texts if (number := _whole(text)) is not None})
 
 
 def _whole(text: object) -> int | None:

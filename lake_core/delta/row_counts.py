@@ -20,7 +20,7 @@ from lake_core.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """The rows that a change added and removed; an updated row counts as both. None where the statistics do not tell."""
+    """The rows that a change added and removed; an updated row counts as both. None if the statistics lack it."""
 
     added: int | None
     removed: int | None
@@ -44,7 +44,7 @@ def row_counts(files: pa.Table) -> pa.Array:
 
 
 def row_change(added: int | None, removed: int | None, metrics: Mapping[str, Any]) -> RowChange:
-    """Tell the rows that changed from those of the files that did, less the rows that were copied from one file to another."""
+    """Return the rows that changed: those of the changed files, less the rows that were copied from one file to another."""
     if not added or not removed:
         return RowChange(added, removed)
     numbers = [str(metrics[name]) for name in ("numCopiedRows", "numTargetRowsCopied") if name in metrics]
@@ -54,7 +54,7 @@ def row_change(added: int | None, removed: int | None, metrics: Mapping[str, Any
 
 
 def version_rows(snapshot: Snapshot, versions: Sequence[int]) -> Mapping[int, RowChange]:
-    """Tell the rows that consecutive versions added and removed, as far as the log still tells."""
+    """Return the rows that consecutive versions added and removed, as far as the log still has them."""
     if not versions:
         return {}
     first, last = min(versions), max(versions)

@@ -46,7 +46,7 @@ class Check:
     predicate: Predicate
 
     def violations(self, rows: pa.Table) -> pa.Table:
-        """The rows that break it."""
+        """Return the rows that break the constraint."""
         return rows.filter(pc.invert(pc.fill_null(evaluate(self.predicate, rows), False)))
 
 
@@ -74,7 +74,7 @@ class RowRules:
         return frozenset(rule.column for rule in self.generated)
 
     def complete(self, rows: pa.Table, given: Iterable[str]) -> pa.Table:
-        """Rows in the table's schema with the generated columns computed, except those that were `given`."""
+        """Return rows in the table's schema with the generated columns computed, except those that were `given`."""
         folded = {name.lower() for name in given}
         for rule in self.generated:
             if rule.column.lower() not in folded:
@@ -84,7 +84,7 @@ class RowRules:
         return rows
 
     def check(self, rows: pa.Table, given: Iterable[str]) -> None:
-        """Raises ConstraintViolation naming the first rule that rows in the table's schema break, and one such row.
+        """Raise ConstraintViolation naming the first rule that rows in the table's schema break, and one such row.
 
         Of the generated columns those that were `given` are checked.
         """
@@ -93,24 +93,25 @@ class RowRules:
             if rule.column.lower() not in folded:
                 continue
             own = rows[rule.column]
-            wanted = store_assign(evaluate(rule.expression, rows), own.type)
+            expected = store_assign(evaluate(rule.expression, rows), own.type)
             if rule.in_log and pa.types.is_string(own.type):
-                wanted = pc.if_else(pc.equal(wanted, ""), pa.scalar(None, own.type), wanted)
-            same = pc.or_kleene(pc.fill_null(_equal(own, wanted), False), pc.and_(pc.is_null(own), pc.is_null(wanted)))
+                expected = pc.if_else(pc.equal(expected, ""), pa.scalar(None, own.type), expected)
+            same = pc.or_kleene(pc.fill_null(_equal(own, expected), False), pc.and_(pc.is_null(own), pc.is_null(expected)))
             _refuse(rows.filter(pc.invert(same)), rows, f"the generated column {rule.column!r}", f"{rule.column} <=> ({rule.text})")
         for check in self.checks:
             _refuse(check.violations(rows), rows, check.what, check.text)
 
 
 def row_rules(metadata: Metadata, protocol: Protocol) -> RowRules:
-    """The rules that a table's protocol puts in force. Raises UnsupportedExpression, MalformedMetadata."""
+    """Return the rules that a table's protocol puts in force. Raises UnsupportedExpression, MalformedMetadata."""
     features = supported_features(protocol)
     return _all_rules(metadata, *(name in features for name in ("invariants", "checkConstraints", "generatedColumns")))
 
 
 def check_rules(metadata: Metadata) -> None:
-    """Raises what writing rows under this metadata would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty, and
-    SchemaMismatch for a column whose name the change data feed needs.
+    """Raise what writing rows under this metadata would raise: UnsupportedExpression, MalformedMetadata, InvalidProperty.
+
+    Raises SchemaMismatch for a column with a name that the change data feed needs.
     """
     _all_rules(metadata)
     if metadata.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true":
@@ -121,36 +122,36 @@ def check_rules(metadata: Metadata) -> None:
 
 
 def rule_columns(metadata: Metadata) -> list[tuple[str, set[tuple[str, ...]]]]:
-    """The columns that each of the table's rules names, generated columns themselves included."""
+    """Return the columns that each of the table's rules names, generated columns themselves included."""
     rules = _all_rules(metadata)
-    found = [(check.what, {column.path for column in columns(check.predicate)}) for check in rules.checks]
-    return found + [
+    checked = [(check.what, {column.path for column in columns(check.predicate)}) for check in rules.checks]
+    return checked + [
         (f"the generated column {rule.column!r}", {column.path for column in columns(rule.expression)} | {(rule.column,)})
         for rule in rules.generated
     ]
 
 
 def constraint(name: str, text: str, schema: pa.Schema) -> Check:
-    """A CHECK constraint. Raises InvalidExpression."""
+    """Parse a CHECK constraint. Raises InvalidExpression."""
     return Check(f"CHECK constraint {name!r}", text, parse_predicate(text, schema))
 
 
 def constraints(metadata: Metadata) -> dict[str, str]:
-    """The CHECK constraints by name, as the table's properties hold them."""
+    """Return the CHECK constraints by name, as the table's properties hold them."""
     return {key.removeprefix(CONSTRAINT_PREFIX): text for key, text in metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)}
 
 
 def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True, generated: bool = True) -> RowRules:
     schema = metadata.arrow_schema
-    found: list[Check] = []
+    row_checks: list[Check] = []
     try:
         if invariants:
             for child in walk(metadata.schema):
                 if INVARIANTS in child.metadata:
                     text = _invariant(child.name, child.metadata[INVARIANTS])
-                    found.append(Check(f"the invariant of column {child.name!r}", text, parse_predicate(text, schema)))
+                    row_checks.append(Check(f"the invariant of column {child.name!r}", text, parse_predicate(text, schema)))
         if checks:
-            found += [constraint(name, text, schema) for name, text in constraints(metadata).items()]
+            row_checks += [constraint(name, text, schema) for name, text in constraints(metadata).items()]
         columns_ = _generated_columns(metadata.schema) if generated else []
         computed = [_generated(child.name, child.metadata[GENERATION_EXPRESSION], schema) for child in columns_]
     except InvalidExpression as error:
@@ -158,7 +159,7 @@ def _all_rules(metadata: Metadata, invariants: bool = True, checks: bool = True,
             f"a rule in the table's metadata cannot be evaluated here, so no row can be checked against it: {error}. Write the table "
             f"with another Delta client, or drop the rule"
         ) from None
-    return RowRules(tuple(found), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed))
+    return RowRules(tuple(row_checks), tuple(replace(rule, in_log=rule.column in metadata.partition_columns) for rule in computed))
 
 
 def _generated_columns(schema: StructType) -> list[StructField]:

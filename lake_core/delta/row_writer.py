@@ -44,7 +44,7 @@ class ReplaceWhere:
             raise RowsOutsidePredicate(self.error(f"{outside.num_rows} of {rows.num_rows}", samples(outside, self.predicate)))
 
     def error(self, count: str, shown: str = "") -> str:
-        """Say that rows lie outside. `count`: how many do; `shown`: what some of them hold."""
+        """Return the error for rows outside. `count`: how many there are; `shown`: what some of them hold."""
         name = self.name or f"{self.text!r}, to which this write is confined"
         return f"{count} rows lie outside {name}{f': {shown}' if shown else ''}. {self.remedy}"
 
@@ -81,11 +81,11 @@ class RowWriter:
     """Whether the rows are written into change data files too, as inserts."""
 
     def check_fits(self, data: pa.Schema) -> None:
-        """Raises SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
+        """Raise SchemaMismatch or UnsupportedType unless rows of this schema can be written without loss."""
         check_fits(data, self.metadata.arrow_schema, self.rules.computed)
 
     def prepare(self, rows: pa.Table) -> pa.Table:
-        """Rows in the table's schema, with generated columns, that keep all of its rules."""
+        """Return rows in the table's schema, with generated columns, after checking all of its rules."""
         schema = self.metadata.arrow_schema
         complete = self.rules.complete(conform_in(rows, schema), rows.column_names)
         complete = null_partitions(complete, schema, self.metadata.partition_columns)
@@ -96,11 +96,11 @@ class RowWriter:
         return complete
 
     def files(self, *, target: int = TARGET_BYTES) -> DataFileWriter:
-        """A writer of data files, for rows that are prepared."""
+        """Return a writer of data files, for rows that are prepared."""
         return DataFileWriter(self.store, self.metadata, self.now, target=target, threads=self.threads)
 
     def change_files(self) -> DataFileWriter:
-        """A writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
+        """Return a writer of change data files, for rows in the table's schema with `_change_type` as their last column."""
         return DataFileWriter(self.store, self.metadata, self.now, changes=True)
 
     def write(self, batches: Iterable[pa.Table]) -> tuple[list[AddFile], list[AddFile]]:
@@ -120,8 +120,9 @@ class RowWriter:
 def row_writer(
     store: ObjectStore, metadata: Metadata, protocol: Protocol, now: int, replace_where: ReplaceWhere | None = None
 ) -> RowWriter:
-    """How rows are written into a table. `now`: milliseconds since the epoch. Raises UnsupportedExpression, MalformedMetadata
-    where the table has a rule that cannot be evaluated.
+    """Return the writer of rows into a table. `now`: milliseconds since the epoch.
+
+    Raises UnsupportedExpression, MalformedMetadata where the table has a rule that cannot be evaluated.
     """
     # Not a method: what RowWriter's methods name travels to the executors, which have no SQL parser.
     return RowWriter(store, metadata, row_rules(metadata, protocol), now, replace_where)

@@ -50,7 +50,7 @@ class Scan:
 
 
 def plan_read(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | Predicate | None) -> Scan:
-    """`plan_scan` for rows that the caller is handed: inside a lake, the session takes note that they were read."""
+    """Plan as `plan_scan` for rows that the caller gets: inside a lake, the session records that they were read."""
     snapshot.store.note_scan()
     return plan_scan(snapshot, columns_, where)
 
@@ -73,8 +73,9 @@ def plan_scan(snapshot: Snapshot, columns_: Sequence[str] | None, where: str | P
 
 
 def files_of_partitions(snapshot: Snapshot, fields: Sequence[str], predicate: Predicate | None) -> pa.Table:
-    """The file actions, with these of their fields, of the partitions for which a predicate over partition columns is true; all of
-    them for None.
+    """Return the file actions, with these fields, of the partitions for which a predicate over partition columns is true.
+
+    None returns all of them.
     """
     names = [*snapshot.identity, "partitionValues", *fields]
     if predicate is None:
@@ -117,14 +118,17 @@ class DataFiles:
         return map(self.read, range(len(self.keys)))
 
     def read(self, index: int) -> pa.Table:
-        """The rows of one file. Raises DataFileMissing, CorruptDataFile, CorruptDeletionVector and the store's errors."""
+        """Read the rows of one file. Raises DataFileMissing, CorruptDataFile, CorruptDeletionVector and the store's errors."""
         with self._telling(index):
             file, names = self._open(index)
             rows = file.read(columns=names, use_threads=False)
         return self._finished(index, rows, 0, file.metadata.num_rows)
 
     def batches(self, index: int) -> Iterator[pa.Table]:
-        """The rows of one file in their order, some tens of thousands at a time, so that a file of any size fits; raises as `read`."""
+        """Yield the rows of one file in their order, some tens of thousands at a time.
+
+        Memory holds one such batch, so the file may have any size. Raises as `read`.
+        """
         with self._telling(index):
             file, names = self._open(index)
         total, first = file.metadata.num_rows, 0
@@ -147,7 +151,7 @@ class DataFiles:
             raise CorruptDataFile(f"data file {self.keys[index]} holds {first} rows instead of {total}. Restore it from a backup")
 
     def _open(self, index: int) -> tuple[pq.ParquetFile, list[str]]:
-        """A file, and those of its columns that are wanted."""
+        """Open a file. Returns it with the names of the columns to read."""
         file = pq.ParquetFile(
             open_object(self.elsewhere.get(index, self.store), self.keys[index], self.sizes[index]),
             coerce_int96_timestamp_unit="us",
@@ -164,19 +168,19 @@ class DataFiles:
         return file, [old.name for old, new in zip(own, self._named(own), strict=True) if new.name.lower() in folded]
 
     def _named(self, own: pa.Schema) -> pa.Schema:
-        """A file's own schema under physical names."""
+        """Return a file's own schema under physical names."""
         if not self.names_by_id:
             return own
         return pa.schema([child if child.name in self.by_name else renamed_field(child, self.names_by_id) for child in own])
 
     def _data_fields(self) -> tuple[pa.Schema, pa.Schema]:
-        """The columns that stand in data files, under the table's names and under physical ones."""
+        """Return the columns that are stored in data files, under the table's names and under physical ones."""
         chosen = [number for number, child in enumerate(self.schema) if child.name not in self.partitions.column_names]
         data, physical = (pa.schema([schema.field(number) for number in chosen]) for schema in (self.schema, self.physical))
         return data, physical
 
     def _finished(self, index: int, rows: pa.Table, first: int, count: int) -> pa.Table:
-        """Rows `first` to `first + count` of a file, as it has them, in the table's columns and without those that are not wanted."""
+        """Return the rows `first` to `first + count` of a file in the table's columns, without those that are deleted or filtered out."""
         data, physical = self._data_fields()
         if rows.num_columns:
             own = self._named(rows.schema)
@@ -226,13 +230,13 @@ class DataFiles:
 
 
 def _within(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
-    """Those of the ascending row numbers that lie in [first, first + count), counted from `first`."""
+    """Return those of the ascending row numbers that are in [first, first + count), counted from `first`."""
     start, stop = np.searchsorted(rows, [first, first + count])
     return rows[start:stop] - first
 
 
 def data_file_missing(version: int, what: str) -> DataFileMissing:
-    """The error for a data file that the log names and the store lacks."""
+    """Return the error for a data file that the log names and the store lacks."""
     return DataFileMissing(
         f"data file {what} of version {version} is gone: it was vacuumed while this reader held an old version, or deleted by hand. "
         f"Refresh the table; if the latest version misses it too, restore the file from a backup"
@@ -240,7 +244,7 @@ def data_file_missing(version: int, what: str) -> DataFileMissing:
 
 
 def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Predicate | None = None) -> DataFiles:
-    """The files of a scan (or those with these row numbers in `scan.files`), ready to be read."""
+    """Prepare the files of a scan for reading, or only those with these row numbers in `scan.files`."""
     files = scan.files if rows is None else scan.files.take(pa.array(rows, pa.int64()))
     snapshot, metadata = scan.snapshot, scan.snapshot.metadata
     partition_columns = [name for name in snapshot.partition_columns if name in scan.read_schema.names]
@@ -261,7 +265,7 @@ def open_data_files(scan: Scan, rows: Sequence[int] | None = None, predicate: Pr
 
 
 def deleted_of_files(files: pa.Table, roots: Sequence[ObjectStore]) -> list[npt.NDArray[np.int64] | None]:
-    """The rows that the deletion vector of each file action takes out; empty if none has one."""
+    """Return the rows that the deletion vector of each file action removes; an empty list if none has one."""
     if "deletionVector" not in files.column_names or files["deletionVector"].null_count == len(files):
         return []
     vectors = files["deletionVector"].to_pylist()
@@ -269,7 +273,10 @@ def deleted_of_files(files: pa.Table, roots: Sequence[ObjectStore]) -> list[npt.
 
 
 def stream_rows(scan: Scan) -> pa.RecordBatchReader:
-    """The rows of a scan, file by file, a batch at a time; raises as `read_rows`, the files' errors when it comes to them."""
+    """Stream the rows of a scan, file by file, a batch at a time.
+
+    Raises as `read_rows`, but the errors of a file only when the stream reaches it.
+    """
     files = open_data_files(scan, predicate=scan.predicate)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -281,7 +288,7 @@ def stream_rows(scan: Scan) -> pa.RecordBatchReader:
 
 
 def read_rows(scan: Scan) -> pa.Table:
-    """The rows of a scan as one table. Raises DataFileMissing, CorruptDataFile, PathOutsideTable and the store's errors."""
+    """Read the rows of a scan as one table. Raises DataFileMissing, CorruptDataFile, PathOutsideTable and the store's errors."""
     files = open_data_files(scan, predicate=scan.predicate)
     with runtime.thread_pool(_READERS) as pool:
         tables = [table.select(scan.schema.names) for table in pool.map(files.read, range(len(files.keys)))]
@@ -291,18 +298,18 @@ def read_rows(scan: Scan) -> pa.Table:
 
 
 def chosen_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """The columns of these names, in this order, found whatever their case. Raises SchemaMismatch."""
+    """Return the columns of these names, in this order, ignoring case. Raises SchemaMismatch."""
     if isinstance(names, str):
         raise SchemaMismatch(f"columns takes a list of names: [{names!r}]")
-    found = [_field(schema, name) for name in names]
-    if len({child.name for child in found}) < len(found):
+    fields = [_field(schema, name) for name in names]
+    if len({child.name for child in fields}) < len(fields):
         raise SchemaMismatch(f"a column is asked for twice: {list(names)}")
-    return pa.schema(found)
+    return pa.schema(fields)
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:
     folded = [child for child in schema if isinstance(name, str) and child.name.lower() == name.lower()]
-    found = next((child for child in folded if child.name == name), None) or next(iter(folded), None)
-    if found is None:
+    chosen = next((child for child in folded if child.name == name), None) or next(iter(folded), None)
+    if chosen is None:
         raise SchemaMismatch(f"no column {name!r} in the table; there are {', '.join(schema.names)}")
-    return found
+    return chosen

@@ -47,7 +47,7 @@ class PrimitiveType:
     name: str
 
     def to_arrow(self) -> pa.DataType:
-        """Raises UnsupportedType for a type without an Arrow form, such as `variant`."""
+        """Return the Arrow type. Raises UnsupportedType for a type without an Arrow form, such as `variant`."""
         if self.name in _ARROW_OF:
             return _ARROW_OF[self.name]
         match = _DECIMAL.fullmatch(self.name)
@@ -87,7 +87,7 @@ class StructType:
         return [child.name for child in self.fields]
 
     def field(self, name: str) -> StructField:
-        """The field of that name: exact, else the one that differs only in case. KeyError if there is none."""
+        """Return the field of that name: the exact one, else one that differs only in case. Raises KeyError if there is none."""
         folded: StructField | None = None
         for child in self.fields:
             if child.name == name:
@@ -106,7 +106,7 @@ DataType: TypeAlias = PrimitiveType | ArrayType | MapType | StructType
 
 
 def walk(schema: StructType) -> Iterator[StructField]:
-    """Every struct field, at any depth."""
+    """Yield every struct field, at any depth."""
     pending: list[DataType] = [schema]
     while pending:
         match pending.pop():
@@ -123,7 +123,7 @@ def walk(schema: StructType) -> Iterator[StructField]:
 
 
 def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
-    """Every primitive type in a type, at any depth."""
+    """Yield every primitive type in a type, at any depth."""
     match data_type:
         case PrimitiveType():
             yield data_type
@@ -138,7 +138,7 @@ def leaf_types(data_type: DataType) -> Iterator[PrimitiveType]:
 
 
 def schema_from_json(body: Any) -> StructType:
-    """A schema from its parsed JSON. Raises MalformedMetadata for anything else, nesting past 100 levels included."""
+    """Parse a schema from decoded JSON. Raises MalformedMetadata for anything else, nesting past 100 levels included."""
     parsed = _type_from_json(body, 0)
     if not isinstance(parsed, StructType):
         raise MalformedMetadata("a table's schema is a struct")
@@ -146,12 +146,12 @@ def schema_from_json(body: Any) -> StructType:
 
 
 def schema_to_json(schema: StructType) -> str:
-    """The schema as Spark writes it: compact JSON."""
+    """Encode the schema as Spark writes it: compact JSON."""
     return json.dumps(_type_to_json(schema), separators=(",", ":"), ensure_ascii=False)
 
 
 def schema_from_arrow(schema: pa.Schema) -> StructType:
-    """The Delta schema that holds data of an Arrow schema without loss.
+    """Return the Delta schema that holds data of an Arrow schema without loss.
 
     Large, view and dictionary types are decoded, unsigned integers widened, timestamps become microseconds.
     Raises UnsupportedType where that is impossible, SchemaMismatch for names that are equal but for case.
@@ -164,22 +164,22 @@ def schema_from_arrow(schema: pa.Schema) -> StructType:
 
 
 def check_names(schema: StructType) -> None:
-    """Raises SchemaMismatch where a struct at any level has an empty name, or names that are equal but for case."""
+    """Raise SchemaMismatch where a struct at any level has an empty name, or names that are equal but for case."""
     for struct in structs(schema):
-        seen: dict[str, str] = {}
+        names: dict[str, str] = {}
         for child in struct.fields:
             if not isinstance(child.name, str) or not child.name:
                 raise SchemaMismatch(f"a column has an empty name, or one that is no text: {child.name!r}")
             if any("\ud800" <= letter <= "\udfff" for letter in child.name):
                 raise SchemaMismatch(f"the name of column {child.name!r} is no Unicode text: it holds half of a character")
-            if child.name.lower() in seen:
-                other = seen[child.name.lower()]
+            if child.name.lower() in names:
+                other = names[child.name.lower()]
                 raise SchemaMismatch(f"columns {other!r} and {child.name!r} are the same name: Delta ignores case")
-            seen[child.name.lower()] = child.name
+            names[child.name.lower()] = child.name
 
 
 def structs(data_type: DataType) -> Iterator[StructType]:
-    """Every struct in a type, at any depth, itself included."""
+    """Yield every struct in a type, at any depth, itself included."""
     match data_type:
         case StructType(fields=fields):
             yield data_type
@@ -267,7 +267,7 @@ def _type_to_json(data_type: DataType) -> Any:
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """The Arrow type in which values of a Delta type are read. Raises UnsupportedType."""
+    """Return the Arrow type in which values of a Delta type are read. Raises UnsupportedType."""
     match data_type:
         case PrimitiveType():
             return data_type.to_arrow()
@@ -306,8 +306,9 @@ _QUOTED_PATH = re.compile(rf"(?:{_PATH_PART.pattern})(?:\.(?:{_PATH_PART.pattern
 
 
 def resolve(name: str, schema: pa.Schema) -> tuple[tuple[str, ...], pa.DataType]:
-    """A column by its name, ignoring case, or a field inside it by dots; as (names, type). Backticks are as in SQL. Raises
-    SchemaMismatch.
+    """Find a column by its name, ignoring case, or a field inside it by dots. Returns (names, type).
+
+    Backticks are as in SQL. Raises SchemaMismatch.
     """
     if isinstance(name, str):
         parts = [name] if any(child.name.lower() == name.lower() for child in schema) else _parts(name)
@@ -332,7 +333,7 @@ def _parts(name: str) -> list[str]:
 
 
 def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
-    """The Delta type that holds values of an Arrow type without loss; `path` names the column in errors."""
+    """Return the Delta type that holds values of an Arrow type without loss; `path` names the column in errors."""
     types = pa.types
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
         return type_from_arrow(data_type.value_type, path)
@@ -361,7 +362,7 @@ def type_from_arrow(data_type: pa.DataType, path: str) -> DataType:
 
 
 def is_zoneless(kind: pa.DataType) -> bool:
-    """Whether these are timestamps without a time zone."""
+    """Return whether these are timestamps without a time zone."""
     return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 

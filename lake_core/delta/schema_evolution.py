@@ -30,8 +30,9 @@ from lake_core.delta.schema import (
 
 
 def with_schema(metadata: Metadata, schema: StructType, partition_columns: Sequence[str] | None = None) -> Metadata:
-    """The metadata with another schema; new columns get what column mapping needs. Raises SchemaMismatch, UnsupportedExpression
-    where a rule of the table no longer fits.
+    """Return the metadata with another schema. New columns get what column mapping needs.
+
+    Raises SchemaMismatch, and UnsupportedExpression where a rule of the table no longer fits.
     """
     check_names(schema)
     configuration = dict(metadata.configuration)
@@ -44,9 +45,9 @@ def with_schema(metadata: Metadata, schema: StructType, partition_columns: Seque
 
 
 def added(schema: StructType, new: StructType, path: str = "") -> StructType:
-    """A schema with the columns of another that it lacks, at any depth of structs, at the end of each struct and nullable.
+    """Return a schema with the columns of another that it lacks, at any depth of structs, at the end of each struct and nullable.
 
-    New ones keep their comments, but no rule of the table that they come from: the rows that are there could not keep it. Raises
+    New columns keep their comments, but no rule of the table that they come from: the existing rows could not satisfy it. Raises
     SchemaMismatch where both have a column and its types differ, or where a new one is NOT NULL.
     """
     fields = {child.name.lower(): child for child in schema.fields}
@@ -65,7 +66,7 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
 
 
 def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
-    """The metadata with the columns of rows that are to be written, as far as the table lacks them; nullable. Raises as `added`."""
+    """Return the metadata with the columns that the table lacks and the rows to be written have, as nullable ones. Raises as `added`."""
     # A column of nulls alone has no type to add, and fits every column that is there.
     nullable = pa.schema([child.with_nullable(True) for child in data if not pa.types.is_null(child.type)])
     schema = added(metadata.schema, schema_from_arrow(nullable))
@@ -89,7 +90,7 @@ def _added_type(own: DataType, new: DataType, path: str) -> DataType:
 
 
 def _fits(new: DataType, own: DataType) -> bool:
-    """Whether data of one type goes into a column of the other anyhow: the rules of writing decide."""
+    """Return whether data of one type can be written to a column of the other as it is: the rules of writing decide."""
     return (
         not isinstance(new, StructType | ArrayType | MapType) and not isinstance(own, StructType | ArrayType | MapType) and widens(new, own)
     )
@@ -100,7 +101,7 @@ def _name(kind: DataType) -> str:
 
 
 def replaced(schema: StructType, new: StructType) -> StructType:
-    """The new schema; columns, and fields inside them, that keep their type keep their metadata, where the new ones bring none."""
+    """Return the new schema with the old metadata of columns, and fields inside them, that keep their type and bring no metadata."""
     own = {child.name: child for child in schema.fields}
     fields = []
     for child in edited_metadata(new, _foreign).fields:
@@ -112,7 +113,7 @@ def replaced(schema: StructType, new: StructType) -> StructType:
 
 
 def _replaced_type(own: DataType, new: DataType) -> DataType | None:
-    """The new type with the metadata that fields have in the old one; None where it is another type."""
+    """Return the new type with the metadata that fields have in the old one; None if it is another type."""
     match own, new:
         case StructType(), StructType():
             return replaced(own, new)
@@ -126,12 +127,12 @@ def _replaced_type(own: DataType, new: DataType) -> DataType | None:
 
 
 def _foreign(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a field that comes with rows: without what the table that it was read from keeps there for itself."""
+    """Return the metadata of a field that comes with rows, without the entries that belong to the table it was read from."""
     return {key: value for key, value in metadata.items() if not key.startswith("delta.")}
 
 
 def renamed(metadata: Metadata, column: str, name: str) -> Metadata:
-    """The metadata with a column, or a field inside one (by dots), under another name. Raises SchemaMismatch."""
+    """Return the metadata with a column, or a field inside one (by dots), under another name. Raises SchemaMismatch."""
     _check_mapped(metadata, "renamed")
     path = _path(metadata.schema, column)
     _check_unused(metadata, path, "renamed")
@@ -141,7 +142,7 @@ def renamed(metadata: Metadata, column: str, name: str) -> Metadata:
 
 
 def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
-    """The metadata without these columns, or fields inside columns (by dots). Raises SchemaMismatch."""
+    """Return the metadata without these columns, or fields inside columns (by dots). Raises SchemaMismatch."""
     _check_mapped(metadata, "dropped")
     schema = metadata.schema
     for column in names:
@@ -160,27 +161,27 @@ def dropped(metadata: Metadata, names: Sequence[str]) -> Metadata:
 
 
 def made_nullable(metadata: Metadata, column: str) -> Metadata:
-    """The metadata with a column, or a field inside one (by dots), that takes nulls. Raises SchemaMismatch."""
+    """Return the metadata with a column, or a field inside one (by dots), that takes nulls. Raises SchemaMismatch."""
     return with_schema(metadata, _edited(metadata.schema, _path(metadata.schema, column), lambda child: replace(child, nullable=True)))
 
 
 def commented(metadata: Metadata, comments: Mapping[str, str | None]) -> Metadata:
-    """The metadata with other comments on columns, or fields inside them (by dots); None takes one away. Raises SchemaMismatch."""
+    """Return the metadata with other comments on columns, or fields inside them (by dots); None removes one. Raises SchemaMismatch."""
     schema = metadata.schema
     for column, comment in comments.items():
         if comment is not None and not isinstance(comment, str):
             raise SchemaMismatch(f"the comment on column {column!r} is {comment!r}: a comment is text, or None to take it away")
-        told = {} if comment is None else {"comment": comment}
+        entry = {} if comment is None else {"comment": comment}
 
-        def edit(child: StructField, told: Mapping[str, str] = told) -> StructField:
-            return replace(child, metadata={key: value for key, value in child.metadata.items() if key != "comment"} | dict(told))
+        def edit(child: StructField, entry: Mapping[str, str] = entry) -> StructField:
+            return replace(child, metadata={key: value for key, value in child.metadata.items() if key != "comment"} | dict(entry))
 
         schema = _edited(schema, _path(schema, column), edit)
     return with_schema(metadata, schema)
 
 
 def reordered(metadata: Metadata, names: Sequence[str]) -> Metadata:
-    """The metadata with these columns first, in this order, the others behind them as they were. Raises SchemaMismatch."""
+    """Return the metadata with these columns first, in this order, and the others behind them as before. Raises SchemaMismatch."""
     paths = [_path(metadata.schema, name) for name in names]
     if any(len(path) > 1 for path in paths) or len(set(paths)) < len(paths):
         raise SchemaMismatch(f"the order of columns is given by their names, each once: {list(names)}")

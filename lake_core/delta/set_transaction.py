@@ -20,13 +20,13 @@ NEVER = -1
 
 
 def check_transaction(txn: Txn | None) -> None:
-    """Raises InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
+    """Raise InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
     if txn is not None:
         set_transaction(txn, None)
 
 
 def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
-    """A marker as an action. `now`: milliseconds since the epoch. Raises InvalidTransaction."""
+    """Return a marker as an action. `now`: milliseconds since the epoch. Raises InvalidTransaction."""
     try:
         app_id, version = txn
     except (TypeError, ValueError):
@@ -39,13 +39,13 @@ def set_transaction(txn: Txn, now: int | None) -> SetTransaction:
 
 
 def recorded_version(snapshot: Snapshot, app_id: str, now: int) -> int | None:
-    """The version that an application recorded last and that still counts. `now`: milliseconds since the epoch."""
-    found = snapshot.transaction(app_id)
-    return None if found is None or is_expired(found.last_updated, snapshot.metadata, now) else found.version
+    """Return the version that an application recorded last, None if it has expired. `now`: milliseconds since the epoch."""
+    marker = snapshot.transaction(app_id)
+    return None if marker is None or is_expired(marker.last_updated, snapshot.metadata, now) else marker.version
 
 
 def is_expired(last_updated: int | None, metadata: Metadata, now: int) -> bool:
-    """Whether a marker set at this time counts no more, by `delta.setTransactionRetentionDuration`. Milliseconds since the epoch."""
+    """Return whether a marker set at this time (milliseconds since the epoch) has expired, by `delta.setTransactionRetentionDuration`."""
     retention = transaction_retention_ms(metadata.configuration)
     return retention is not None and last_updated is not None and last_updated <= now - retention
 

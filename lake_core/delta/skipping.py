@@ -49,7 +49,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"<": pc.less, "<=": pc.less
 
 
 def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str] | None = None) -> pa.Table:
-    """The files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
+    """Return the files' partition values as typed columns, one row a file. Reads the files' column `partitionValues`."""
     chosen = metadata.partition_columns if columns_ is None else columns_
     keys, schema = metadata.partition_keys, metadata.arrow_schema
     values = files["partitionValues"].combine_chunks()
@@ -60,7 +60,7 @@ def partition_table(files: pa.Table, metadata: Metadata, columns_: Sequence[str]
 
 
 def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
-    """The value of one key in each map."""
+    """Return the value of one key in each map."""
     if not len(maps):
         return pa.nulls(0, pa.string())
     offsets = numbers(maps.offsets)
@@ -70,28 +70,28 @@ def _lookup(maps: pa.MapArray, key: str) -> pa.Array:
     if not maps.null_count and key in names and (np.diff(offsets) == width).all():
         place = names.index(key)
         chosen = None if width == 1 else integers(np.arange(first + place, int(offsets[-1]), width))
-        found, values = (column.slice(first, len(maps)) if chosen is None else column.take(chosen) for column in (maps.keys, maps.items))
-        if pc.all(pc.equal(found, key)).as_py():
+        own_keys, values = (column.slice(first, len(maps)) if chosen is None else column.take(chosen) for column in (maps.keys, maps.items))
+        if pc.all(pc.equal(own_keys, key)).as_py():
             return values
     return pc.map_lookup(maps, pa.scalar(key), "first")
 
 
 def matching_partitions(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """For a predicate over partition columns only: whether it is true for each file. Exact. Raises EvaluationFailed."""
+    """Return for each file whether a predicate over partition columns only is true. Exact. Raises EvaluationFailed."""
     return _evaluate(partition_table(files, metadata), predicate, len(files))
 
 
 def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.Table], Mask] | None:
-    """What tells, from the column `partitionValues` of some files, which may hold a row for which the predicate is true.
+    """Return a function that marks the files that may hold a row for which the predicate is true.
 
-    None where partition values cannot tell.
+    It reads the files' column `partitionValues` alone. Returns None if partition values cannot exclude a file.
     """
     named = {column.path[0] for column in columns(predicate)}
     names = [name for name in metadata.partition_columns if name in named]
     if not names:
         return None
 
-    def wanted(files: pa.Table) -> Mask:
+    def may_match(files: pa.Table) -> Mask:
         try:
             partitions = partition_table(files, metadata, names)
         except MalformedAction:
@@ -99,11 +99,11 @@ def partition_filter(predicate: Predicate, metadata: Metadata) -> Callable[[pa.T
             return np.full(len(files), True)
         return _Skipper(partitions, None, len(files)).may_match(predicate)
 
-    return wanted
+    return may_match
 
 
 def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
-    """Whether each file may hold a row for which the predicate is true; reads `partitionValues`, and `stats` if there."""
+    """Return whether each file may hold a row for which the predicate is true; reads `partitionValues`, and `stats` if there."""
     named = {column.path[0] for column in columns(predicate)}
     partition_columns = metadata.partition_columns
     partitions = partition_table(files, metadata, [name for name in partition_columns if name in named])
@@ -112,14 +112,14 @@ def skip(files: pa.Table, predicate: Predicate, metadata: Metadata) -> Mask:
         return keep
     # Statistics are parsed only for the files that the partition values leave.
     chosen = integers(np.flatnonzero(keep))
-    wanted = [column for column in columns(predicate) if column.path[0] not in partition_columns]
-    statistics = _Statistics(files["stats"].take(chosen), wanted, metadata.column_mapping)
+    data_columns = [column for column in columns(predicate) if column.path[0] not in partition_columns]
+    statistics = _Statistics(files["stats"].take(chosen), data_columns, metadata.column_mapping)
     keep[numbers(chosen)] = _Skipper(partitions.take(chosen), statistics, len(chosen)).may_match(predicate)
     return keep
 
 
 def num_records(stats: pa.ChunkedArray) -> pa.Array:
-    """Rows of each file by its statistics, null where they do not tell."""
+    """Return the rows of each file by its statistics, null where these lack the number."""
     parsed = parse_stats(json_lines(stats), [("numRecords", pa.int64())], len(stats))
     return pa.nulls(len(stats), pa.int64()) if parsed is None else parsed["numRecords"].combine_chunks()
 
@@ -127,12 +127,12 @@ def num_records(stats: pa.ChunkedArray) -> pa.Array:
 class _Statistics:
     """Statistics of the columns that a predicate names, parsed from their JSON in one go."""
 
-    def __init__(self, texts: pa.ChunkedArray, wanted: Sequence[Column], mapping: ColumnMapping) -> None:
+    def __init__(self, texts: pa.ChunkedArray, data_columns: Sequence[Column], mapping: ColumnMapping) -> None:
         self._rows = len(texts)
         self._mapping = mapping
         self._parsed: dict[tuple[str, ...], pa.Table | None] = {}
         body = json_lines(texts)
-        for column in wanted:
+        for column in data_columns:
             if column.path not in self._parsed:
                 self._parsed[column.path] = self._parse(body, column)
 
@@ -146,7 +146,7 @@ class _Statistics:
         return parse_stats(body, fields, self._rows)
 
     def get(self, kind: str, column: Column) -> pa.Array | None:
-        """`minValues`, `maxValues` or `nullCount` of a column, one a file; None where nothing is known."""
+        """Return `minValues`, `maxValues` or `nullCount` of a column, one a file; None if nothing is known."""
         table = self._parsed.get(column.path)
         if table is None or kind not in table.column_names:
             return None
@@ -250,7 +250,7 @@ class _StatisticsSkipper:
         return keep & self._bound(pc.less_equal, start, pa.scalar(prefix)) & self._bound(pc.greater_equal, high, pa.scalar(prefix))
 
     def _has_values(self, column: Column) -> Mask:
-        """Whether a file may hold a value that is not null."""
+        """Return whether a file may hold a value that is not null."""
         nulls, rows = self._statistics.get("nullCount", column), self._statistics.rows(column)
         return self._unless(None if nulls is None or rows is None else pc.less(nulls, rows))
 
@@ -288,7 +288,7 @@ def _true_or_unknown(answer: pa.Array) -> Mask:
 
 
 def _bound_type(kind: pa.DataType) -> pa.DataType | None:
-    """How a column's bounds stand in JSON; None for types that have none."""
+    """Return the type of a column's bounds in JSON; None for types that have none."""
     types = pa.types
     if types.is_integer(kind):
         return pa.int64()
@@ -319,7 +319,7 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
 
 
 def json_lines(texts: pa.ChunkedArray) -> bytes:
-    """Statistics of files, one a line."""
+    """Return the statistics of files, one a line."""
     # Arrow's JSON reader crashes on a text of nothing but `null`; what is no object says nothing anyhow.
     objects = pc.if_else(pc.fill_null(pc.starts_with(texts, "{"), False), texts, "{}")
     lines = pc.binary_join_element_wise(pc.replace_substring(objects, "\n", " "), "", "\n")
@@ -327,7 +327,7 @@ def json_lines(texts: pa.ChunkedArray) -> bytes:
 
 
 def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -> pa.Table | None:
-    """These fields of statistics, one row a file; None where some file's do not have these types, and so say nothing."""
+    """Return these fields of statistics, one row a file; None if some file's statistics have other types, and so are of no use."""
     if not rows:
         return pa.schema(fields).empty_table()
     try:
@@ -342,7 +342,7 @@ def parse_stats(body: bytes, fields: list[tuple[str, pa.DataType]], rows: int) -
 
 
 def _text_bytes(array: pa.StringArray) -> memoryview:
-    """The text of all the values, one after another, without an object each."""
+    """Return the text of all the values, one after another, without creating an object for each."""
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)
     return memoryview(array.buffers()[2] or b"")[offsets[array.offset] : offsets[array.offset + len(array)]]
 

@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def place(self) -> ObjectStore:
-        """Where data files stand. Inside a lake that is the table's folder, whatever branch or session its log is of."""
+        """Where data files are. Inside a lake that is the table's folder, whatever branch or session its log is of."""
         return self.store.data_root
 
     @property
@@ -78,58 +78,58 @@ class Snapshot:
         return tuple(domain for domain in self._domains if not domain.removed)
 
     def files(self, columns: Sequence[str], only: FileFilter | None = None) -> pa.Table:
-        """The add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`).
+        """Return the add actions in force with these of their fields (names of `action_fields.ADD_FIELDS`).
 
-        `only`: which of some files are wanted at all, told from their `partitionValues` (see `skipping.partition_filter`); the other
-        fields of those that are not wanted are not kept in memory.
+        `only`: returns which files are needed, from their `partitionValues` (see `skipping.partition_filter`). The other fields of the rest
+        are not kept in memory.
         """
         vectors = self.has_deletion_vectors()
         return self._recovering(lambda s: replay.live_files(s._checkpoint, s._runs, columns, vectors=vectors, only=only))
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The fields of add actions that tell files apart: the path, and the deletion vector where any file may have one."""
+        """The fields of add actions that distinguish files: the path, and the deletion vector where any file may have one."""
         return ("path", "deletionVector") if self.has_deletion_vectors() else ("path",)
 
     def tombstones(self) -> pa.Table:
-        """The remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""
+        """Return the remove actions in force, expired ones included (fields of `action_fields.REMOVE_FIELDS`)."""
         return self._recovering(lambda s: replay.tombstones(s._checkpoint, s._runs))
 
     def transactions(self) -> pa.Table:
-        """The txn markers in force, one an application: appId, version, lastUpdated (milliseconds)."""
+        """Return the txn markers in force, one an application: appId, version, lastUpdated (milliseconds)."""
         return self._recovering(lambda s: replay.transactions(s._checkpoint, s._runs))
 
     def transaction_version(self, app_id: str) -> int | None:
-        """The version that an application recorded last, None if it recorded none."""
-        found = self.transaction(app_id)
-        return None if found is None else found.version
+        """Return the version that an application recorded last, None if it recorded none."""
+        marker = self.transaction(app_id)
+        return None if marker is None else marker.version
 
     def transaction(self, app_id: str) -> SetTransaction | None:
-        """The marker that an application set last, None if it set none, or if a restore has taken it back."""
-        found = self._transaction(app_id)
-        return None if found is None or found.version < 0 else found
+        """Return the marker that an application set last, None if it set none, or if a restore reverted it."""
+        marker = self._transaction(app_id)
+        return None if marker is None or marker.version < 0 else marker
 
     def _transaction(self, app_id: str) -> SetTransaction | None:
         for run in reversed(self._runs):
-            found = run.transactions.filter(pc.equal(run.transactions["appId"], app_id))
-            if len(found):
-                return _marker(found, -1)
+            markers = run.transactions.filter(pc.equal(run.transactions["appId"], app_id))
+            if len(markers):
+                return _marker(markers, -1)
         if self._checkpoint is None:
             return None
         # The own runs were just looked through; those of a snapshot rebuilt without the checkpoint were not.
         recorded = self._recovering(lambda s: replay.transactions(s._checkpoint, () if s is self else s._runs))
-        found = recorded.filter(pc.equal(recorded["appId"], app_id))
-        return _marker(found, 0) if len(found) else None
+        markers = recorded.filter(pc.equal(recorded["appId"], app_id))
+        return _marker(markers, 0) if len(markers) else None
 
     def tags(self) -> dict[str, dict[str, str | None]]:
-        """The tags of the files in force that have any, by path."""
+        """Return the tags of the files in force that have any, by path."""
         tags = self._recovering(lambda s: s._checkpoint.tags() if s._checkpoint else {})
         for run in self._runs:
             tags |= add_tags(run)
         return tags
 
     def refreshed(self) -> Snapshot:
-        """The latest snapshot: this one if nothing was committed since."""
+        """Return the latest snapshot: this one if nothing was committed since."""
         newer = newer_versions(self.store, self.version)
         if newer is None or (newer and len(self._runs) + len(newer) > _MAX_TAIL):
             latest = load_snapshot(self.store, allowed_roots=self.allowed_roots)
@@ -141,7 +141,7 @@ class Snapshot:
             return load_snapshot(self.store, allowed_roots=self.allowed_roots)
 
     def advanced(self, commits: Sequence[tuple[int, bytes]]) -> Snapshot:
-        """This snapshot with the commits that follow it, given as (version, bytes), replayed on top."""
+        """Return this snapshot advanced by the commits that follow it, given as (version, bytes)."""
         if not commits:
             return self
         protocol, metadata, runs, domains = _replay_singles(commits, self.protocol, self.metadata)
@@ -157,11 +157,11 @@ class Snapshot:
         )
 
     def on_checkpoint(self) -> Snapshot:
-        """This snapshot, read from the checkpoint of its version, which was just written, instead of from many commits."""
+        """Return this snapshot, read from the checkpoint of its version, which was just written, instead of from many commits."""
         return replace(self, _checkpoint=Checkpoint(self.store, CheckpointFiles(self.version, (checkpoint_key(self.version),))), _runs=())
 
     def since(self, earlier: Snapshot) -> tuple[CommitRun, ...]:
-        """The commits that lead from an earlier snapshot to this one, however this one was loaded."""
+        """Return the commits that lead from an earlier snapshot to this one, however this one was loaded."""
         shared = len(earlier._runs)
         if (
             self._checkpoint is earlier._checkpoint
@@ -178,7 +178,7 @@ class Snapshot:
         return tuple(runs)
 
     def has_deletion_vectors(self) -> bool:
-        """Whether any file may have a deletion vector; told without reading the files' actions."""
+        """Return whether any file may have a deletion vector, without reading the files' actions."""
         if any(run.adds["deletionVector"].null_count < len(run.adds) for run in self._runs):
             return True
         return self._recovering(lambda s: s._checkpoint is not None and s._checkpoint.has_deletion_vectors())
@@ -220,7 +220,7 @@ def load_snapshot(
     allowed_roots: tuple[ObjectStore, ...] = (),
     _damaged: _Damaged | None = None,
 ) -> Snapshot:
-    """The table at `version` (None: the latest). Data files outside of its root are read from the `allowed_roots` only.
+    """Load the table at `version` (None: the latest). Data files outside of its root are read from the `allowed_roots` only.
 
     Raises TableNotFound, VersionNotFound, LogGap, CorruptCommit, CorruptCheckpoint, MissingProtocol, MissingMetadata,
     MalformedProtocol, MalformedMetadata and UnsupportedReaderFeature.
@@ -310,7 +310,10 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
 
 
 def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:
-    """A compaction holds each file and marker once. Some writers leave all the commits' actions there, and not in their order."""
+    """Raise CorruptCommit unless a compaction holds each file and marker once.
+
+    Some writers put all the commits' actions there, and not in their order.
+    """
     run = next(run for run in runs if last in run.versions)
     keys = [replay.file_key(table.filter(pc.equal(table["commit"], last))) for table in (run.adds, run.removes)]
     files = pa.chunked_array([chunk for key in keys for chunk in key.chunks], pa.string())
@@ -326,14 +329,14 @@ def _read_commits(store: ObjectStore, versions: Sequence[int]) -> list[tuple[int
 
 def _read_entries(store: ObjectStore, entries: Sequence[tuple[int, int]]) -> list[tuple[int, bytes]]:
     try:
-        found = store.get_many([entry_key(first, last) for first, last in entries])
+        bodies = store.get_many([entry_key(first, last) for first, last in entries])
     except NotFound as error:
         raise _Vanished(f"{error.key} vanished while it was read: the log was cleaned up. Open the table again") from None
-    for (first, last), data in zip(entries, found, strict=True):
+    for (first, last), data in zip(entries, bodies, strict=True):
         # Several commits without one action are far less likely than a file that lost its bytes.
         if first != last and not data.strip():
             raise CorruptCommit(f"{entry_key(first, last)} is empty")
-    return [(last, data) for (_, last), data in zip(entries, found, strict=True)]
+    return [(last, data) for (_, last), data in zip(entries, bodies, strict=True)]
 
 
 def _replay_singles(

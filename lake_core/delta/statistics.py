@@ -28,7 +28,7 @@ _INDEXED_COLUMNS = 32
 
 
 def indexed_columns(properties: Mapping[str, str]) -> int:
-    """How many leaf columns get statistics (-1: all). Raises InvalidProperty."""
+    """Return how many leaf columns get statistics (-1: all). Raises InvalidProperty."""
     text = properties.get("delta.dataSkippingNumIndexedCols", str(_INDEXED_COLUMNS))
     try:
         number = int(text)
@@ -40,20 +40,21 @@ def indexed_columns(properties: Mapping[str, str]) -> int:
 
 
 def indexed_leaves(schema: pa.Schema, partition_columns: Sequence[str], properties: Mapping[str, str]) -> list[Leaf]:
-    """The columns of a table that get statistics: those of `delta.dataSkippingStatsColumns`, else the first
-    `delta.dataSkippingNumIndexedCols` (32) leaf columns. Raises InvalidProperty.
+    """Return the columns of a table that get statistics. Raises InvalidProperty.
+
+    They are those of `delta.dataSkippingStatsColumns`, else the first `delta.dataSkippingNumIndexedCols` (32) leaf columns.
     """
     leaves = leaf_columns([child for child in schema if child.name not in partition_columns])
     chosen = properties.get(STATS_COLUMNS)
     if chosen is None:
         limit = indexed_columns(properties)
         return leaves if limit < 0 else leaves[:limit]
-    wanted = [_folded(path) for path in _column_paths(chosen)]
-    return [(path, kind) for path, kind in leaves if any(_folded(path)[: len(names)] == names for names in wanted)]
+    prefixes = [_folded(path) for path in _column_paths(chosen)]
+    return [(path, kind) for path, kind in leaves if any(_folded(path)[: len(names)] == names for names in prefixes)]
 
 
 def check_indexed(schema: pa.Schema, properties: Mapping[str, str]) -> None:
-    """Raises InvalidProperty where the properties choose statistics columns that make no sense for the schema."""
+    """Raise InvalidProperty where the properties choose statistics columns that make no sense for the schema."""
     indexed_columns(properties)
     known = [_folded(path) for path, _ in leaf_columns(list(schema))]
     for path in _column_paths(properties.get(STATS_COLUMNS, "")):
@@ -66,7 +67,7 @@ def _folded(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def _column_paths(text: str) -> list[tuple[str, ...]]:
-    """Column names separated by commas, fields by dots, either in backticks."""
+    """Parse column names separated by commas, fields by dots, either in backticks."""
     if not text.strip():
         return []
     part = r"\s*(?:`(?:[^`]|``)+`|[^`.,]+)\s*"
@@ -99,7 +100,7 @@ class StatisticsCollector:
         return self._rows
 
     def to_json(self) -> str:
-        """The statistics as the add action's `stats` text."""
+        """Encode the statistics as the add action's `stats` text."""
         body: dict[str, Any] = {"numRecords": self._rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
         for leaf in self._leaves:
             _put(body["nullCount"], leaf.path, leaf.nulls)
@@ -147,7 +148,7 @@ class _Leaf:
 
 
 def leaf_values(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
-    """The values of a column, or of a field inside structs."""
+    """Return the values of a column, or of a field inside structs."""
     column = rows[path[0]]
     for name in path[1:]:
         column = pc.struct_field(column, [name])  # bare text would be a path: ".a", "a.b"
@@ -155,7 +156,7 @@ def leaf_values(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 
 
 def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list[Leaf]:
-    """The columns that are no structs, at any depth of structs, with their types."""
+    """Return the columns that are not structs, at any depth of structs, with their types."""
     leaves: list[Leaf] = []
     for child in fields:
         if pa.types.is_struct(child.type):
@@ -166,7 +167,7 @@ def leaf_columns(fields: Sequence[pa.Field], path: tuple[str, ...] = ()) -> list
 
 
 def has_bounds(kind: pa.DataType) -> bool:
-    """Whether statistics hold the least and the greatest value of columns of this type."""
+    """Return whether statistics hold the least and the greatest value of columns of this type."""
     types = pa.types
     return bool(
         types.is_integer(kind)

@@ -20,10 +20,10 @@ _CONTROL = r"[\x00-\x1f]"
 
 
 def stats_json(parsed: pa.Array) -> pa.StringArray:
-    """The statistics of each file as JSON text, null where there are none.
+    """Return the statistics of each file as JSON text, null where there are none.
 
-    What has no form in JSON (NaN, infinity, bytes, an instant beyond the calendar) is left out, as it is by those who write JSON
-    at once. Statistics of a kind that makes no sense are left out as well: without them no file is skipped, which is never wrong.
+    Values without a form in JSON (NaN, infinity, bytes, an instant beyond the calendar) are left out; writers of JSON leave them out too.
+    Statistics of a type that makes no sense are left out as well: without them no file is skipped, which is never wrong.
     """
     try:
         text = _json(parsed) if pa.types.is_struct(parsed.type) else None
@@ -33,7 +33,7 @@ def stats_json(parsed: pa.Array) -> pa.StringArray:
 
 
 def _json(values: pa.Array) -> pa.Array | None:
-    """Each value as JSON, null where there is none; None for a type that has no form there."""
+    """Return each value as JSON, null where there is none; None for a type that has no form there."""
     kind, types = values.type, pa.types
     if types.is_struct(kind):
         return _object(values)
@@ -96,7 +96,7 @@ def _where(condition: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def parsed_stats(texts: pa.ChunkedArray, leaves: Sequence[Leaf]) -> pa.StructArray | None:
-    """Statistics of files as columns, with the bounds of these columns (in physical names) in their own types.
+    """Return statistics of files as columns, with the bounds of these columns (in physical names) in their own types.
 
     None where some file's have other types: then only their text tells them.
     """
@@ -129,7 +129,7 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _nested(leaves: Sequence[Leaf]) -> pa.StructType | None:
-    """A struct type with these leaves; None for none, which Parquet cannot hold."""
+    """Return a struct type with these leaves; None for no leaves, because Parquet cannot hold an empty struct."""
     children: dict[str, list[Leaf] | pa.DataType] = {}
     for path, kind in leaves:
         if len(path) == 1:

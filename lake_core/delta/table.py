@@ -259,7 +259,7 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.drop_columns(snapshot, names), txn)
 
     def drop_not_null(self, column: str, *, txn: Txn | None = None) -> OperationResult:
-        """Let a column, or a field inside one (by dots), take nulls. Raises SchemaMismatch, MetadataChanged."""
+        """Allow nulls in a column, or a field inside one (by dots). Raises SchemaMismatch, MetadataChanged."""
         return self.operate(lambda snapshot, _: alter.drop_not_null(snapshot, column), txn)
 
     def set_comments(self, comments: Mapping[str, str | None], *, txn: Txn | None = None) -> OperationResult:
@@ -271,7 +271,7 @@ class DeltaTable(TableView):
         return self.operate(lambda snapshot, _: alter.reorder_columns(snapshot, names), txn)
 
     def plan_append(self, data: pa.Schema, schema_mode: SchemaMode | None = None) -> Write:
-        """An append to this snapshot, for writers that bring rows into data files themselves; raises as `append`."""
+        """Plan an append to this snapshot, for writers that bring rows into data files themselves. Raises as `append`."""
         return plan_append(self._snapshot, data, now_ms(self._clock), schema_mode)
 
     def plan_overwrite(
@@ -283,7 +283,7 @@ class DeltaTable(TableView):
         schema_mode: SchemaMode | None = None,
         partition_by: Sequence[str] | None = None,
     ) -> Write:
-        """An overwrite of this snapshot, for writers that bring rows into data files themselves; raises as `overwrite`."""
+        """Plan an overwrite of this snapshot, for writers that bring rows into data files themselves. Raises as `overwrite`."""
         now = now_ms(self._clock)
         return plan_overwrite(self._snapshot, data, now, where=where, dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
 
@@ -304,7 +304,7 @@ class DeltaTable(TableView):
         return clean_log(self._snapshot, now_ms(self._clock))
 
     def recorded(self, txn: Txn | None) -> OperationResult | None:
-        """What an earlier attempt with this marker wrote, looked up in the latest version; None if there was none.
+        """Return the result of an earlier attempt with this marker, looked up in the latest version; None if there was none.
 
         Raises InvalidTransaction, UnsupportedWriterFeature.
         """
@@ -347,20 +347,20 @@ class DeltaTable(TableView):
 
     def _committed(self, operation: Operation, txn: Txn | None) -> OperationResult:
         """Commit an operation, and return what it did, or what an attempt with the same marker did that was faster."""
-        done = self._commit(operation, txn)
-        if done.already_recorded and txn is not None:
+        committed = self._commit(operation, txn)
+        if committed.already_recorded and txn is not None:
             return recorded_operation(self.store, self.version, set_transaction(txn, None))
-        return OperationResult(done.version, False, operation.metrics)
+        return OperationResult(committed.version, False, operation.metrics)
 
     def _commit(self, operation: Operation, txn: Txn | None) -> Committed:
         now = now_ms(self._clock)
         if operation.protocol is not None:
             check_writable(operation.protocol, operation.metadata or self.metadata, self.store)
-        done = commit(replace(operation, transaction=None if txn is None else set_transaction(txn, now)), now)
-        self._snapshot = done.snapshot
-        if not done.already_recorded:
-            self._checkpoint_if_due(done)
-        return done
+        committed = commit(replace(operation, transaction=None if txn is None else set_transaction(txn, now)), now)
+        self._snapshot = committed.snapshot
+        if not committed.already_recorded:
+            self._checkpoint_if_due(committed)
+        return committed
 
     def _write(self, arrow: ArrowData, plan: Callable[[pa.Schema], Write], txn: Txn | None) -> OperationResult:
         reader = _reader(arrow)
@@ -371,18 +371,18 @@ class DeltaTable(TableView):
         adds, changes = replace(write.writer, threads=_WRITERS).write(pa.Table.from_batches([batch]) for batch in reader)
         return self.commit(write.operation(adds, changes), txn)
 
-    def _checkpoint_if_due(self, done: Committed) -> None:
+    def _checkpoint_if_due(self, committed: Committed) -> None:
         if self.store.versioned:
             return  # the lake writes what is derived, once main has the version
         # The commit stands, whatever happens here: an error now would make the caller repeat it. Readers only lose time.
         try:
-            if done.version % checkpoint_interval(self.metadata.configuration) == 0:
-                write_checkpoint(done.snapshot, now_ms(self._clock))
-                self._snapshot = done.snapshot.on_checkpoint()
+            if committed.version % checkpoint_interval(self.metadata.configuration) == 0:
+                write_checkpoint(committed.snapshot, now_ms(self._clock))
+                self._snapshot = committed.snapshot.on_checkpoint()
                 clean_log(self._snapshot, now_ms(self._clock))
         except Exception:
             what = "its checkpoint, or the clean-up of its log, failed"
-            _LOG.warning("version %d of %s is committed, but %s", done.version, self.store.url(), what, exc_info=True)
+            _LOG.warning("version %d of %s is committed, but %s", committed.version, self.store.url(), what, exc_info=True)
 
 
 class _Once:

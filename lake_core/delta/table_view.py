@@ -98,7 +98,7 @@ class TableView:
 
     @classmethod
     def exists(cls, url_or_store: Location, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-        """Whether a Delta log with a commit or a checkpoint stands at the location."""
+        """Return whether a Delta log with a commit or a checkpoint exists at the location."""
         return log_exists(store_at(url_or_store, storage_options))
 
     @property
@@ -145,24 +145,25 @@ class TableView:
         return self
 
     def files(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The data files: path (relative to the root, decoded; a URL where it lies elsewhere), size (bytes),
-        modification_time (milliseconds), partition_values, num_records (null where unknown), stats (JSON). `columns` picks some of
-        them, which is faster.
+        """Return the data files, one a row. `columns` selects some columns, which is faster.
+
+        The columns are path (relative to the root, decoded; a URL for a file elsewhere), size (bytes), modification_time (milliseconds),
+        partition_values, num_records (null where unknown) and stats (JSON).
         """
-        wanted = list(_FILE_COLUMNS) if columns is None else list(columns)
-        unknown = [name for name in wanted if name not in _FILE_COLUMNS]
+        names = list(_FILE_COLUMNS) if columns is None else list(columns)
+        unknown = [name for name in names if name not in _FILE_COLUMNS]
         if unknown:
             raise SchemaMismatch(f"files() has no column {unknown[0]!r}; there are {', '.join(_FILE_COLUMNS)}")
-        found = self._snapshot.files(list(dict.fromkeys(_FILE_COLUMNS[name] for name in wanted)))
+        actions = self._snapshot.files(list(dict.fromkeys(_FILE_COLUMNS[name] for name in names)))
         arrays = []
-        for name in wanted:
-            column = found[_FILE_COLUMNS[name]]
+        for name in names:
+            column = actions[_FILE_COLUMNS[name]]
             if name == "path":
                 column = self._paths(column)
             elif name == "num_records":
                 column = num_records(column)
             arrays.append(column)
-        return pa.Table.from_arrays(arrays, schema=pa.schema([(name, _FILE_TYPES[name]) for name in wanted]))
+        return pa.Table.from_arrays(arrays, schema=pa.schema([(name, _FILE_TYPES[name]) for name in names]))
 
     def _paths(self, paths: pa.ChunkedArray) -> pa.ChunkedArray:
         if not self._snapshot.allowed_roots:
@@ -171,7 +172,7 @@ class TableView:
         return pa.chunked_array([texts([elsewhere[row].url(key) if row in elsewhere else key for row, key in enumerate(keys)])])
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
+        """Read the rows, with these columns, for which `where` (Spark SQL) is true. Files that cannot hold such rows are not opened.
 
         Raises SchemaMismatch, InvalidExpression, DataFileMissing, CorruptDataFile, PathOutsideTable.
         """
@@ -187,18 +188,18 @@ class TableView:
         return _imported("polars").DataFrame(self.to_arrow(columns, where))
 
     def to_batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
-        """`to_arrow`, a batch at a time: for tables that do not fit into memory. What is wrong with a data file is raised on the way."""
+        """Read as `to_arrow`, a batch at a time: for tables that do not fit into memory. Errors in a data file are raised on the way."""
         return scan.stream_rows(scan.plan_read(self._snapshot, columns, where))
 
     def changes(
         self, start: Bound, end: Bound | None = None, *, columns: Sequence[str] | None = None, where: str | None = None
     ) -> pa.RecordBatchReader:
-        """What the versions `start` to `end` changed, both included (`end`: this handle's version by default): the change data feed.
+        """Read the change data feed: what the versions `start` to `end` changed, both included (`end`: this handle's version by default).
 
-        The table's columns (or those of `columns`), then `_change_type` (insert, delete, update_preimage, update_postimage),
-        `_commit_version` and `_commit_timestamp`, for which `where` (Spark SQL over all of these) is true; in the order of the
-        versions. Columns are those of the last version, all nullable: what earlier ones lack is null. A timestamp stands for the
-        versions committed at or after it (`start`), at or before it (`end`).
+        The result has the table's columns (or those of `columns`), then `_change_type` (insert, delete, update_preimage, update_postimage),
+        `_commit_version` and `_commit_timestamp`. Only rows for which `where` (Spark SQL over all of these) is true are returned, in the
+        order of the versions. Columns are those of the last version, all nullable; a column that an earlier version lacks is null there. A
+        timestamp means the versions committed at or after it (`start`), at or before it (`end`).
 
         Raises ChangeDataFeedDisabled, IncompatibleSchema, VersionNotFound, SchemaMismatch, InvalidExpression; while it is read
         also DataFileMissing, CorruptDataFile, CorruptDeletionVector, PathOutsideTable and, for what happened between the first
@@ -207,18 +208,22 @@ class TableView:
         return read_changes(self._snapshot, start, end, columns, where)
 
     def txn_version(self, app_id: str) -> int | None:
-        """The version that an application recorded last in this snapshot, whether `delta.setTransactionRetentionDuration` has passed
-        since or not (writes then no longer heed it).
+        """Return the version that an application recorded last in this snapshot.
+
+        It is returned after `delta.setTransactionRetentionDuration` has passed as well, when writes no longer consider it.
         """
         return self._snapshot.transaction_version(app_id)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The commits up to this version, newest first: `version`, `timestamp` (when it was committed, in milliseconds since
-        the epoch) and the other fields of their commitInfo."""
+        """Return the commits up to this version, newest first.
+
+        Each has its `version`, its `timestamp` (time of the commit, in milliseconds since the epoch) and the other fields of its
+        commitInfo.
+        """
         return history(self._snapshot, limit)
 
     def detail(self) -> TableDetail:
-        """What the table is: its definition, protocol and size, at this version."""
+        """Return the table's definition, protocol and size at this version."""
         return table_detail(self._snapshot)
 
     @property
@@ -256,5 +261,5 @@ def _imported(library: str) -> ModuleType:
 
 
 def store_at(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:
-    """The store at a location; a store is taken as it is."""
+    """Open the store at a location; return a store unchanged."""
     return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)

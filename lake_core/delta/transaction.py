@@ -42,7 +42,7 @@ _AFTER_FAILURE = Backoff(0.01, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a commit does, as it will stand in the log."""
+    """What a commit does, as the log will hold it."""
 
     name: str
     """As in commitInfo: WRITE, CREATE TABLE, …"""
@@ -82,16 +82,16 @@ class Operation:
         return self.reads is Reads.NOTHING and not self.read_files and only_adds
 
     def defining(self, metadata: Metadata, protocol: Protocol | None = None) -> Operation:
-        """The operation with a change of the table's definition, as far as it differs from the base's.
+        """Return the operation with a change of the table's definition, limited to what differs from the base's.
 
         `protocol`: the lowest that the metadata needs by default. Raises UnsupportedWriterFeature.
         """
         base = self.planned_on
-        wanted = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
+        lowest = upgraded_for(base.protocol, base.metadata, metadata) if protocol is None else protocol
         return replace(
             self,
             metadata=metadata if metadata != base.metadata else None,
-            protocol=wanted if wanted != base.protocol else None,
+            protocol=lowest if lowest != base.protocol else None,
         )
 
     @property
@@ -180,7 +180,7 @@ def _queue(url: str) -> Iterator[None]:
 
 
 def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int) -> bool:
-    """Whether the commits between two snapshots hold this very operation. Raises where they bar it."""
+    """Return whether the commits between two snapshots include this very operation. Raises the conflict that prevents it."""
     if newest.version < seen.version or newest.metadata.id != seen.metadata.id:
         return check_unseen(operation.footprint, seen, newest, now)  # another table stands here now
     try:
@@ -228,7 +228,7 @@ def _put_commit(store: ObjectStore, version: int, body: bytes, txn_id: str, end:
 
 
 def encode_operation(operation: Operation, now: int) -> bytes:
-    """Everything but the commitInfo, which depends on what the commit follows."""
+    """Encode everything but the commitInfo, which depends on what the commit follows."""
     actions: list[tuple[str, dict[str, Any]]] = []
     if operation.protocol is not None:
         actions.append(("protocol", operation.protocol.to_json()))
@@ -250,7 +250,7 @@ def encode_operation(operation: Operation, now: int) -> bytes:
 
 
 def commit_info(operation: Operation, latest: Snapshot | None, store: ObjectStore, txn_id: str, now: int) -> dict[str, Any]:
-    """The provenance of a commit on top of `latest`; inside a lake also what it read. `now`: milliseconds since the epoch."""
+    """Return the provenance of a commit on top of `latest`; inside a lake also what it read. `now`: milliseconds since the epoch."""
     metadata = operation.metadata or (latest.metadata if latest is not None else None)
     protocol = operation.protocol or (latest.protocol if latest is not None else None)
     if metadata is None or protocol is None:
@@ -275,13 +275,13 @@ def commit_info(operation: Operation, latest: Snapshot | None, store: ObjectStor
 
 
 def last_in_commit_timestamp(snapshot: Snapshot) -> int:
-    """The inCommitTimestamp of a snapshot's last commit, in milliseconds since the epoch; -1 where it has none."""
+    """Return the inCommitTimestamp of a snapshot's last commit, in milliseconds since the epoch; -1 if it has none."""
     try:
         info = read_commit_info(snapshot.version, snapshot.store.get(commit_key(snapshot.version)))
     except NotFound:
         return -1
-    found = info.get("inCommitTimestamp")
-    return found if type(found) is int else -1
+    timestamp = info.get("inCommitTimestamp")
+    return timestamp if type(timestamp) is int else -1
 
 
 def _remove(row: dict[str, Any], now: int, data_change: bool) -> dict[str, Any]:
@@ -306,5 +306,5 @@ def _present(vector: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def partition_by_text(columns: Sequence[str]) -> str:
-    """Partition columns as commitInfo spells them: a JSON list."""
+    """Return partition columns as commitInfo spells them: a JSON list."""
     return json.dumps(list(columns), ensure_ascii=False)

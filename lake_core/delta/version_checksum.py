@@ -1,6 +1,6 @@
 """Version checksums (`N.crc`): what a writer believed a version to be, held against what the log says.
 
-A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that lies or belongs to
+A checksum is never read instead of the log: it is written after the commit, by whoever likes, and one that is wrong or belongs to
 another table would make the table wrong without an error. The checkpoint and the commits have to be opened for the files anyhow.
 It serves to find a log that lost or gained something. Protocol section: Version Checksum File.
 """
@@ -23,7 +23,7 @@ from lake_core.store import ObjectStore
 
 
 def checksum_key(version: int) -> str:
-    """Where the checksum of a version stands in the log."""
+    """Return the key of a version's checksum in the log."""
     return f"{LOG_FOLDER}/{version:020d}.crc"
 
 
@@ -43,7 +43,7 @@ class VersionChecksum:
 
 
 def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
-    """The checksum of a version; None where there is none, or where what stands there makes no sense: it is nobody's duty."""
+    """Read the checksum of a version; None if there is none, or if it makes no sense: writers need not leave one."""
     try:
         body = json.loads(store.get(checksum_key(version)))
         if not isinstance(body, dict):
@@ -61,34 +61,34 @@ def read_checksum(store: ObjectStore, version: int) -> VersionChecksum | None:
 
 
 def disagreements(snapshot: Snapshot) -> list[str]:
-    """Say in what a version's checksum and its log differ, a sentence each; nothing where they agree or there is no checksum.
+    """List how a version's checksum differs from its log, a sentence each; empty if they agree or there is no checksum.
 
     Protocol section: Version Checksum File, State Validation.
     """
-    found = read_checksum(snapshot.store, snapshot.version)
-    return [] if found is None else list(_differences(found, snapshot))
+    checksum = read_checksum(snapshot.store, snapshot.version)
+    return [] if checksum is None else list(_differences(checksum, snapshot))
 
 
-def _differences(told: VersionChecksum, snapshot: Snapshot) -> Iterator[str]:
+def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]:
     files = snapshot.files(["path", "size"])
-    if told.num_files not in (None, len(files)):
-        yield f"the checksum counts {told.num_files} files, the log {len(files)}"
+    if checksum.num_files not in (None, len(files)):
+        yield f"the checksum counts {checksum.num_files} files, the log {len(files)}"
     size = pc.sum(files["size"]).as_py() or 0
-    if told.size_bytes not in (None, size):
-        yield f"the checksum counts {told.size_bytes} bytes of data, the log {size}"
-    if told.protocol not in (None, snapshot.protocol):
-        yield f"the checksum has the protocol {told.protocol}, the log {snapshot.protocol}"
-    if told.metadata not in (None, snapshot.metadata):
-        yield f"the checksum has other metadata than the log: {told.metadata} instead of {snapshot.metadata}"
-    if told.transactions is not None:
+    if checksum.size_bytes not in (None, size):
+        yield f"the checksum counts {checksum.size_bytes} bytes of data, the log {size}"
+    if checksum.protocol not in (None, snapshot.protocol):
+        yield f"the checksum has the protocol {checksum.protocol}, the log {snapshot.protocol}"
+    if checksum.metadata not in (None, snapshot.metadata):
+        yield f"the checksum has other metadata than the log: {checksum.metadata} instead of {snapshot.metadata}"
+    if checksum.transactions is not None:
         own = snapshot.transactions().select(["appId", "version"]).to_pylist()
         recorded = {row["appId"]: row["version"] for row in own}
         # A writer may have let markers expire that the log still has.
-        if any(recorded.get(app) != version for app, version in told.transactions.items()):
-            yield f"the checksum has the markers {dict(told.transactions)}, the log {recorded}"
+        if any(recorded.get(app) != version for app, version in checksum.transactions.items()):
+            yield f"the checksum has the markers {dict(checksum.transactions)}, the log {recorded}"
     domains = {domain.domain: domain.configuration for domain in snapshot.domains}
-    if told.domains not in (None, domains):
-        yield f"the checksum has the metadata domains {sorted(told.domains or ())}, the log {sorted(domains)}"
+    if checksum.domains not in (None, domains):
+        yield f"the checksum has the metadata domains {sorted(checksum.domains or ())}, the log {sorted(domains)}"
 
 
 def _count(value: Any) -> int | None:
@@ -96,7 +96,7 @@ def _count(value: Any) -> int | None:
 
 
 def _pairs(listed: Any, key: str, value: str) -> dict[str, Any] | None:
-    """A list of actions as a mapping, those left out that were removed."""
+    """Convert a list of actions to a mapping, without those that were removed."""
     if not isinstance(listed, list):
         return None
     return {body[key]: body[value] for body in listed if not body.get("removed")}

@@ -26,7 +26,7 @@ _STORED = {
 
 
 def values(array: pa.Array) -> Values:
-    """The stored values: days of dates, microseconds of timestamps. What stands where there is none is arbitrary."""
+    """Return the stored values: days of dates, microseconds of timestamps. The stored value of a null is arbitrary."""
     stored = _STORED[array.type]
     if not len(array):
         return np.empty(0, stored)
@@ -34,7 +34,7 @@ def values(array: pa.Array) -> Values:
 
 
 def true(array: pa.Array) -> Mask:
-    """Where a boolean array is true; not where it is null."""
+    """Mark where a boolean array is true; not where it is null."""
     filled = pc.fill_null(array, False) if array.null_count else array
     bits = np.frombuffer(filled.buffers()[1], np.uint8) if len(filled) else np.empty(0, np.uint8)
     return np.unpackbits(bits, bitorder="little")[filled.offset : filled.offset + len(filled)].astype(np.bool_)
@@ -49,7 +49,7 @@ def booleans(mask: Mask) -> pa.BooleanArray:
 
 
 def array(stored: Values, kind: pa.DataType, where: Mask | None = None) -> pa.Array:
-    """The stored values as an array of this type, null where `where` is false."""
+    """Return the stored values as an array of this type, null where `where` is false."""
     stored = np.ascontiguousarray(stored, _STORED[kind])
     validity = None if where is None or where.all() else pa.py_buffer(np.packbits(where, bitorder="little"))
     return pa.Array.from_buffers(kind, len(stored), [validity, pa.py_buffer(stored)])

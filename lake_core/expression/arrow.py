@@ -18,9 +18,9 @@ _CHAIN = 32
 
 
 def to_arrow(predicate: Predicate) -> pc.Expression:
-    """The predicate as an expression over a table whose columns it names. `Table.filter` keeps the rows where it is true.
+    """Convert the predicate to an expression over a table with its columns. `Table.filter` keeps the rows where it is true.
 
-    For pushable predicates; the others only `matching` and `evaluate` know.
+    This is for pushable predicates. Use `matching` or `evaluate` for the others.
     """
     match predicate:
         case Comparison(operator=operator, left=Column() as column, right=Literal(value=value)):
@@ -51,8 +51,9 @@ def to_arrow(predicate: Predicate) -> pc.Expression:
 
 
 def _tree(join: Callable[[pc.Expression, pc.Expression], pc.Expression], parts: list[pc.Expression]) -> pc.Expression:
-    """Many parts as a tree of small depth. Arrow turns a tree of one operator into a chain, whose recursion overflows the stack;
-    a double negation keeps it from that.
+    """Combine many parts as a tree of small depth.
+
+    Arrow turns a tree of one operator into a chain, and its recursion overflows the stack. A double negation prevents that.
     """
     while len(parts) > _CHAIN:
         parts = [~~functools.reduce(join, parts[i : i + _CHAIN]) for i in range(0, len(parts), _CHAIN)]

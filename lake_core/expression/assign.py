@@ -13,13 +13,16 @@ _MOMENTS = (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ)
 
 
 def check_assignable(source: pa.DataType, target: pa.DataType, name: str) -> None:
-    """Raises InvalidExpression unless values of one type may be written to the column `name` of the other."""
+    """Raise InvalidExpression unless values of one type may be written to the column `name` of the other."""
     if not _assignable(source, target):
         raise InvalidExpression(f"{spark_name(source)} cannot be assigned to {name} ({spark_name(target)}); cast it")
 
 
 def store_assign(array: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """The values as `target`. Raises EvaluationFailed for one that overflows it, InvalidExpression for types that do not go."""
+    """Convert the values to `target`.
+
+    Raises EvaluationFailed for a value that overflows it, InvalidExpression for types that cannot be assigned.
+    """
     check_assignable(array.type, target, "a column")
     return pa.chunked_array([_assigned(chunk, target) for chunk in array.chunks], target)
 
@@ -59,10 +62,10 @@ def _assigned(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_map(target):
         # As a list of its entries, whose layout is the same.
         entries = pa.list_(pa.struct([array.type.key_field, array.type.item_field]))
-        wanted = pa.list_(pa.struct([target.key_field, target.item_field]))
-        made = _assigned(array.cast(entries), wanted)
-        keys, items = made.values.flatten()
-        return pa.MapArray.from_arrays(made.offsets, keys, items, target, mask=array.is_null())
+        entry_lists = pa.list_(pa.struct([target.key_field, target.item_field]))
+        assigned = _assigned(array.cast(entries), entry_lists)
+        keys, items = assigned.values.flatten()
+        return pa.MapArray.from_arrays(assigned.offsets, keys, items, target, mask=array.is_null())
     return cast_array(array, target)
 
 

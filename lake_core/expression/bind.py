@@ -79,7 +79,7 @@ class Binder:
         self._text, self._names, self._now, self._depth = text, names, now, 0
 
     def bind(self, node: exp.Expr) -> Expression:
-        """Raises InvalidExpression, RecursionError."""
+        """Bind a node of the parser to an expression. Raises InvalidExpression, RecursionError."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise too_deep(self._text)
@@ -93,7 +93,7 @@ class Binder:
             self._depth -= 1
 
     def condition(self, node: exp.Expr) -> Expression:
-        """As `bind`, for what must be a boolean."""
+        """Bind as `bind`, for what must be a boolean."""
         expression = self.bind(node)
         if pa.types.is_null(expression.type):
             return cast_expression(expression, pa.bool_())
@@ -126,7 +126,7 @@ class Binder:
         return Not(expression) if node.args.get("negate") else expression
 
     def _boolean(self, node: exp.Expr) -> Expression | None:
-        """What combines conditions or tests a value; None for any other node."""
+        """Bind a node that combines conditions or tests a value; None for any other node."""
         match node:
             case exp.And():
                 return And(tuple(self.condition(part) for part in node.flatten()))
@@ -175,7 +175,7 @@ class Binder:
         return constant
 
     def is_clock(self, node: exp.Expr) -> bool:
-        """Whether a name is no column's, but stands for the time."""
+        """Return whether a name is no column's, but that of the current time."""
         parts = parts_of(node)
         return len(parts) == 1 and parts[0].lower() in _CLOCK_WORDS and not node.this.quoted and not self._names.knows(parts[0])
 
@@ -186,7 +186,7 @@ class Binder:
         return cast_expression(moment, _CLOCK[name.lower()])
 
     def _moved(self, node: exp.Add | exp.Sub) -> Expression | None:
-        """A moment plus or minus an interval."""
+        """Bind a moment plus or minus an interval; None for another sum."""
         back = isinstance(node, exp.Sub)
         by, moment = interval(node.expression), node.this
         if by is None and not back:
@@ -243,7 +243,7 @@ class Binder:
         return cast
 
     def _are_suffixes(self, inner: exp.Expr) -> bool:
-        """Whether casts of a number are its suffix (`7L`): the parser's tree tells only how many casts there are."""
+        """Return whether casts of a number are its suffix (`7L`): the parser's tree holds only the number of casts."""
         casts = sum(_is_number(cast.this) for cast in inner.root().find_all(exp.Cast))
         suffixes = suffixed_numbers(self._text)
         if 0 < suffixes < casts:

@@ -27,14 +27,14 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether this package casts one type to the other."""
+    """Return whether this package casts one type to the other."""
     if source == target or pa.types.is_null(source):
         return True
     return _family(target) in _CASTS.get(_family(source), {})
 
 
 def cast_array(source: pa.Array, target: pa.DataType, *, null_if_invalid: bool = False) -> pa.Array:
-    """Raises EvaluationFailed for a value that the type does not have, unless such values become null."""
+    """Cast an array. Raises EvaluationFailed for a value that the type does not have, unless such values become null."""
     if source.type == target:
         return source
     if pa.types.is_null(source.type):
@@ -99,7 +99,7 @@ def _float_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _float_to_decimal(source: pa.Array, target: pa.DataType) -> _Cast:
-    """By way of the shortest decimal that is this float, as Spark does, rounded half up; what is not finite becomes null."""
+    """Cast by way of the shortest decimal that is this float, as Spark does, rounded half up; what is not finite becomes null."""
     stored, where = values(source), valid(source)
     where = where & np.isfinite(stored)
     # A FLOAT's own digits are those of the DOUBLE that it is.
@@ -121,7 +121,7 @@ def _decimal_to_float(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _decimal_to_text(source: pa.Array, target: pa.DataType) -> _Cast:
-    """Digits without an exponent, which Arrow writes for what is next to zero."""
+    """Write digits without an exponent, which Arrow writes for what is next to zero."""
     scale = source.type.scale
     if scale == 0:
         return source.cast(pa.string()), None

@@ -39,7 +39,7 @@ def _trimmed(source: pa.Array) -> pa.Array:
 
 
 def _matches(text: pa.Array, pattern: str) -> Mask:
-    """Where the text is of this form; null is of every form."""
+    """Mark where the text is of this form; null is of every form."""
     return true(pc.fill_null(pc.match_substring_regex(text, pattern), True))
 
 
@@ -114,7 +114,7 @@ def text_to_timestamp(source: pa.Array, target: pa.DataType) -> _Cast:
 
 
 def _offset(zone: pa.Array) -> tuple[np.ndarray, Mask]:
-    """Seconds ahead of UTC, and whether there is such a zone."""
+    """Return the seconds ahead of UTC, and whether there is such a zone."""
     parts = pc.extract_regex(zone, r"^(?P<sign>[+-])(?P<hours>[0-9]{1,2})(?::(?P<minutes>[0-9]{2}))?$")
     hours, minutes = _number(parts, "hours"), _number(parts, "minutes")
     seconds = (hours * 60 + minutes) * 60
@@ -132,19 +132,19 @@ def _number(parts: pa.Array, name: str, default: str = "0") -> np.ndarray:
 
 
 def _days(parts: pa.Array) -> tuple[np.ndarray, Mask]:
-    """Days since 1970 of the parts year, month and day, and whether there is such a day."""
+    """Return the days since 1970 of the parts year, month and day, and whether there is such a day."""
     year, month, day = _number(parts, "year"), _number(parts, "month", "1"), _number(parts, "day", "1")
-    found = valid(parts) & (year > 0) & (month >= 1) & (month <= 12)
-    month = np.where(found, month, 1)
+    exists = valid(parts) & (year > 0) & (month >= 1) & (month <= 12)
+    month = np.where(exists, month, 1)
     leap = ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
     longest = np.where((month == 2) & ~leap, 28, _MONTH_DAYS[month - 1])
-    found &= (day >= 1) & (day <= longest)
+    exists &= (day >= 1) & (day <= longest)
     # Days from the civil calendar: years begin in March, so that the leap day is the last.
     shifted = year - (month <= 2)
     era, of_era = shifted // 400, shifted % 400
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
     days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-    return np.where(found, days, 0), found
+    return np.where(exists, days, 0), exists
 
 
 def _refuse(text: pa.Array, where: Mask, target: pa.DataType) -> None:

@@ -50,19 +50,19 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def as_decimal(kind: pa.DataType) -> pa.DataType:
-    """The decimal that holds every value of a type of whole numbers; a decimal itself."""
+    """Return the decimal that holds every value of a type of whole numbers; a decimal itself."""
     return kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind], 0)
 
 
 def decimal_operand(expression: Expression) -> Expression:
-    """An operand of decimal arithmetic as a decimal: literals have as many digits as are written."""
+    """Convert an operand of decimal arithmetic to a decimal. Literals have as many digits as are written."""
     if isinstance(expression, Literal) and expression.type in INTEGERS[1:] and expression.value.is_valid:  # not TINYINT, in Spark
         return implicit(expression, pa.decimal128(len(str(abs(expression.value.as_py()))), 0))
     return implicit(expression, as_decimal(expression.type))
 
 
 def bounded_decimal(precision: int, scale: int) -> pa.DataType:
-    """The decimal of so many digits; where they are too many, those behind the point give way first."""
+    """Return the decimal of so many digits. If they are too many, those behind the point are cut first."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
     kept = max(MAX_PRECISION - (precision - scale), min(scale, _LEAST_SCALE))
@@ -70,7 +70,7 @@ def bounded_decimal(precision: int, scale: int) -> pa.DataType:
 
 
 def wider(left: pa.DataType, right: pa.DataType, *, promote_text: bool = True) -> pa.DataType | None:
-    """The type that both become; None if there is none, or none that holds both exactly."""
+    """Return the type to which both are converted; None if there is none, or none that holds both exactly."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
@@ -98,7 +98,7 @@ def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _promoted(other: pa.DataType) -> pa.DataType | None:
-    """What text becomes when it meets another type."""
+    """Return the type to which text is converted when it is combined with another type."""
     if pa.types.is_integer(other):
         return pa.int64()
     if is_number(other):
@@ -107,7 +107,7 @@ def _promoted(other: pa.DataType) -> pa.DataType | None:
 
 
 def meet(what: str, expressions: Sequence[Expression], *, promote_text: bool = True) -> list[Expression]:
-    """All as one type. Raises InvalidExpression, naming `what`, if there is none."""
+    """Convert all to one type. Raises InvalidExpression, naming `what`, if there is none."""
     kind = pa.null()
     for expression in expressions:
         met = wider(kind, expression.type, promote_text=promote_text)
@@ -119,14 +119,14 @@ def meet(what: str, expressions: Sequence[Expression], *, promote_text: bool = T
 
 
 def implicit(expression: Expression, kind: pa.DataType) -> Expression:
-    """The expression as this type, by a cast if it needs one; literals are cast now."""
+    """Return the expression as this type, by a cast if it needs one; literals are cast now."""
     if expression.type == kind:
         return expression
     return cast_expression(expression, kind)
 
 
 def cast_expression(expression: Expression, kind: pa.DataType, *, null_if_invalid: bool = False) -> Expression:
-    """CAST or TRY_CAST. Raises InvalidExpression for types without a cast between them, and for literals that have no value there."""
+    """Make a CAST or TRY_CAST. Raises InvalidExpression for types without a cast between them, and for literals without a value there."""
     if not castable(expression.type, kind):
         raise InvalidExpression(f"a cast from {spark_name(expression.type)} to {spark_name(kind)} is not evaluated here")
     if isinstance(expression, Literal):

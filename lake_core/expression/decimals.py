@@ -15,12 +15,12 @@ _EXACT_SCALE = 38
 
 
 def unscaled(source: pa.Array) -> pa.Array:
-    """The digits of decimals as whole numbers."""
+    """Return the digits of decimals as whole numbers."""
     return pa.Array.from_buffers(pa.decimal128(38, 0), len(source), source.buffers(), source.null_count, source.offset)
 
 
 def exact_decimal(source: pa.Array) -> pa.Array:
-    """Doubles as decimals of 38 digits behind the point; those next to zero, which have more, as zero."""
+    """Convert doubles to decimals of 38 digits behind the point; those next to zero, which have more, become zero."""
     stored = values(source)
     tiny = np.abs(stored) < 1e-21
     text = array(np.where(tiny, 0.0, stored), pa.float64(), valid(source)).cast(pa.string())
@@ -28,7 +28,7 @@ def exact_decimal(source: pa.Array) -> pa.Array:
 
 
 def to_decimal(source: pa.Array, target: pa.DataType, ok: Mask | None = None) -> tuple[pa.Array, Mask]:
-    """Decimals of any size rounded half up to this type."""
+    """Round decimals of any size half up to this type."""
     wide = source.cast(pa.decimal256(WIDEST, source.type.scale))
     if source.type.scale > target.scale:
         wide = pc.round(wide, target.scale, "half_towards_infinity")

@@ -43,7 +43,7 @@ _BATCH = 1 << 17
 
 
 def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
-    """The expression's value for every row. Raises EvaluationFailed where Spark's ANSI mode fails a row."""
+    """Return the expression's value for every row. Raises EvaluationFailed where Spark's ANSI mode fails a row."""
     if isinstance(expression, Column):
         return pa.chunked_array(
             [_column(chunk, expression.path[1:], expression.type) for chunk in rows.column(expression.path[0]).chunks], expression.type
@@ -60,7 +60,7 @@ def evaluate(expression: Expression, rows: pa.Table) -> pa.ChunkedArray:
 
 
 def matching(rows: pa.Table, predicate: Expression) -> pa.Table:
-    """The rows for which the predicate is true. Raises EvaluationFailed."""
+    """Return the rows for which the predicate is true. Raises EvaluationFailed."""
     if is_pushable(predicate) and next(columns(predicate), None) is not None:
         return rows.filter(to_arrow(predicate))  # Arrow filters by no constant
     return rows.filter(evaluate(predicate, rows))
@@ -81,7 +81,7 @@ class Rows:
 
 
 def evaluate_batch(expression: Expression, rows: Rows) -> pa.Array:
-    """As `evaluate`, for one batch."""
+    """Evaluate as `evaluate`, for one batch."""
     match expression:
         case Column(path=path, type=kind):
             return _column(rows.columns[path[0]], path[1:], kind)
@@ -140,7 +140,7 @@ def _column(whole: pa.Array, path: Sequence[str], kind: pa.DataType) -> pa.Array
 
 def _case(branches: Sequence[tuple[Expression, Expression]], otherwise: Expression, kind: pa.DataType, rows: Rows) -> pa.Array:
     left = np.arange(rows.length)
-    found: list[tuple[Values, pa.Array]] = []
+    pieces: list[tuple[Values, pa.Array]] = []
     for condition, value in branches:
         if not len(left):
             break
@@ -148,39 +148,39 @@ def _case(branches: Sequence[tuple[Expression, Expression]], otherwise: Expressi
         hit = true(evaluate_batch(condition, here))
         if hit.any():
             chosen = left[hit]
-            found.append((chosen, evaluate_batch(value, here.take(np.flatnonzero(hit)))))
+            pieces.append((chosen, evaluate_batch(value, here.take(np.flatnonzero(hit)))))
             left = left[~hit]
     if len(left):
-        found.append((left, evaluate_batch(otherwise, rows.take(left))))
-    return _assembled(found, kind, rows.length)
+        pieces.append((left, evaluate_batch(otherwise, rows.take(left))))
+    return _assembled(pieces, kind, rows.length)
 
 
 def _coalesce(operands: Sequence[Expression], kind: pa.DataType, rows: Rows) -> pa.Array:
     left = np.arange(rows.length)
-    found: list[tuple[Values, pa.Array]] = []
+    pieces: list[tuple[Values, pa.Array]] = []
     for number, operand in enumerate(operands):
         if not len(left):
             break
         value = evaluate_batch(operand, rows.take(left))
         known = np.ones(len(left), np.bool_) if number == len(operands) - 1 else valid(value)
-        found.append((left[known], value if known.all() else value.filter(booleans(known))))
+        pieces.append((left[known], value if known.all() else value.filter(booleans(known))))
         left = left[~known]
-    return _assembled(found, kind, rows.length)
+    return _assembled(pieces, kind, rows.length)
 
 
-def _assembled(found: Sequence[tuple[Values, pa.Array]], kind: pa.DataType, length: int) -> pa.Array:
-    """The parts, each with the numbers of its rows, in the order of the rows."""
-    if not found:
+def _assembled(pieces: Sequence[tuple[Values, pa.Array]], kind: pa.DataType, length: int) -> pa.Array:
+    """Join the parts, each with the numbers of its rows, in the order of the rows."""
+    if not pieces:
         return pa.nulls(0, kind)
-    if len(found) == 1:
-        return found[0][1]
+    if len(pieces) == 1:
+        return pieces[0][1]
     position = np.empty(length, np.int64)
-    position[np.concatenate([numbers for numbers, _ in found])] = np.arange(length)
-    return pa.concat_arrays([part for _, part in found]).take(array(position, pa.int64()))
+    position[np.concatenate([numbers for numbers, _ in pieces])] = np.arange(length)
+    return pa.concat_arrays([part for _, part in pieces]).take(array(position, pa.int64()))
 
 
 def _junction(junction: And | Or, rows: Rows) -> pa.Array:
-    """AND or OR: an operand sees the rows that those before it leave open; null leaves them open."""
+    """Evaluate AND or OR: an operand sees the rows that those before it leave open; null leaves them open."""
     settles = isinstance(junction, Or)
     if not any(map(_may_fail, junction.operands)):
         join = pc.or_kleene if settles else pc.and_kleene
@@ -199,7 +199,7 @@ def _junction(junction: And | Or, rows: Rows) -> pa.Array:
 
 
 def _may_fail(expression: Expression) -> bool:
-    """Whether the expression may have no value for a row, so that rows must not reach it in vain."""
+    """Return whether the expression may have no value for a row, so that it must not be evaluated for rows without need."""
     return isinstance(expression, (Call, Cast, Case, Coalesce)) or any(map(_may_fail, operands(expression)))
 
 

@@ -42,7 +42,10 @@ class Function:
 
 
 def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
-    """A call of a function by its name in lower case. Raises InvalidExpression for one that is not on the list, and wrong arguments."""
+    """Bind a call of a function by its name in lower case.
+
+    Raises InvalidExpression for a function that is not on the list, and for wrong arguments.
+    """
     function = FUNCTIONS.get(ALIASES.get(name, name))
     if function is None or not name.replace("_", "").isalnum():
         known = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
@@ -53,12 +56,12 @@ def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def bind_operator(name: str, *arguments: Expression) -> Expression:
-    """As `bind_call`, for operators."""
+    """Bind as `bind_call`, for operators."""
     return FUNCTIONS[name].bind(name, arguments)
 
 
-def _not_taken(name: str, argument: Expression, wanted: str) -> InvalidExpression:
-    return InvalidExpression(f"{name} takes {wanted}, not {spark_name(argument.type)}; cast it")
+def _not_taken(name: str, argument: Expression, expected: str) -> InvalidExpression:
+    return InvalidExpression(f"{name} takes {expected}, not {spark_name(argument.type)}; cast it")
 
 
 def _is_constant_text(argument: Expression) -> bool:
@@ -122,7 +125,7 @@ def _one_letter(name: str, argument: Expression) -> Expression:
 
 
 def _function(result: pa.DataType, *accepts: Accept, optional: int = 0) -> Function:
-    """A function of fixed parameters, the last of which may be left out."""
+    """Return a function of fixed parameters, the last of which may be left out."""
 
     def bind(name: str, arguments: Sequence[Expression]) -> Expression:
         return Call(name, tuple(accept(name, argument) for accept, argument in zip(accepts, arguments, strict=False)), result)
@@ -134,7 +137,7 @@ def _function(result: pa.DataType, *accepts: Accept, optional: int = 0) -> Funct
 
 
 def compare(operator: Operator, left: Expression, right: Expression) -> Comparison:
-    """A comparison of two expressions in the type that they meet in. Raises InvalidExpression."""
+    """Compare two expressions in their common type. Raises InvalidExpression."""
     left, right = meet(operator, (left, right))
     if pa.types.is_nested(left.type):
         raise InvalidExpression(f"{operator}: {spark_name(left.type)} is not compared here; compare its parts")
@@ -183,7 +186,7 @@ def _operand(name: str, side: Expression) -> Expression:
 
 
 def _decimal_result(name: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """As Spark's DecimalPrecision."""
+    """Return the result type as Spark's DecimalPrecision does."""
     if name in "+-":
         scale = max(left.scale, right.scale)
         return bounded_decimal(max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale)
@@ -196,7 +199,7 @@ def _decimal_result(name: str, left: pa.DataType, right: pa.DataType) -> pa.Data
 
 
 def _bind_same(name: str, arguments: Sequence[Expression]) -> Expression:
-    """Unary minus and ABS."""
+    """Bind unary minus and ABS."""
     (operand,) = arguments
     if pa.types.is_string(operand.type) or pa.types.is_null(operand.type):
         operand = implicit(operand, pa.float64())
@@ -208,10 +211,10 @@ def _bind_same(name: str, arguments: Sequence[Expression]) -> Expression:
 def _bind_concat(name: str, arguments: Sequence[Expression]) -> Expression:
     if all(pa.types.is_binary(argument.type) for argument in arguments):
         return call("concat", pa.binary(), *arguments)
-    made = [
+    texts = [
         cast_expression(argument, pa.string()) if pa.types.is_binary(argument.type) else _text(name, argument) for argument in arguments
     ]
-    return call("concat", pa.string(), *made)
+    return call("concat", pa.string(), *texts)
 
 
 def _bind_extreme(name: str, arguments: Sequence[Expression]) -> Expression:
@@ -253,7 +256,7 @@ def _bind_length(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _bind_whole(name: str, arguments: Sequence[Expression]) -> Expression:
-    """FLOOR and CEIL."""
+    """Bind FLOOR and CEIL."""
     (operand,) = arguments
     if pa.types.is_integer(operand.type):
         return implicit(operand, pa.int64())
@@ -356,13 +359,13 @@ def _bind_size(name: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _bind_array_contains(name: str, arguments: Sequence[Expression]) -> Expression:
-    elements, wanted = arguments
+    elements, element = arguments
     if not pa.types.is_list(elements.type):
         raise _not_taken(name, elements, "an ARRAY")
     kind = elements.type.value_type
-    if pa.types.is_nested(kind) or wider(kind, wanted.type, promote_text=False) != kind:
-        raise InvalidExpression(f"{name}: {spark_name(wanted.type)} is not looked for among {spark_name(kind)}; cast it")
-    return call(name, pa.bool_(), elements, implicit(wanted, kind))
+    if pa.types.is_nested(kind) or wider(kind, element.type, promote_text=False) != kind:
+        raise InvalidExpression(f"{name}: {spark_name(element.type)} is not looked for among {spark_name(kind)}; cast it")
+    return call(name, pa.bool_(), elements, implicit(element, kind))
 
 
 OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=", "<=>")

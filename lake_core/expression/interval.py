@@ -30,10 +30,10 @@ class Interval:
 
 
 def interval(node: exp.Expr) -> Interval | None:
-    """The interval that a node of the parser is, None for another node. Raises InvalidExpression for a form that is not known."""
+    """Parse the interval of a parser's node, None for another node. Raises InvalidExpression for a form that is not supported."""
     match node.unnest():
-        case exp.Interval() as found:
-            return _literal(found)
+        case exp.Interval() as literal:
+            return _literal(literal)
         case exp.Add(this=left, expression=right):  # INTERVAL 1 DAY 2 HOURS
             first = interval(left)
             second = None if first is None else interval(right)
@@ -57,7 +57,7 @@ def _literal(node: exp.Interval) -> Interval:
 
 
 def moved(moment: Expression, by: Interval, *, back: bool) -> Expression:
-    """A date or timestamp plus an interval, or minus it (`back`). Raises InvalidExpression."""
+    """Return a date or timestamp plus an interval, or minus it (`back`). Raises InvalidExpression."""
     if moment.type not in (pa.date32(), TIMESTAMP, TIMESTAMP_NTZ):
         raise InvalidExpression(f"an interval moves a DATE or TIMESTAMP, not {spark_name(moment.type)}; cast it")
     if pa.types.is_date(moment.type) and not by.of_days:

@@ -12,7 +12,10 @@ _MANY_INEQUALITIES = 64
 
 
 def any_of(parts: list[Predicate]) -> Predicate:
-    """The parts joined by OR, equalities on one column as one list: it is looked up at once, and has no depth."""
+    """Join the parts by OR.
+
+    Equalities on one column become one list, which needs a single look-up and no nesting.
+    """
     equalities: dict[Column, list[Predicate]] = {}
     others: list[Predicate] = []
     for part in dict.fromkeys(parts):
@@ -28,7 +31,10 @@ def any_of(parts: list[Predicate]) -> Predicate:
 
 
 def all_of(parts: list[Predicate]) -> Predicate:
-    """The parts joined by AND, with many inequalities on one column as one list; few stay, for statistics decide them."""
+    """Join the parts by AND.
+
+    Many inequalities on one column become one list. A few stay as they are, because statistics decide them.
+    """
     unequal: dict[Column, list[Predicate]] = {}
     distinct = list(dict.fromkeys(parts))
     for part in distinct:
@@ -43,7 +49,7 @@ def all_of(parts: list[Predicate]) -> Predicate:
 
 
 def _in_list(column: Column, parts: list[Predicate]) -> Predicate:
-    """One list of the values that the parts compare the column with; a single part as it is."""
+    """Join the values that the parts compare the column with to one list; return a single part as it is."""
     if len(parts) == 1:
         return parts[0]
     values: list[pa.Scalar] = []

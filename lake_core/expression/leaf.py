@@ -59,7 +59,7 @@ class LeafBinder:
         self._text, self._names, self._expressions = text, names, expressions
 
     def bind(self, node: exp.Expr) -> Predicate:
-        """Raises NoLeaf for another node, InvalidExpression for a leaf that is wrong."""
+        """Bind a leaf. Raises NoLeaf for another node, InvalidExpression for a leaf that is wrong."""
         self._expressions.check(node)
         unknown = [name for name, value in node.args.items() if value and name not in _UNDERSTOOD]
         if unknown:
@@ -157,7 +157,10 @@ class LeafBinder:
         return self._names.column(parts_of(node))
 
     def _literal(self, node: exp.Expr, column: Column) -> pa.Scalar | Decimal:
-        """A literal, not null, in the column's type; for whole numbers and decimals the number, which that type may not hold."""
+        """Return a literal, not null, in the column's type.
+
+        For whole numbers and decimals, return the number, which that type may not hold.
+        """
         node = node.unnest()
         try:
             value = self._value(node)
@@ -181,8 +184,9 @@ class LeafBinder:
             ) from None
 
     def _moment(self, node: exp.Expr, kind: pa.DataType) -> pa.Scalar | None:
-        """The date or timestamp that an expression of no column has, such as CURRENT_DATE() - INTERVAL 7 DAYS: files are skipped by
-        it. None for any other.
+        """Return the date or timestamp of an expression without columns, such as CURRENT_DATE() - INTERVAL 7 DAYS; None for any other.
+
+        Files are skipped by it.
         """
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None
@@ -247,7 +251,7 @@ class LeafBinder:
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether engines can bring both to one type: for decimals, one of at most 38 digits."""
+    """Return whether engines can bring both to one type: for decimals, one of at most 38 digits."""
     if not pa.types.is_decimal(left):
         return True
     return bool(max(left.precision - left.scale, right.precision - right.scale) + max(left.scale, right.scale) <= 38)

@@ -30,7 +30,7 @@ _BLANK = " \t\n\v\f\r"
 
 
 def to_number(value: object) -> Decimal:
-    """The number that a literal or a text is. Refuses those that are too long to compute with."""
+    """Convert a literal or a text to a number. Refuses numbers that are too long to compute with."""
     if isinstance(value, str):
         text = value.strip(_BLANK)
         if not _NUMBER.fullmatch(text) or len(text) > 2 * _MAX_EXPONENT:
@@ -64,7 +64,7 @@ def round_decimal(number: Decimal, parameters: Sequence[int]) -> Decimal:
 
 
 def round_float(number: Decimal, kind: pa.DataType) -> float:
-    """Rounded once: by way of a double, a float may come out as its neighbour."""
+    """Round a number to a float once. By way of a double, a 32-bit float may become its neighbor."""
     rounded: float = float(number) if pa.types.is_float64(kind) else pa.scalar(str(number)).cast(kind).as_py()
     if not math.isfinite(rounded):
         raise ValueError(number)
@@ -73,7 +73,7 @@ def round_float(number: Decimal, kind: pa.DataType) -> float:
 
 @functools.cache
 def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
-    """The least and the greatest value of a type of whole numbers or decimals, and the step between them."""
+    """Return the least and the greatest value of a type of whole numbers or decimals, and the step between them."""
     if pa.types.is_decimal(kind):
         step = Decimal(1).scaleb(-kind.scale)
         greatest = Decimal("9" * kind.precision).scaleb(-kind.scale, _EXACT)
@@ -85,7 +85,7 @@ def _limits(kind: pa.DataType) -> tuple[Decimal, Decimal, Decimal]:
 
 
 def exact_scalar(number: Decimal, kind: pa.DataType) -> pa.Scalar | None:
-    """The number in this type; None if it is no value of it."""
+    """Return the number in this type; None if the type does not have it."""
     least, greatest, step = _limits(kind)
     if not least <= number <= greatest or number.quantize(step, decimal.ROUND_FLOOR, _EXACT) != number:
         return None

@@ -19,7 +19,7 @@ class Names:
         self._text, self._schema, self._relations = text, schema, relations
 
     def column(self, names: Sequence[str]) -> Column:
-        """Raises InvalidExpression for a name that nothing, or more than one thing, has."""
+        """Find a column by its names. Raises InvalidExpression for a name that nothing, or more than one thing, has."""
         fields = list(self._schema)
         if not self._relations:
             return self._descend(fields, names, ())
@@ -35,7 +35,7 @@ class Names:
         return self._descend(list(owners[0].type), names, (owners[0].name,))
 
     def knows(self, name: str) -> bool:
-        """Whether a column is called so, in any relation."""
+        """Return whether a column has this name, in any relation."""
         scopes = [list(owner.type) for owner in self._schema] if self._relations else [list(self._schema)]
         return any(_field(fields, name) is not None for fields in scopes)
 
@@ -45,11 +45,11 @@ class Names:
         for name in names:
             if not pa.types.is_struct(kind):
                 raise InvalidExpression(f"{short(self._text)}: {'.'.join(path)} is {kind}: it has no fields")
-            found = _field(list(kind), name)
-            if found is None:
+            matched = _field(list(kind), name)
+            if matched is None:
                 raise self._unknown(names, [child.name for child in fields])
-            path.append(found.name)
-            kind = found.type
+            path.append(matched.name)
+            kind = matched.type
         return Column(tuple(path), kind)
 
     def _unknown(self, names: Sequence[str], known: Sequence[str]) -> InvalidExpression:

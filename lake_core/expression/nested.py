@@ -25,19 +25,19 @@ def make_array(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def size(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Null for null, as in ANSI mode."""
+    """Return the number of elements; null for null, as in ANSI mode."""
     (lists,) = arguments
     return null_unless(array(np.diff(values(lists.offsets)), pa.int32()), valid(lists))
 
 
 def holds_element(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Unknown where it is not among the elements, and one of them is null."""
-    lists, wanted = arguments
+    """Return whether the element is in the list; null if it is not, and one of the elements is null."""
+    lists, element = arguments
     lengths = np.where(valid(lists), np.diff(values(lists.offsets)), 0)
     owners = np.repeat(np.arange(len(lists)), lengths)
     elements = lists.flatten()
-    equal = compare("=", elements, wanted.take(array(owners, pa.int64())))
-    found, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
-    found[owners[true(pc.fill_null(equal, False))]] = True
+    equal = compare("=", elements, element.take(array(owners, pa.int64())))
+    contained, unknown = np.zeros(len(lists), np.bool_), np.zeros(len(lists), np.bool_)
+    contained[owners[true(pc.fill_null(equal, False))]] = True
     unknown[owners[~valid(elements)]] = True
-    return null_unless(booleans(found), valid(lists) & valid(wanted) & (found | ~unknown))
+    return null_unless(booleans(contained), valid(lists) & valid(element) & (contained | ~unknown))

@@ -30,7 +30,7 @@ _PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "
 
 
 def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
+    """Compare values: text by its bytes; NaN equals itself and is above every number; `<=>` knows no null."""
     if operator == "<=>":
         equal = pc.fill_null(_compare("=", left, right), False)
         return pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
@@ -38,7 +38,7 @@ def compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
-    """As `compare`, with one value on the right."""
+    """Compare as `compare`, with one value on the right."""
     floating = pa.types.is_floating(value.type)
     if not value.is_valid or (floating and math.isnan(value.as_py())):
         return compare(operator, left, pa.repeat(value, len(left)) if value.is_valid else pa.nulls(len(left), value.type))
@@ -49,7 +49,7 @@ def compare_value(operator: str, left: pa.Array, value: pa.Scalar) -> pa.Array:
 
 
 def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
-    """The values of a list in this type, for a search that compares bytes."""
+    """Return the values of a list in this type, for a search that compares bytes."""
     plain = [value.as_py() for value in values]
     if not pa.types.is_floating(kind):
         return pa.array(plain, kind)
@@ -62,7 +62,7 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
 
 
 def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
-    """Whether each is one of the values; null where it is null."""
+    """Return whether each is one of the values; null where it is null."""
     member = pc.is_in(operand, value_set=value_set(operand.type, values))
     return pc.if_else(operand.is_valid(), member, pa.scalar(None, pa.bool_())) if operand.null_count else member
 
@@ -70,27 +70,27 @@ def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:
 def _compare(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
     if pa.types.is_null(left.type):
         return pa.nulls(len(left), pa.bool_())
-    found = _COMPARE[operator](left, right)
+    compared = _COMPARE[operator](left, right)
     if not pa.types.is_floating(left.type):
-        return found
+        return compared
     nan_left, nan_right = pc.is_nan(left), pc.is_nan(right)
     match operator:
         case "=":
-            return pc.or_(found, pc.and_(nan_left, nan_right))
+            return pc.or_(compared, pc.and_(nan_left, nan_right))
         case "!=":
-            return pc.and_(found, pc.invert(pc.and_(nan_left, nan_right)))
+            return pc.and_(compared, pc.invert(pc.and_(nan_left, nan_right)))
         case "<":
-            return pc.or_(found, pc.and_(pc.invert(nan_left), nan_right))
+            return pc.or_(compared, pc.and_(pc.invert(nan_left), nan_right))
         case "<=":
-            return pc.or_(found, pc.and_(nan_right, left.is_valid()))
+            return pc.or_(compared, pc.and_(nan_right, left.is_valid()))
         case ">":
-            return pc.or_(found, pc.and_(nan_left, pc.invert(nan_right)))
+            return pc.or_(compared, pc.and_(nan_left, pc.invert(nan_right)))
         case _:
-            return pc.or_(found, pc.and_(nan_left, right.is_valid()))
+            return pc.or_(compared, pc.and_(nan_left, right.is_valid()))
 
 
 def arithmetic(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """`+ - *`: of decimals exactly, then rounded to the type of the result."""
+    """Compute `+ - *`: of decimals exactly, then rounded to the type of the result."""
     left, right = arguments
     if pa.types.is_decimal(call.type):
         first, second = (_wide(side) for side in arguments)
@@ -107,10 +107,10 @@ def _wide(side: pa.Array) -> pa.Array:
 
 
 def _decimal(exact: pa.Array, call: Call) -> pa.Array:
-    found, ok = to_decimal(exact, call.type)
+    converted, ok = to_decimal(exact, call.type)
     if not ok.all():
         raise EvaluationFailed(f"a result of {call.function} is too great for {call.type}")
-    return found
+    return converted
 
 
 def _check_divisor(left: pa.Array, right: pa.Array, call: Call) -> None:
@@ -147,13 +147,13 @@ def whole_division(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def _careful_quotient(a: Any, b: Any) -> Any:
-    """|a / b| where one of them has no absolute value of its own size."""
+    """Return |a / b| where one of them has no absolute value of its own size."""
     unsigned_a, unsigned_b = (np.where(x < 0, ~x.view(np.uint64) + np.uint64(1), x.view(np.uint64)) for x in (a, b))
     return (unsigned_a // unsigned_b).astype(np.int64)
 
 
 def remainder(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """With the sign of the dividend."""
+    """Compute the remainder with the sign of the dividend."""
     left, right = arguments
     _check_divisor(left, right, call)
     where = valid(left) & valid(right)
@@ -183,7 +183,7 @@ def is_nan(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """GREATEST and LEAST skip nulls."""
+    """Compute GREATEST and LEAST, which skip nulls."""
     best = arguments[0]
     operator = ">" if call.function == "greatest" else "<"
     for other in arguments[1:]:
@@ -193,17 +193,17 @@ def extreme(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def round_to_whole(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """FLOOR and CEIL."""
+    """Compute FLOOR and CEIL."""
     (source,) = arguments
     operation = pc.floor if call.function == "floor" else pc.ceil
     if pa.types.is_decimal(source.type):
         return _decimal(operation(source.cast(pa.decimal256(WIDEST, source.type.scale))), call)
-    found, where = values(operation(source)), valid(source)
+    rounded, where = values(operation(source)), valid(source)
     with np.errstate(invalid="ignore"):
-        ok = ~where | ((found >= -(2.0**63)) & (found < 2.0**63))
+        ok = ~where | ((rounded >= -(2.0**63)) & (rounded < 2.0**63))
     if not ok.all():
         raise EvaluationFailed(f"a result of {call.function} is too great for BIGINT")
-    return array(np.where(where, found, 0).astype(np.int64), pa.int64(), where)
+    return array(np.where(where, rounded, 0).astype(np.int64), pa.int64(), where)
 
 
 def round_half_up(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -235,7 +235,7 @@ def square_root(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def constant(call: Call, position: int, default: Any) -> Any:
-    """The value of an argument that the binder has made sure is a literal."""
+    """Return the value of an argument that the binder has checked to be a literal."""
     if position >= len(call.arguments):
         return default
     argument = call.arguments[position]

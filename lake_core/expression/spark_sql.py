@@ -11,12 +11,12 @@ from lake_core.expression.tree import And, Column, Comparison, In, IsNull, Like,
 
 
 def quote_identifier(name: str) -> str:
-    """A column name between backticks, as Spark SQL wants it."""
+    """Quote a column name with backticks, as Spark SQL requires."""
     return f"`{name.replace('`', '``')}`"
 
 
 def quote_text(text: str) -> str:
-    """A string literal of Spark SQL."""
+    """Quote a string literal of Spark SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -24,9 +24,9 @@ _SUFFIXES = {pa.int8(): "Y", pa.int16(): "S", pa.int32(): "", pa.int64(): "L"}
 
 
 def literal(value: pa.Scalar) -> str:
-    """A value as a literal of its own type that means the same in every session: timestamps with their zone.
+    """Write a value as a literal of its own type that means the same in every session: timestamps with their zone.
 
-    Text has no such literal: what a backslash means is a setting, and `${…}` is replaced before anything is parsed.
+    Text has no such literal: the meaning of a backslash is a setting, and `${…}` is replaced before anything is parsed.
     """
     plain = value.as_py()
     if isinstance(plain, bool):
@@ -49,7 +49,7 @@ def literal(value: pa.Scalar) -> str:
 
 
 def predicate_sql(predicate: Predicate) -> str | None:
-    """A predicate as text that `parse_predicate` reads back to the same meaning; None for one with a part that is no leaf."""
+    """Write a predicate as text that `parse_predicate` reads back to the same meaning; None for one with a part that is no leaf."""
     match predicate:
         case Not(operand):
             inner = predicate_sql(operand)

@@ -37,7 +37,7 @@ class _NamedFunctions(Spark):
 
 
 def parse_sql(text: object) -> exp.Expr:
-    """The tree of one expression. Raises InvalidExpression for what does not parse, and for what is too long or too deep."""
+    """Parse one expression to a tree. Raises InvalidExpression for text that does not parse, and for text that is too long or too deep."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidExpression("an expression is Spark SQL text, such as \"month = DATE '2024-01-01'\"")
     if len(text) > MAX_TEXT:
@@ -80,7 +80,7 @@ def _check_tokens(text: str) -> None:
 
 
 def suffixed_numbers(text: str) -> int:
-    """How many numbers have a suffix, such as `7L`. In the tree each is a cast."""
+    """Count the numbers with a suffix, such as `7L`. In the tree each is a cast."""
     tokens = sqlglot.tokenize(text, dialect="spark")
     return sum(token.token_type == TokenType.DCOLON and text[token.start : token.start + 2] != "::" for token in tokens)
 

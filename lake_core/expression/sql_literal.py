@@ -15,7 +15,7 @@ from lake_core.expression.tree import Literal
 
 
 def literal(node: exp.Expr) -> Literal | None:
-    """The literal that a node of the parser is; None for another node. Raises InvalidExpression."""
+    """Return the literal of a parser's node; None for another node. Raises InvalidExpression."""
     match node:
         case exp.Literal(this=text):
             return Literal(pa.scalar(text, pa.string())) if node.is_string else number_literal(text)
@@ -33,12 +33,12 @@ def literal(node: exp.Expr) -> Literal | None:
 
 
 def hex_bytes(digits: str) -> bytes:
-    """The bytes of X'…'; an odd digit is the first byte's lower half."""
+    """Return the bytes of X'…'; an odd digit is the first byte's lower half."""
     return bytes.fromhex(digits if len(digits) % 2 == 0 else f"0{digits}")
 
 
 def typed_literal(text: str, target: exp.DataType) -> Literal | None:
-    """DATE '…' and TIMESTAMP '…'."""
+    """Parse DATE '…' and TIMESTAMP '…'."""
     try:
         if target.this == exp.DataType.Type.DATE:
             return Literal(pa.scalar(parse_date(text), pa.date32()))
@@ -54,7 +54,7 @@ def typed_literal(text: str, target: exp.DataType) -> Literal | None:
 
 
 def number_literal(text: str) -> Literal:
-    """A number as Spark reads it: INT, else BIGINT, else DECIMAL; a DOUBLE with an exponent."""
+    """Return a number as Spark reads it: INT, else BIGINT, else DECIMAL; a DOUBLE with an exponent."""
     try:
         number = to_number(text)
         if "e" in text.lower():
@@ -83,7 +83,7 @@ def _decimal_literal(number: Decimal) -> Literal:
 
 
 def like_pattern(text: str, escape: str) -> str:
-    """The pattern with a backslash for its escape character. Refuses what Spark refuses: an escape before another letter."""
+    """Return the pattern with a backslash for its escape character. Refuses what Spark refuses: an escape before another letter."""
     if len(escape) != 1:
         raise InvalidExpression("ESCAPE takes one character")
     pattern, letters = [], iter(text)

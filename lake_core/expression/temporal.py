@@ -78,7 +78,7 @@ def add_days(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """A date or timestamp some months later, on the month's last day where it has no such day, and some microseconds."""
+    """Add months and microseconds to a date or timestamp. A day that the month lacks becomes the month's last day."""
     moments, kind = arguments[0], arguments[0].type
     months, microseconds = constant(call, 1, 0), constant(call, 2, 0)
     unit = 1 if pa.types.is_date(kind) else _SPANS["day"]
@@ -117,7 +117,7 @@ def days_between(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def truncate(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """DATE_TRUNC of timestamps, TRUNC of dates; the unit is the literal that the binder put first."""
+    """Compute DATE_TRUNC of timestamps, TRUNC of dates; the unit is the literal that the binder put first."""
     unit, moments = UNITS[constant(call, 0, None)], arguments[1]
     if unit in _SPANS:
         stored = values(moments)
@@ -140,6 +140,6 @@ def format_date(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def to_seconds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Towards 1970, other than a cast to BIGINT."""
+    """Convert to seconds, rounded towards 1970, other than a cast to BIGINT."""
     stored = values(arguments[0])
     return array(np.where(stored < 0, -(-stored // _SECOND), stored // _SECOND), pa.int64(), valid(arguments[0]))

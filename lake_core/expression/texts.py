@@ -39,7 +39,7 @@ def length(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def trim(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """Only blanks (U+0020), as in Spark."""
+    """Trim blanks (U+0020) only, as Spark does."""
     cut = {"ltrim": pc.utf8_ltrim, "rtrim": pc.utf8_rtrim}.get(call.function, pc.utf8_trim)
     return cut(arguments[0], " ")
 
@@ -51,11 +51,11 @@ def concat(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def substring(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """From a position that counts from 1, or from the end; 0 is as 1."""
+    """Cut texts from a position that counts from 1, or from the end; 0 is as 1."""
     text, position = arguments[0], values(arguments[1]).astype(np.int64)
     longest = np.int64(1 << 31)
-    wanted = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
-    return _cut(text, position, wanted, _all_valid(arguments))
+    lengths = values(arguments[2]).astype(np.int64) if len(arguments) > 2 else np.full(len(text), longest)
+    return _cut(text, position, lengths, _all_valid(arguments))
 
 
 def left(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -73,12 +73,12 @@ def _all_valid(arguments: Sequence[pa.Array]) -> Values:
     return where
 
 
-def _cut(text: pa.Array, position: Values, wanted: Values, where: Values) -> pa.Array:
-    """Substrings: one call of Arrow for each distinct pair of ends."""
+def _cut(text: pa.Array, position: Values, lengths: Values, where: Values) -> pa.Array:
+    """Cut substrings, with one call of Arrow for each distinct pair of ends."""
     size = np.where(where, values(pc.fill_null(pc.utf8_length(text), 0)), 0).astype(np.int64)
-    position, wanted = np.where(where, position, 0), np.where(where, wanted, 0)
+    position, lengths = np.where(where, position, 0), np.where(where, lengths, 0)
     start = np.where(position > 0, position - 1, np.where(position < 0, size + position, 0))
-    stop = np.clip(start + wanted, 0, size)
+    stop = np.clip(start + lengths, 0, size)
     # Ends at the end are told alike whatever the length, so that constant arguments stay one pair.
     stop = np.where(stop >= size, np.int64(1 << 31), stop)
     start = np.minimum(np.maximum(start, 0), stop)
@@ -93,8 +93,8 @@ def _cut(text: pa.Array, position: Values, wanted: Values, where: Values) -> pa.
         return text
     order = np.empty(len(text), np.int64)
     order[np.argsort(which, kind="stable")] = np.arange(len(text))
-    found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
-    return found if where.all() else pc.if_else(booleans(where), found, pa.scalar(None, found.type))
+    joined = parts[0] if len(parts) == 1 else pa.concat_arrays(parts).take(array(order, pa.int64()))
+    return joined if where.all() else pc.if_else(booleans(where), joined, pa.scalar(None, joined.type))
 
 
 def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
@@ -105,14 +105,14 @@ def replace(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
 
 
 def holds(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """CONTAINS, STARTSWITH and ENDSWITH."""
+    """Compute CONTAINS, STARTSWITH and ENDSWITH."""
     find = {"contains": pc.match_substring, "startswith": pc.starts_with, "endswith": pc.ends_with}[call.function]
     sought = constant(call, 1, None)
     return pa.nulls(len(arguments[0]), pa.bool_()) if sought is None else find(arguments[0], sought)
 
 
 def pad(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
-    """To a length, cut if it is longer."""
+    """Pad texts to a length, and cut longer ones."""
     width, filler = constant(call, 1, None), constant(call, 2, " ")
     if width is None or filler is None:
         return pa.nulls(len(arguments[0]), pa.string())

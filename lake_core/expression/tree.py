@@ -164,7 +164,7 @@ def columns(expression: Expression) -> Iterator[Column]:
 
 
 def negated(predicate: Predicate) -> Predicate:
-    """NOT predicate with the negation pushed down to the leaves; equal to it also where the answer is null."""
+    """Return NOT predicate with the negation pushed down to the leaves; it is equal also where the answer is null."""
     match predicate:
         case Not(operand=operand):
             return operand
@@ -181,17 +181,17 @@ def negated(predicate: Predicate) -> Predicate:
 
 
 def always(column: Column) -> Predicate:
-    """True where the column has a value, else null: a comparison that every value passes."""
+    """Return a predicate that is true where the column has a value, else null: a comparison that every value passes."""
     return Or((Not(IsNull(column)), NULL))
 
 
 def never(column: Column) -> Predicate:
-    """False where the column has a value, else null: a comparison that no value passes."""
+    """Return a predicate that is false where the column has a value, else null: a comparison that no value passes."""
     return And((IsNull(column), NULL))
 
 
 def is_leaf(predicate: Predicate) -> bool:
-    """Whether a predicate is a leaf that statistics and other engines know: TRUE, FALSE, NULL, or a test of one column.
+    """Return whether a predicate is a leaf that statistics and other engines know: TRUE, FALSE, NULL, or a test of one column.
 
     The tests are a comparison with a literal or another column, IN, LIKE and IS NULL. Literals are not null, NaN, infinite or -0.0:
     engines differ on those.
@@ -212,7 +212,7 @@ def is_leaf(predicate: Predicate) -> bool:
 
 
 def is_pushable(predicate: Predicate) -> bool:
-    """Whether a predicate consists of leaves, so that another engine can filter by it; what is not is evaluated row by row."""
+    """Return whether a predicate consists of leaves, so that another engine can filter by it; what is not is evaluated row by row."""
     match predicate:
         case Not(operand=operand):
             return is_pushable(operand)

@@ -28,14 +28,14 @@ _EXPANSION = 32
 
 
 class Handle(NamedTuple):
-    """Where a block stands in its file, without its trailer."""
+    """The place of a block in its file, without its trailer."""
 
     offset: int
     length: int
 
 
 def read_handle(data: bytes, at: int = 0) -> tuple[Handle, int]:
-    """A handle and the position behind it."""
+    """Read a handle. Returns it with the position behind it."""
     offset, at = read_uvarint(data, at)
     length, at = read_uvarint(data, at)
     return Handle(offset, length), at
@@ -52,7 +52,7 @@ def handle_bytes(handle: Handle) -> bytes:
 
 
 def read_block(file: bytes, handle: Handle) -> bytes:
-    """The content of a block, checked and decompressed. Raises CorruptTable."""
+    """Return the content of a block, checked and decompressed. Raises CorruptTable."""
     offset, length = handle
     end = offset + length
     if end + TRAILER > len(file):
@@ -75,7 +75,7 @@ def read_block(file: bytes, handle: Handle) -> bytes:
 
 
 def store_block(content: bytes, *, compress: bool = True) -> bytes:
-    """A block as it stands in a file. It is compressed where that saves an eighth."""
+    """Encode a block as a file stores it. It is compressed if that saves an eighth."""
     stored, kind = content, _UNCOMPRESSED
     if compress:
         smaller = bytes(cramjam.snappy.compress_raw(content))
@@ -86,7 +86,7 @@ def store_block(content: bytes, *, compress: bool = True) -> bytes:
 
 
 def read_entries(block: bytes, budget: int) -> tuple[list[bytes], list[bytes]]:
-    """All keys and values of a block, keys as they are stored (internal keys, in data and index blocks).
+    """Read all keys and values of a block, keys as they are stored (internal keys, in data and index blocks).
 
     Raises CorruptTable, also where the keys take more than `budget` bytes.
     """
@@ -145,7 +145,7 @@ class BlockBuilder:
         return self._size + 4 * len(self._restarts) + 4
 
     def add(self, key: bytes, value: bytes) -> None:
-        """The next entry; the caller keeps them sorted."""
+        """Add the next entry. The caller adds entries in the order of their keys."""
         shared = 0
         if self.count % self._interval == 0:
             self._restarts.append(self._size)
@@ -160,7 +160,7 @@ class BlockBuilder:
         self.count += 1
 
     def finish(self) -> bytes:
-        """The block's content."""
+        """Return the block's content."""
         restarts = self._restarts or [0]
         points = b"".join(point.to_bytes(4, "little") for point in restarts)
         return b"".join(self._parts) + points + len(restarts).to_bytes(4, "little")

@@ -103,13 +103,13 @@ class Build:
         return Built(built, tuple(self._written), self._reused, self._added, self._removed, self._changed)
 
     def _first_touched(self, at: int, queue: _Changes) -> int:
-        """The first of the remaining ranges that the next change concerns; all of them are left alone if none is."""
+        """Return the first of the remaining ranges that the next change concerns; the end of the ranges if there is none."""
         end = len(self._base)
         while queue.first is not None:
             key, record = queue.first
-            found = bisect_left(self._base.max_keys, key, at)
-            if found < end:
-                return found
+            position = bisect_left(self._base.max_keys, key, at)
+            if position < end:
+                return position
             if record is not None:
                 # Behind the last range: it goes on, unless it ended by the rule.
                 return end - 1 if at < end and not self._is_ended(end - 1) else end
@@ -171,11 +171,11 @@ class Build:
         ends, self._open_bytes = self._profile.ends(keys, values, self._open_bytes)
         self._open_keys += keys
         self._open_values += values
-        done = 0
+        written = 0
         for end in ends:
-            self._write(done, behind + end)
-            done = behind + end
-        del self._open_keys[:done], self._open_values[:done]
+            self._write(written, behind + end)
+            written = behind + end
+        del self._open_keys[:written], self._open_values[:written]
 
     def _write(self, begin: int, end: int) -> None:
         keys, values = self._open_keys[begin:end], self._open_values[begin:end]
@@ -200,7 +200,7 @@ class Build:
 def salted(
     keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str], avoid: Callable[[str], bool] | None
 ) -> WrittenTable:
-    """A table whose name is not one to avoid: its property `generation` counts up until that is so."""
+    """Write a table with a name that is not one to avoid: its property `generation` counts up until that is so."""
     name = table_id(zip(keys, values, strict=True), properties)
     generation = 0
     chosen = dict(properties)
@@ -212,7 +212,7 @@ def salted(
 
 
 def put_table(reader: RangeReader, table: WrittenTable) -> None:
-    """Store a table under its name, where it does not stand yet."""
+    """Store a table under its name, if it does not exist yet."""
     with contextlib.suppress(AlreadyExists):
         reader.store.put(reader.key(table.id), table.data, if_absent=True)
     reader.put(table.id, table.data)
@@ -227,13 +227,13 @@ class _Changes:
         self._next()
 
     def up_to(self, key: bytes) -> Iterator[tuple[bytes, Record | None]]:
-        """The changes of keys not above this one."""
+        """Yield the changes of keys not above this one."""
         while self.first is not None and self.first[0] <= key:
             yield self.first
             self._next()
 
     def some(self, count: int) -> list[tuple[bytes, Record | None]]:
-        """As many changes, or all that are left."""
+        """Take as many changes, or all that are left."""
         taken: list[tuple[bytes, Record | None]] = []
         while self.first is not None and len(taken) < count:
             taken.append(self.first)

@@ -39,7 +39,7 @@ class RangeCache:
         self._unseen: int | None = None
 
     def get(self, name: str, space: str = "") -> bytes | None:
-        """A whole file, or None. `space` tells apart stores that must not vouch for one another."""
+        """Return a whole file, or None. `space` separates stores that must not trust the files of one another."""
         path = self._path(name, space)
         try:
             data = path.read_bytes()
@@ -90,7 +90,7 @@ class RangeCache:
 
         Returns the bytes that are left.
         """
-        found: list[tuple[float, int, str]] = []
+        files: list[tuple[float, int, str]] = []
         for folder, _, names in os.walk(self.folder):
             for name in names:
                 path = os.path.join(folder, name)
@@ -100,11 +100,11 @@ class RangeCache:
                         if time.time() - stat.st_mtime > _ABANDONED:
                             os.unlink(path)
                     else:
-                        found.append((stat.st_mtime, stat.st_size, path))
-        total = sum(size for _, size, _ in found)
+                        files.append((stat.st_mtime, stat.st_size, path))
+        total = sum(size for _, size, _ in files)
         if total > self.max_bytes:
             # Some room, so that the next file does not walk the folder again.
-            for _, size, path in sorted(found):
+            for _, size, path in sorted(files):
                 if total <= self.max_bytes - self.max_bytes // 16:
                     break
                 with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ class RangeCache:
 
 
 def default_folder() -> Path:
-    """`lake-orch/ranges` below the user's cache folder."""
+    """Return `lake-orch/ranges` below the user's cache folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         root = Path(base) if base and os.path.isabs(base) else Path.home() / ".cache"

@@ -43,7 +43,7 @@ class Commit:
         metadata: Mapping[str, str] | None = None,
         parents: Sequence[Commit] = (),
     ) -> Commit:
-        """A commit with its id and generation. Raises ValueError for a time without a zone."""
+        """Return a commit with its id and generation. Raises ValueError for a time without a zone."""
         names = tuple(parent.id for parent in parents)
         generation = 1 + max((parent.generation for parent in parents), default=0)
         name = commit_id(committer, message, metarange_id, creation_date, metadata or {}, names)
@@ -55,7 +55,7 @@ class Commit:
         return self.id == commit_id(self.committer, self.message, self.metarange_id, self.creation_date, self.metadata, self.parents)
 
     def encode(self) -> bytes:
-        """The message. Raises ValueError for a time without a zone."""
+        """Encode the message. Raises ValueError for a time without a zone."""
         if self.creation_date.tzinfo is None:
             raise ValueError("a commit's creation date needs a time zone")
         microseconds = (self.creation_date - _EPOCH) // timedelta(microseconds=1)
@@ -75,7 +75,7 @@ class Commit:
 
     @classmethod
     def decode(cls, data: bytes) -> Commit:
-        """The commit that a message holds; its id is not checked. Raises CorruptTable."""
+        """Decode the commit of a message; its id is not checked. Raises CorruptTable."""
         fields = wire.read_message(data)
         version, generation = wire.number(fields, 8), wire.number(fields, 9)
         if not (-_INT32 <= version < _INT32 and -_INT32 <= generation < _INT32):

@@ -12,7 +12,10 @@ from lake_core.graveler.result import RecordDifference
 
 
 def differences(reader: RangeReader, before: Metarange, after: Metarange, prefix: bytes = b"") -> Iterator[RecordDifference]:
-    """What differs, by key. A range that stands in both trees holds the same records at the same keys, so neither side needs it."""
+    """Yield the differing records, by key.
+
+    A range that is in both trees holds the same records at the same keys, so it is read on neither side.
+    """
     common = set(before.ids).intersection(after.ids)
     left = _Side(reader, before, common, prefix)
     right = _Side(reader, after, common, prefix)
@@ -43,7 +46,7 @@ class _Side:
         self._next()
 
     def take(self, bound: bytes) -> dict[bytes, bytes]:
-        """The records up to a key. It is not above `end`."""
+        """Take the records up to a key, which is not above `end`."""
         if self.end is None:
             return {}
         stop = bisect_right(self._keys, bound, self._at, self._stop)
@@ -65,7 +68,7 @@ class _Side:
 
 
 def within(tree: Metarange, at: int, prefix: bytes) -> bool:
-    """Whether a range may hold keys of a prefix."""
+    """Return whether a range may hold keys of a prefix."""
     if not prefix:
         return True
     if tree.max_keys[at] < prefix:
@@ -75,7 +78,7 @@ def within(tree: Metarange, at: int, prefix: bytes) -> bool:
 
 
 def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
-    """The positions [first, behind) of the keys with a prefix."""
+    """Return the positions [first, behind) of the keys with a prefix."""
     if not prefix:
         return 0, len(keys)
     behind = after_prefix(prefix)
@@ -84,6 +87,6 @@ def bounds(keys: Sequence[bytes], prefix: bytes) -> tuple[int, int]:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The first key that sorts behind all keys with a prefix; None where there is none."""
+    """Return the first key that sorts behind all keys with a prefix; None if there is none."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes((short[-1] + 1,)) if short else None

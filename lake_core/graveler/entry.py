@@ -46,11 +46,11 @@ class Entry:
         return entry_identity(self.size, self.etag, self.metadata, self.content_type)
 
     def record(self, key: bytes) -> Record:
-        """This entry as the value record of a key."""
+        """Return this entry as the value record of a key."""
         return Record(key, self.identity, self.encode())
 
     def encode(self) -> bytes:
-        """The message. Equal entries give equal bytes."""
+        """Encode the message. Equal entries give equal bytes."""
         return b"".join(
             (
                 wire.put_text(1, self.address),
@@ -65,7 +65,7 @@ class Entry:
 
     @classmethod
     def decode(cls, data: bytes) -> Entry:
-        """The entry that a record's value holds. Raises CorruptTable."""
+        """Decode the entry of a record's value. Raises CorruptTable."""
         fields = wire.read_message(data)
         kind = wire.number(fields, 6)
         if not 0 <= kind <= AddressType.FULL:

@@ -75,10 +75,10 @@ def export_commits(
         for commit in ordered.values():
             built = trees.build("", copier.moved(records(commit)))
             parents = [written[parent] for parent in commit.parents if parent in written]
-            made = Commit.create(
+            created = Commit.create(
                 commit.committer, commit.message, commit.creation_date, built.tree, metadata=commit.metadata, parents=parents
             )
-            written[commit.id] = replace(made, version=commit.version)
+            written[commit.id] = replace(created, version=commit.version)
     new = {old: commit.id for old, commit in written.items()}
     manifest = {
         "commits_meta_range_id": _dump(trees, "commit", "CommitData", ((one.id, one.id, one.encode()) for one in written.values())),
@@ -90,14 +90,14 @@ def export_commits(
 
 
 def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
-    """The commits by id, each behind its parents. Long histories must not recurse."""
-    given = {commit.id: commit for commit in commits}
+    """Return the commits by id, each behind its parents. It does not recurse, because histories can be long."""
+    by_id = {commit.id: commit for commit in commits}
     out: dict[str, Commit] = {}
-    for start in given.values():
+    for start in by_id.values():
         path, on_path = [(start, iter(start.parents))], {start.id}
         while path:
             commit, parents = path[-1]
-            parent = next((parent for parent in parents if parent in given and parent not in out), None)
+            parent = next((parent for parent in parents if parent in by_id and parent not in out), None)
             if parent is None:
                 out[commit.id] = commit
                 on_path.discard(commit.id)
@@ -105,7 +105,7 @@ def _ancestors_first(commits: Iterable[Commit]) -> dict[str, Commit]:
             elif parent in on_path:
                 raise ValueError(f"the commit {parent!r} is its own ancestor")
             else:
-                path.append((given[parent], iter(given[parent].parents)))
+                path.append((by_id[parent], iter(by_id[parent].parents)))
                 on_path.add(parent)
     return out
 
@@ -122,7 +122,7 @@ class _Copier:
         self.bytes = 0
 
     def moved(self, records: Iterable[Record]) -> Iterator[tuple[bytes, Record]]:
-        """The records with relative addresses below `data/`, once their objects stand there."""
+        """Yield the records with relative addresses below `data/`, after their objects were copied there."""
         source = iter(records)
         while batch := list(islice(source, _BATCH)):
             entries = [Entry.decode(record.value) for record in batch]
@@ -139,7 +139,7 @@ class _Copier:
                 yield record.key, moved.record(record.key)
 
     def _copy(self, name: str, entry: Entry) -> int | None:
-        """Bytes copied, or None if they stand there."""
+        """Copy an object. Returns the bytes copied, or None if it exists already."""
         if self._target.exists(name):
             return None
         data = self._read(entry)
@@ -151,19 +151,19 @@ class _Copier:
 
 
 def _data_key(entry: Entry) -> str:
-    """Where an object lies in the export: by what it was, so that a second export finds it."""
+    """Return the key of an object in the export, made from its content, so that a second export finds it."""
     named = hashlib.sha256(f"{entry.address_type:d} {entry.size} {entry.etag} {entry.address}".encode()).hexdigest()
     return f"data/{named[:4]}/{named}"
 
 
 def _refs(refs: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, bytes]]:
-    """Branches and tags are equal in what a dump says of them: a name and a commit."""
+    """Yield the rows of branches or tags. A dump has the same fields for both: a name and a commit."""
     for name, commit in refs.items():
         yield name, new[commit], wire.put_text(1, name) + wire.put_text(2, new[commit])
 
 
 def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, str, bytes]]) -> str:
-    """A tree of references: (name, commit id, message). Its name."""
+    """Write a tree of references: (name, commit id, message). Returns its name."""
     schema = json.dumps(_SCHEMAS[message], separators=(",", ":"))
     properties = {"entity": entity, "schema_name": f"{_PACKAGE}.{message}", "schema_definition": schema}
     ordered = sorted((Record(name.encode(), commit.encode(), data) for name, commit, data in rows), key=lambda record: record.key)
@@ -177,7 +177,7 @@ def _dump(trees: Graveler, entity: str, message: str, rows: Iterable[tuple[str, 
 
 
 def _field(name: str, number: int, kind: str, *, repeated: bool = False, of: str = "") -> dict[str, object]:
-    """A field of a message as protocol buffers describe themselves in JSON."""
+    """Describe a field of a message in the JSON form of protocol buffers' descriptors."""
     words = name.split("_")
     out: dict[str, object] = {"name": name, "number": number, "label": "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"}
     out["type"] = f"TYPE_{kind}"

@@ -48,7 +48,7 @@ class Graveler:
         self.reader = RangeReader(store, cache, folder, memory_bytes=memory_bytes)
 
     def get(self, tree: str, key: bytes) -> Record | None:
-        """The record of a key. In a range that is not decoded yet, only its index and one block are."""
+        """Return the record of a key. Of a range that is not decoded yet, only the index and one block are decoded."""
         metarange = self.reader.metarange(tree)
         at = bisect_left(metarange.max_keys, key)
         if at == len(metarange):
@@ -57,9 +57,9 @@ class Graveler:
         return None if value is None else Record(key, *split_value(value))
 
     def get_many(self, tree: str, keys: Sequence[bytes]) -> builtins.list[Record | None]:
-        """The records of many keys, in the order given. Each range is looked up once for all of its keys."""
+        """Return the records of many keys, in the order given. Each range is looked up once for all of its keys."""
         metarange = self.reader.metarange(tree)
-        found: list[Record | None] = [None] * len(keys)
+        records: list[Record | None] = [None] * len(keys)
         ends = metarange.max_keys
         ranges = np.fromiter((bisect_left(ends, key) for key in keys), np.int64, len(keys))
         order = np.argsort(ranges, kind="stable")
@@ -73,13 +73,13 @@ class Graveler:
                 place = int(places[0])
                 value = self.reader.find(name, keys[place])
                 if value is not None:
-                    found[place] = Record(keys[place], *split_value(value))
+                    records[place] = Record(keys[place], *split_value(value))
                 continue
-            fill(found, places.tolist(), keys, self.reader.columns(name).by_key)
-        return found
+            fill(records, places.tolist(), keys, self.reader.columns(name).by_key)
+        return records
 
     def scan(self, tree: str, prefix: bytes = b"", start_after: bytes = b"") -> Iterator[Record]:
-        """The records whose key starts with `prefix` and sorts after `start_after` (b"": from the first on), in order.
+        """Yield the records with a key that starts with `prefix` and sorts after `start_after` (b"": from the first on), in order.
 
         Reads no range that holds none of them.
         """
@@ -99,11 +99,11 @@ class Graveler:
                 return
 
     def list(self, tree: str, prefix: bytes = b"", start_after: bytes = b"", delimiter: bytes = b"") -> Iterator[Record | bytes]:
-        """As `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
+        """List as `scan`, with keys that go on after a delimiter behind the prefix rolled up to their common prefix, once (bytes).
 
         It is how a lakeFS server lists a folder (lakeFS data model: listing).
 
-        Whole prefixes are skipped without reading what lies below them. Nothing that sorts before or at `start_after` is given, neither
+        Whole prefixes are skipped without reading what is below them. Nothing that sorts before or at `start_after` is given, neither
         record nor prefix: so a listing goes on behind the last thing it gave.
         """
         if not delimiter:
@@ -119,11 +119,11 @@ class Graveler:
             start = skipped
         at, keys, values, place = -1, [], [], 0  # type: int, Sequence[bytes], Sequence[bytes], int
         while True:
-            found = bisect_left(metarange.max_keys, start, max(at, 0))
-            if found == len(metarange):
+            position = bisect_left(metarange.max_keys, start, max(at, 0))
+            if position == len(metarange):
                 return
-            if found != at:
-                at, place = found, 0
+            if position != at:
+                at, place = position, 0
                 if metarange[at].min_key > start and not metarange[at].min_key.startswith(prefix):
                     return
                 columns = self.reader.columns(metarange.ids[at].decode())
@@ -147,11 +147,11 @@ class Graveler:
                 start = metarange.max_keys[at] + b"\0"
 
     def ranges(self, tree: str) -> Sequence[RangeInfo]:
-        """The ranges of a tree in order."""
+        """Return the ranges of a tree in order."""
         return self.reader.metarange(tree)
 
     def names(self, tree: str) -> set[str]:
-        """The ids of all files that a tree consists of: its metarange and its ranges."""
+        """Return the ids of all files of a tree: its metarange and its ranges."""
         if not tree:
             return set()
         return {tree, *(name.decode() for name in self.reader.metarange(tree).ids)}
@@ -164,25 +164,26 @@ class Graveler:
         avoid: Callable[[str], bool] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> Built:
-        """The tree with changes applied: (key, its new record, or None to remove it), sorted by key, each key once.
+        """Apply changes to a tree: (key, its new record, or None to remove it), sorted by key, each key once.
 
-        A record of the identity that stands there already is no change, and the one that stands there is kept. All files are stored
-        when this returns. `avoid` tells which ids must not be given to a file that is written (somebody may be deleting them): such a
-        file gets another name by a property of its own; ranges that are taken over keep theirs. `properties` are written into each file
-        and become part of its name.
+        A record with the identity of the existing one is no change, and the existing one is kept. All files are stored when this returns.
+
+        `avoid` returns True for ids that must not be given to a file that is written, because another process may be deleting them. Such a
+        file gets another name by a property of its own. Ranges that are taken over keep their names. `properties` are written into each
+        file and become part of its name.
 
         Raises ValueError for changes out of order. Files that were written until then are left for a collector.
         """
         return Build(self.reader, self.profile, self.reader.metarange(tree), avoid, properties).run(tree, changes)
 
     def diff(self, before: str, after: str, prefix: bytes = b"") -> Iterator[RecordDifference]:
-        """The keys (with a prefix) whose records differ, in order. Ranges that both trees have are not read."""
+        """Yield the keys (with a prefix) with differing records, in order. Ranges that both trees have are not read."""
         if before == after:
             return iter(())
         return differences(self.reader, self.reader.metarange(before), self.reader.metarange(after), prefix)
 
     def changes(self, base: str, theirs: str, target: str) -> Iterator[ThreeWay]:
-        """The keys whose records differ between `base` and `theirs`, with what stands there in `target`."""
+        """Yield the keys with records that differ between `base` and `theirs`, each with its record in `target`."""
         walk = self.diff(base, theirs)
         while batch := builtins.list(islice(walk, _BATCH)):
             standing = self.get_many(target, [difference.key for difference in batch])
@@ -199,11 +200,11 @@ class Graveler:
         resolve: Resolve | None = None,
         avoid: Callable[[str], bool] | None = None,
     ) -> TreeMerge:
-        """What `theirs` changed since `base`, applied to `ours`.
+        """Apply what `theirs` changed since `base` to `ours`.
 
-        A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs) says what is to
-        stand there; else `strategy` names the side that wins; without either MergeConflict is raised, which names all such keys, and
-        nothing is written. `avoid` as in `build`.
+        A key is in conflict where both sides changed it, and to different records. `resolve` (key, base, ours, theirs) returns the record
+        to write; else `strategy` names the side that wins. Without either MergeConflict is raised, which names all such keys, and nothing
+        is written. `avoid` as in `build`.
         """
         if ours in (base, theirs):
             return TreeMerge(theirs, ())
@@ -218,9 +219,9 @@ class Graveler:
 
 
 def _rolled(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
-    """The common prefix under which a listing shows a key, if it does."""
-    found = key.find(delimiter, len(prefix))
-    return None if found < 0 else key[: found + len(delimiter)]
+    """Return the common prefix under which a listing shows a key, if it does."""
+    position = key.find(delimiter, len(prefix))
+    return None if position < 0 else key[: position + len(delimiter)]
 
 
 def _reopen(store: ObjectStore, profile: Profile, cache: RangeCache | None, folder: str, memory_bytes: int) -> Graveler:

@@ -17,12 +17,12 @@ _BATCH = 4096
 
 
 def range_id(records: Iterable[tuple[bytes, bytes, bytes]], *, properties: Mapping[str, str] = RANGES) -> str:
-    """The name of a range, or with other properties of a metarange: hex SHA-256 of its records and its properties."""
+    """Return the name of a range, or with other properties of a metarange: hex SHA-256 of its records and its properties."""
     return table_id(((key, join_value(identity, value)) for key, identity, value in records), properties)
 
 
 def table_id(pairs: Iterable[tuple[bytes, bytes]], properties: Mapping[str, str]) -> str:
-    """As `range_id`, of keys with their joined values."""
+    """Do what `range_id` does, for keys with their joined values."""
     digest, batch = sha256(), []
     for key, value in pairs:
         batch.append(b"%d%b|%d%b|" % (len(key), key, len(value), value))
@@ -35,12 +35,12 @@ def table_id(pairs: Iterable[tuple[bytes, bytes]], properties: Mapping[str, str]
 
 
 def file_id(records: Iterable[tuple[bytes, bytes, bytes]]) -> str:
-    """The data model's fileID, in hex: h over the records' ids, each h(h(key) || h(identity))."""
+    """Return the data model's fileID, in hex: h over the records' ids, each h(h(key) || h(identity))."""
     return file_id_of((record[0], record[1]) for record in records)
 
 
 def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
-    """As `file_id`, of (key, identity)."""
+    """Do what `file_id` does, for (key, identity)."""
     whole = sha256()
     for key, identity in identities:
         whole.update(sha256(sha256(key).digest() + sha256(identity).digest()).digest())
@@ -48,7 +48,7 @@ def file_id_of(identities: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def entry_identity(size: int, etag: str, metadata: Mapping[str, str], content_type: str) -> bytes:
-    """The 32 bytes by which two entries are the same: neither path nor address nor time counts."""
+    """Return the 32 bytes by which two entries are the same. Path, address and time are not part of them."""
     kind = _string(content_type) if content_type else b""
     return sha256(_int64(size) + _string(etag) + _string_map(metadata) + kind).digest()
 
@@ -61,7 +61,7 @@ def commit_id(
     metadata: Mapping[str, str],
     parents: Sequence[str],
 ) -> str:
-    """A commit's id in hex. `creation_date` is a time with a zone, or whole seconds since the epoch.
+    """Return a commit's id in hex. `creation_date` is a time with a zone, or whole seconds since the epoch.
 
     Raises ValueError for a time without a zone.
     """
@@ -80,7 +80,7 @@ def commit_id(
 
 
 def epoch_seconds(moment: datetime | int) -> int:
-    """Whole seconds since the epoch, rounded down. Raises ValueError for a time without a zone."""
+    """Return whole seconds since the epoch, rounded down. Raises ValueError for a time without a zone."""
     if isinstance(moment, int):
         return moment
     if moment.tzinfo is None:

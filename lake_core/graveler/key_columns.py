@@ -15,7 +15,7 @@ _PRIME = 0x100000001B3
 
 
 def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
-    """For each key, how many of its first bytes it shares with the key before it; 0 for the first."""
+    """Return for each key how many of its first bytes it shares with the key before it; 0 for the first."""
     out = [0] if keys else []
     for begin, end in _batches(keys):
         batch = keys[max(begin - 1, 0) : end]
@@ -32,7 +32,7 @@ def shared_prefixes(keys: Sequence[bytes]) -> list[int]:
 
 
 def fnv64a(keys: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    """The 64-bit FNV-1a hash of each key."""
+    """Return the 64-bit FNV-1a hash of each key."""
     out = np.empty(len(keys), np.uint64)
     for begin, end in _batches(keys):
         batch = keys[begin:end]
@@ -69,7 +69,7 @@ def _shared(first: bytes, second: bytes) -> int:
 
 
 def _batches(keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Slices whose cells fit the budget, as far as they were of one width."""
+    """Yield slices of keys that, padded to one width, fit the budget of cells."""
     begin = 0
     while begin < len(keys):
         end = min(begin + _CELLS // _WIDEST, len(keys))
@@ -83,7 +83,7 @@ def _batches(keys: Sequence[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _cells(keys: Sequence[bytes], widest: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
-    """The keys as rows, filled up with zeros, and their lengths."""
+    """Return the keys as rows, padded with zeros, and their lengths."""
     width = max(widest, 1)
     rows = np.array(keys, dtype=f"S{width}").view(np.uint8).reshape(len(keys), width)
     return rows, np.fromiter(map(len, keys), np.intp, len(keys))

@@ -20,7 +20,7 @@ Resolve: TypeAlias = Callable[[bytes, Record | None, Record | None, Record | Non
 def settled(
     changes: Iterable[ThreeWay], strategy: Strategy | None, resolve: Resolve | None
 ) -> tuple[list[tuple[bytes, Record | None]], tuple[bytes, ...]]:
-    """What to apply to our side (the target of the changes), and the keys that were in conflict. Raises MergeConflict."""
+    """Return what to apply to our side (the target of the changes), and the keys that were in conflict. Raises MergeConflict."""
     apply: list[tuple[bytes, Record | None]] = []
     conflicts: list[bytes] = []
     for key, base, theirs, ours in changes:
@@ -40,7 +40,7 @@ def settled(
 
 
 def same(first: Record | None, second: Record | None) -> bool:
-    """Whether two records of one key are the same: both absent, or of one identity."""
+    """Return whether two records of one key are the same: both absent, or of one identity."""
     if first is None or second is None:
         return first is second
     return first.identity == second.identity

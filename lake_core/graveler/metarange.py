@@ -27,7 +27,7 @@ class RangeInfo:
     """Bytes of its file, roughly."""
 
     def value(self) -> bytes:
-        """The joined value of its record in a metarange."""
+        """Return the joined value of the range's record in a metarange."""
         data = (
             wire.put_octets(1, self.min_key)
             + wire.put_octets(2, self.max_key)
@@ -38,7 +38,7 @@ class RangeInfo:
 
     @classmethod
     def of(cls, table: WrittenTable) -> RangeInfo:
-        """A range that was just made."""
+        """Describe a range that was just written."""
         return cls(table.id, table.min_key, table.max_key, table.count, table.estimated_size)
 
 

@@ -30,9 +30,9 @@ class Profile:
             raise ValueError(f"{self} makes no ranges: min_bytes is at least 0, max_bytes and raggedness are at least 1")
 
     def ends(self, keys: Sequence[bytes], values: Sequence[bytes], behind: int = 0) -> tuple[list[int], int]:
-        """The ends (exclusive positions) of the ranges that a run of records closes, and the bytes that it leaves open.
+        """Return the ends (exclusive positions) of the ranges that a run of records closes, and the bytes that it leaves open.
 
-        `behind` is what the range that is open at its beginning holds already, in bytes.
+        `behind` is the number of bytes that the range which is open at its beginning already holds.
         """
         if not keys:
             return [], behind

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def is_remote(store: ObjectStore) -> bool:
-    """Whether a store is worth a copy on this machine and several requests at once, by its URL: other stores may wrap it."""
+    """Return whether a store is worth a copy on this machine and several requests at once, by its URL: other stores may wrap it."""
     scheme, separator, _ = store.url().partition("://")
     return bool(separator) and scheme not in ("file", "local", "memory")
 
@@ -68,46 +68,49 @@ class RangeReader:
         self._finds: dict[str, int] = {}
 
     def key(self, name: str) -> str:
-        """Where the file of a name stands in the store. Raises CorruptTable for what cannot be one."""
+        """Return the key of the file of a name. Raises CorruptTable for what cannot be a name."""
         if not _NAME.fullmatch(name):
             raise CorruptTable(f"{name[:80]!r} names no range: a name is 64 hexadecimal digits")
         return f"{self.folder}/{name}"
 
     def metarange(self, tree: str) -> Metarange:
-        """The ranges of a tree."""
+        """Return the ranges of a tree."""
         if not tree:
             return EMPTY
         kept = self._get("metarange", tree)
         if isinstance(kept, Metarange):
             return kept
-        found = Metarange(*self._decode(tree))
-        self.keep_metarange(tree, found)
-        return found
+        decoded = Metarange(*self._decode(tree))
+        self.keep_metarange(tree, decoded)
+        return decoded
 
     def columns(self, name: str) -> Columns:
-        """All records of a range."""
+        """Return all records of a range."""
         kept = self._get("columns", name)
         if isinstance(kept, Columns):
             return kept
-        found = Columns(*self._decode(name))
-        self.keep_columns(name, found)
+        decoded = Columns(*self._decode(name))
+        self.keep_columns(name, decoded)
         with self._lock:
             # Its bytes were kept for single keys.
             _, size = self._kept.pop(("table", name), (None, 0))
             self._used -= size
             self._finds.pop(name, None)
-        return found
+        return decoded
 
-    def keep_metarange(self, tree: str, found: Metarange) -> None:
+    def keep_metarange(self, tree: str, metarange: Metarange) -> None:
         """Remember a metarange that was just read or written."""
-        self._keep("metarange", tree, found, Columns(found.max_keys, found.values).memory)
+        self._keep("metarange", tree, metarange, Columns(metarange.max_keys, metarange.values).memory)
 
-    def keep_columns(self, name: str, found: Columns) -> None:
+    def keep_columns(self, name: str, columns: Columns) -> None:
         """Remember a range that was just read or written."""
-        self._keep("columns", name, found, found.memory)
+        self._keep("columns", name, columns, columns.memory)
 
     def find(self, name: str, key: bytes) -> bytes | None:
-        """The joined value of one key in a range: of a cold one, only index and block are decoded, until it turns out to be asked often."""
+        """Return the joined value of one key in a range, None if there is none.
+
+        Of a range that is not decoded yet, only the index and a block are decoded, until it was asked often.
+        """
         kept = self._get("columns", name)
         if not isinstance(kept, Columns):
             with self._lock:
@@ -125,7 +128,7 @@ class RangeReader:
             self.cache.put(name, data, self._space)
 
     def data(self, name: str) -> bytes:
-        """The file of a range."""
+        """Return the file of a range."""
         if self.cache is not None:
             data = self.cache.get(name, self._space)
             if data is not None:
@@ -140,12 +143,12 @@ class RangeReader:
         return self._read(name, lambda table: table.columns, keep=False)
 
     def _read(self, name: str, read: Callable[[Table], _T], *, keep: bool = True) -> _T:
-        """What `read` gets from a table. A damaged file on this machine is fetched again."""
+        """Return what `read` returns for a table. A damaged file on this machine is fetched again."""
         kept = self._get("table", name)
         for again in (True, False):
             try:
                 table = kept if isinstance(kept, Table) else Table(self.data(name))
-                found = read(table)
+                result = read(table)
                 break
             except CorruptTable as error:
                 kept = None
@@ -155,20 +158,20 @@ class RangeReader:
                     raise CorruptTable(f"{self.key(name)}: {error}") from None
         if keep and table is not kept:
             self._keep("table", name, table, 2 * len(table))
-        return found
+        return result
 
     def _get(self, tier: str, name: str) -> object | None:
         with self._lock:
-            found = self._kept.get((tier, name))
-            if found is None:
+            entry = self._kept.get((tier, name))
+            if entry is None:
                 return None
             self._kept.move_to_end((tier, name))
-            return found[0]
+            return entry[0]
 
-    def _keep(self, tier: str, name: str, found: object, size: int) -> None:
+    def _keep(self, tier: str, name: str, value: object, size: int) -> None:
         with self._lock:
             _, old = self._kept.pop((tier, name), (None, 0))
-            self._kept[tier, name] = (found, size)
+            self._kept[tier, name] = (value, size)
             self._used += size - old
             # What was read last stays, however large: it is in use.
             while self._used > self.memory_bytes and len(self._kept) > 1:

@@ -21,7 +21,7 @@ class Record(NamedTuple):
 
 
 def join_value(identity: bytes, value: bytes) -> bytes:
-    """The entry's value: each part behind its length as a signed varint (so twice the length).
+    """Join the entry's value: each part behind its length as a signed varint (so twice the length).
 
     Raises ValueError for parts that lakeFS could not read.
     """
@@ -31,7 +31,7 @@ def join_value(identity: bytes, value: bytes) -> bytes:
 
 
 def split_value(joined: bytes) -> tuple[bytes, bytes]:
-    """(identity, value) of an entry's value; bytes behind them are ignored. Raises CorruptTable."""
+    """Return (identity, value) of an entry's value; bytes behind them are ignored. Raises CorruptTable."""
     size = len(joined)
     if size > 34 and joined[0] == 64:  # the usual one: a SHA-256
         length = joined[33]
@@ -48,7 +48,7 @@ def split_value(joined: bytes) -> tuple[bytes, bytes]:
     return identity, _component(joined, at)[0]
 
 
-def fill(found: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]) -> None:
+def fill(records: list[Record | None], places: Iterable[int], keys: Sequence[bytes], values: Mapping[bytes, bytes]) -> None:
     """Put the records of the keys at these places there, as far as they have joined values. Raises CorruptTable."""
     get, make = values.get, tuple.__new__
     heads: dict[int, bytes] = {}
@@ -63,13 +63,13 @@ def fill(found: list[Record | None], places: Iterable[int], keys: Sequence[bytes
         if head is None:
             heads[size] = head = uvarint(2 * (size - 35)) if 64 <= size - 35 < 8192 else b"unusual"
         if joined[33:35] == head and joined[0] == 64:
-            found[place] = make(Record, (key, joined[1:33], joined[35:]))
+            records[place] = make(Record, (key, joined[1:33], joined[35:]))
         else:
-            found[place] = Record(key, *split_value(joined))
+            records[place] = Record(key, *split_value(joined))
 
 
 def identity_of(joined: bytes) -> bytes:
-    """The identity alone. Raises CorruptTable."""
+    """Return the identity alone. Raises CorruptTable."""
     if len(joined) > 33 and joined[0] == 64:
         return joined[1:33]
     return _component(joined, 0)[0]

@@ -33,7 +33,7 @@ class RecordDifference(NamedTuple):
 
 
 class ThreeWay(NamedTuple):
-    """A key whose record differs between `base` and `theirs`, and what stands at it in the target."""
+    """A key whose record differs between `base` and `theirs`, and what is at it in the target."""
 
     key: bytes
     base: Record | None

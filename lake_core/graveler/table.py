@@ -26,7 +26,7 @@ _TAIL = 8 << 10
 
 
 def read_sstable(data: bytes) -> Table:
-    """A range, a metarange or any other SSTable of plain values.
+    """Open a range, a metarange or any other SSTable of plain values.
 
     `records, properties = read_sstable(data)` works as well. Raises CorruptTable, for damage inside blocks when these are read.
     """
@@ -54,7 +54,7 @@ class Table:
         self._budget = budget
 
     def __len__(self) -> int:
-        """Size of the file in bytes."""
+        """Return the size of the file in bytes."""
         return len(self._data)
 
     def __iter__(self) -> Iterator[list[Record] | dict[str, str | bytes]]:
@@ -63,7 +63,7 @@ class Table:
 
     @functools.cached_property
     def table_properties(self) -> dict[bytes, bytes]:
-        """All properties, RocksDB's own included, as they stand."""
+        """All properties, RocksDB's own included, as they are."""
         keys, values = read_entries(read_block(self._data, self._metaindex), self._budget)
         for key, value in zip(keys, values, strict=True):
             if key == b"rocksdb.properties":
@@ -94,7 +94,7 @@ class Table:
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """All keys with the values as they stand: also of tables whose values are not lakeFS's. Range deletions are not applied."""
+        """All keys with the values as they are: also of tables whose values are not lakeFS's. Range deletions are not applied."""
         return list(zip(*self.columns, strict=True))
 
     @property
@@ -106,7 +106,7 @@ class Table:
         return [Record(key, *split_value(value)) for key, value in zip(keys, values, strict=True)]
 
     def find(self, key: bytes) -> bytes | None:
-        """The value of one key. Reads the index and one block."""
+        """Return the value of one key, None if it is absent. Reads the index and one block."""
         ends, handles = self._index
         at = bisect_left(ends, key)
         if at == len(ends):
@@ -123,7 +123,7 @@ class Table:
 
     @functools.cached_property
     def _index(self) -> tuple[list[bytes], list[Handle]]:
-        """For each data block, a key not below its last and below the next block's first; and where it stands."""
+        """For each data block, a key not below its last and below the next block's first; and where it is."""
         ends, handles = self._read_index(self._index_handle)
         if self.table_properties.get(b"rocksdb.block.based.table.index.type") == _TWO_LEVELS.to_bytes(4, "little"):
             partitions, ends = handles, []

@@ -44,7 +44,7 @@ def write_sstable(
     kind: Literal["ranges", "metaranges"] = "ranges",
     properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The file of a range or metarange, of (key, identity, value) in ascending order of keys.
+    """Write the file of a range or metarange, of (key, identity, value) in ascending order of keys.
 
     Further `properties` become part of its name.
 
@@ -60,7 +60,7 @@ def write_sstable(
 def write_table(
     keys: Sequence[bytes], values: Sequence[bytes], properties: Mapping[str, str], *, name: str | None = None, with_file_id: bool = True
 ) -> WrittenTable:
-    """As `write_sstable`, of keys and joined values, with its name and what a metarange says of it.
+    """Write as `write_sstable`, from keys and joined values. Returns the file with its name and what a metarange records of it.
 
     `properties` are hashed into the name, which is computed unless it is given. Bounds, counts and the data model's fileID are added
     after that.
@@ -97,7 +97,7 @@ class _File:
         self.estimated_size = 0
 
     def add_data(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """All entries. Sets `estimated_size`."""
+        """Add all entries. Sets `estimated_size`."""
         parts: list[bytes] = []
         restarts: list[int] = []
         size = count = 0
@@ -135,7 +135,7 @@ class _File:
         self._data_bytes = self._position
 
     def close(self, own: Mapping[bytes, bytes]) -> bytes:
-        """The whole file, with these properties besides the standard ones."""
+        """Return the whole file, with these properties besides the standard ones."""
         top_size = partitions_size = 0
         content = self._index.finish()
         if self._partitions:
@@ -183,7 +183,7 @@ class _File:
         self._index = BlockBuilder(1)
 
     def _standard_properties(self, index_size: int, top_size: int) -> dict[bytes, bytes]:
-        found = {
+        properties = {
             b"block.based.table.index.type": (2 if self._partitions else 0).to_bytes(4, "little"),
             b"block.based.table.prefix.filtering": b"0",
             b"block.based.table.whole.key.filtering": b"0",
@@ -214,13 +214,13 @@ class _File:
             b"raw.value.size": uvarint(self._value_bytes),
         }
         if self._partitions:
-            found[b"index.partitions"] = uvarint(len(self._partitions))
-            found[b"top-level.index.size"] = uvarint(top_size)
-        return {b"rocksdb." + name: value for name, value in found.items()}
+            properties[b"index.partitions"] = uvarint(len(self._partitions))
+            properties[b"top-level.index.size"] = uvarint(top_size)
+        return {b"rocksdb." + name: value for name, value in properties.items()}
 
 
 def _is_full(estimate: int, key_size: int, value_size: int, count: int, *, interval: int = _RESTART) -> bool:
-    """Whether an entry no longer fits a block that is nearly full."""
+    """Return whether an entry no longer fits a block that is nearly full."""
     if estimate >= _BLOCK:
         return True
     restart = 4 if count % interval == 0 else 0
@@ -228,7 +228,7 @@ def _is_full(estimate: int, key_size: int, value_size: int, count: int, *, inter
 
 
 def separator(first: bytes, second: bytes) -> bytes:
-    """A short key that is not below the first and below the second."""
+    """Return a short key that is not below the first and below the second."""
     shared = _shared_length(first, second)
     if shared >= min(len(first), len(second)) or first[shared] >= second[shared]:
         return first
@@ -241,7 +241,7 @@ def separator(first: bytes, second: bytes) -> bytes:
 
 
 def successor(key: bytes) -> bytes:
-    """A short key that is not below this one."""
+    """Return a short key that is not below this one."""
     for place, byte in enumerate(key):
         if byte != 0xFF:
             return key[:place] + bytes((byte + 1,))

@@ -8,7 +8,7 @@ _LONGEST = 10
 
 
 def uvarint(number: int) -> bytes:
-    """An unsigned number."""
+    """Encode an unsigned number."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -20,7 +20,10 @@ def uvarint(number: int) -> bytes:
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number that stands at a position, and the position behind it. Raises CorruptTable for one cut short or too long."""
+    """Decode the unsigned number at a position. Returns it with the position behind it.
+
+    Raises CorruptTable for a number that is cut short or too long.
+    """
     number = 0
     for index, byte in enumerate(data[at : at + _LONGEST]):
         number |= (byte & 0x7F) << (7 * index)

@@ -16,7 +16,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 def read_message(data: bytes) -> Fields:
-    """The fields of a message; unknown ones too. Raises CorruptTable."""
+    """Decode the fields of a message; unknown ones too. Raises CorruptTable."""
     fields: Fields = {}
     at, size = 0, len(data)
     while at < size:
@@ -42,33 +42,33 @@ def read_message(data: bytes) -> Fields:
 
 
 def number(fields: Fields, field: int) -> int:
-    """A signed number; 0 where it is absent."""
-    found = fields.get(field, (0,))[-1]
-    if not isinstance(found, int):
+    """Return a signed number; 0 if it is absent."""
+    value = fields.get(field, (0,))[-1]
+    if not isinstance(value, int):
         raise CorruptTable(f"field {field} of a message is no number")
-    return found - (1 << 64) if found >> 63 else found
+    return value - (1 << 64) if value >> 63 else value
 
 
 def octets(fields: Fields, field: int) -> bytes:
-    """Bytes; empty where they are absent."""
-    found = fields.get(field, (b"",))[-1]
-    if not isinstance(found, bytes):
+    """Return bytes; empty if they are absent."""
+    value = fields.get(field, (b"",))[-1]
+    if not isinstance(value, bytes):
         raise CorruptTable(f"field {field} of a message is no text")
-    return found
+    return value
 
 
 def text(fields: Fields, field: int) -> str:
-    """A text; empty where it is absent."""
+    """Return a text; an empty one if it is absent."""
     return _decoded(octets(fields, field))
 
 
 def texts(fields: Fields, field: int) -> list[str]:
-    """A repeated text."""
+    """Return a repeated text."""
     return [text({field: [one]}, field) for one in fields.get(field, ())]
 
 
 def text_map(fields: Fields, field: int) -> dict[str, str]:
-    """A map of texts."""
+    """Return a map of texts."""
     pairs = {}
     for one in fields.get(field, ()):
         pair = read_message(octets({field: [one]}, field))
@@ -77,7 +77,7 @@ def text_map(fields: Fields, field: int) -> dict[str, str]:
 
 
 def timestamp(fields: Fields, field: int) -> int:
-    """A `google.protobuf.Timestamp` in nanoseconds since the epoch; 0 where it is absent. Raises CorruptTable outside its range."""
+    """Return a `google.protobuf.Timestamp` in nanoseconds since the epoch; 0 if it is absent. Raises CorruptTable outside its range."""
     if field not in fields:
         return 0
     parts = read_message(octets(fields, field))
@@ -88,34 +88,34 @@ def timestamp(fields: Fields, field: int) -> int:
 
 
 def put_number(field: int, value: int) -> bytes:
-    """A number; nothing for 0."""
+    """Encode a number; nothing for 0."""
     return uvarint(field << 3 | _VARINT) + uvarint(value & 0xFFFFFFFFFFFFFFFF) if value else b""
 
 
 def put_octets(field: int, value: bytes) -> bytes:
-    """Bytes; nothing where they are empty."""
+    """Encode bytes; nothing if they are empty."""
     return uvarint(field << 3 | _LENGTH) + uvarint(len(value)) + value if value else b""
 
 
 def put_text(field: int, value: str) -> bytes:
-    """A text; nothing where it is empty."""
+    """Encode a text; nothing for an empty one."""
     return put_octets(field, value.encode())
 
 
 def put_text_map(field: int, pairs: Mapping[str, str]) -> bytes:
-    """A map of texts, by key."""
+    """Encode a map of texts, by key."""
     return b"".join(
         put_octets(field, put_octets_always(1, key.encode()) + put_octets_always(2, pairs[key].encode())) for key in sorted(pairs)
     )
 
 
 def put_octets_always(field: int, value: bytes) -> bytes:
-    """Bytes, also where they are empty."""
+    """Encode bytes, also if they are empty."""
     return put_octets(field, value) or bytes((field << 3 | _LENGTH, 0))
 
 
 def put_timestamp(field: int, nanoseconds: int) -> bytes:
-    """A `google.protobuf.Timestamp` of nanoseconds since the epoch; nothing for 0."""
+    """Encode a `google.protobuf.Timestamp` of nanoseconds since the epoch; nothing for 0."""
     if not nanoseconds:
         return b""
     seconds, rest = divmod(nanoseconds, _NANOSECONDS)

@@ -33,18 +33,18 @@ def ancestry(assets: AssetManager, snapshot_id: bytes, *, read_ahead: int = _MOS
 def reachable(assets: AssetManager, tips: Sequence[bytes], *, read_ahead: int = _MOST_AHEAD) -> Iterator[Snapshot]:
     """Yield the snapshots in the histories of several tips, each once. Arguments and errors are those of `ancestry`."""
     reader = _SnapshotReader(assets, read_ahead)
-    seen: set[bytes] = set()
+    snapshot_ids: set[bytes] = set()
     for tip in tips:
         current: bytes | None = tip
         walked: set[bytes] = set()
-        while current is not None and current not in seen:
+        while current is not None and current not in snapshot_ids:
             walked.add(current)
             snapshot = reader.read(current)
             yield snapshot
             current = snapshot.parent_id
             if current in walked:
                 raise DamagedObject(SNAPSHOTS + encode_id(snapshot.snapshot_id), "it is its own ancestor")
-        seen |= walked
+        snapshot_ids |= walked
 
 
 def snapshots_between(assets: AssetManager, older: bytes, newer: bytes) -> list[bytes]:

@@ -50,7 +50,7 @@ class SnapshotApplication:
     """Whether nothing is written: the id that is returned is then that of the later snapshot."""
 
     def create(self, after: Snapshot) -> AppliedSnapshot:
-        """Let a repository that the branch has no other of begin with a snapshot that holds what `after` does."""
+        """Create a repository, if the branch has no other, with a first snapshot that holds what `after` does."""
         initial = self.assets.snapshot(INITIAL_SNAPSHOT)
         if after.parent_id in (None, INITIAL_SNAPSHOT):
             created = difference(self.assets, initial, after)

@@ -142,8 +142,8 @@ class ChangeSet:
         for node_id, parts in other.columns.items():
             self.columns.setdefault(node_id, []).extend(parts)
         for node_id, bounds in other.bounds.items():
-            mine = self.bounds.get(node_id, bounds)
-            self.bounds[node_id] = tuple(min(pair) for pair in zip(mine, bounds, strict=True))
+            own = self.bounds.get(node_id, bounds)
+            self.bounds[node_id] = tuple(min(pair) for pair in zip(own, bounds, strict=True))
         self.touched |= other.touched
 
     def _check_nodes(self, other: ChangeSet) -> None:
@@ -169,9 +169,9 @@ class ChangeSet:
 
     def _common_chunks(self, other: ChangeSet, node_id: bytes) -> Iterator[ChunkIndex]:
         """Yield the indexes of the chunks of an array that both have written or erased."""
-        mine, theirs = self.chunks.get(node_id, {}), other.chunks.get(node_id, {})
-        yield from mine.keys() & theirs.keys()
-        for one, two, single in ((self, other, theirs), (other, self, mine)):
+        ours, theirs = self.chunks.get(node_id, {}), other.chunks.get(node_id, {})
+        yield from ours.keys() & theirs.keys()
+        for one, two, single in ((self, other, theirs), (other, self, ours)):
             for part in one.columns.get(node_id, ()):
                 yield from (index for index in single if part.find(index) is not None)
                 for another in two.columns.get(node_id, ()):

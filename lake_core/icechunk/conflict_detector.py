@@ -67,9 +67,9 @@ class RebaseStep:
             if not len(theirs) or not isinstance(array, ArrayNode) or theirs.shape[1] != len(array.shape):
                 continue
             both = np.zeros(len(theirs), bool)
-            mine = ours.updated_chunks.get(node_id)
-            if mine is not None and len(mine):
-                both = is_in(theirs.T, mine.T)
+            own = ours.updated_chunks.get(node_id)
+            if own is not None and len(own):
+                both = is_in(theirs.T, own.T)
             bounds = self.changes.bounds.get(node_id)
             if bounds is not None:  # where the array has grown again, their chunks would vanish
                 both |= (theirs >= np.array(bounds, np.int64)).any(axis=1) & (theirs < np.array(array.grid, np.int64)).all(axis=1)

@@ -139,17 +139,17 @@ class IcechunkFormat(DatasetFormat):
         Readers in place walk the history, so it stays. Of branches and tags that other clients made in place, all chunks stay too.
         """
         assets = AssetManager(state)
-        seen: set[bytes] = set()
+        snapshot_ids: set[bytes] = set()
         manifests: set[bytes] = set()
         for kind in () if isinstance(state, DatasetStore) else RefKind:
             for name in refs.list_names(state, kind) - {MAIN if kind is RefKind.BRANCH else ""}:
                 for snapshot in ancestry(assets, refs.lookup(state, kind, name).snapshot_id):
-                    seen.add(snapshot.snapshot_id)
+                    snapshot_ids.add(snapshot.snapshot_id)
                     manifests.update(snapshot.manifest_files)
         tip = refs.lookup(state, RefKind.BRANCH, MAIN).snapshot_id
         manifests.update(assets.snapshot(tip).manifest_files)
-        seen.update(snapshot.snapshot_id for snapshot in ancestry(assets, tip))
-        for snapshot_id in sorted(seen):
+        snapshot_ids.update(snapshot.snapshot_id for snapshot in ancestry(assets, tip))
+        for snapshot_id in sorted(snapshot_ids):
             yield SNAPSHOTS + encode_id(snapshot_id)
             if snapshot_id != INITIAL_SNAPSHOT:
                 yield TRANSACTIONS + encode_id(snapshot_id)

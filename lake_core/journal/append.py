@@ -129,7 +129,10 @@ class Appender:
         return state.time + _MICROSECOND if state.time < datetime.max.replace(tzinfo=state.time.tzinfo) else state.time
 
     def _encode(self, entry: Entry) -> tuple[bytes, Entry]:
-        """An entry's bytes, and the entry as others will read it: what could not be read again would stop everybody."""
+        """Encode an entry. Returns its bytes, and the entry as others will read it.
+
+        Raises InvalidAction for an entry that could not be read again: it would stop every reader.
+        """
         data = self.reader.codec.encode(entry)
         if len(data) > self.reader.max_entry_bytes:
             raise EntryTooLarge(f"the entry has {len(data)} bytes, and at most {self.reader.max_entry_bytes} are read: write less at once")
@@ -162,8 +165,8 @@ class Appender:
             except StoreError as error:
                 failure = error
             try:
-                found = self.reader.data(entry.number)
-                return self._owns(entry, data, found)
+                stored = self.reader.data(entry.number)
+                return self._owns(entry, data, stored)
             except NotFound:
                 if failure is not None:
                     raise failure from None
@@ -183,15 +186,15 @@ class Appender:
         finally:
             self.put_seconds += (runtime.monotonic() - began - self.put_seconds) / 4
 
-    def _owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
+    def _owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
         try:
-            return self.reader.codec.owns(entry, data, found)
+            return self.reader.codec.owns(entry, data, stored)
         except CorruptEntry:
             # Garbage, so not ours. Reading on will say so.
             return False
 
     def _counts(self, entry: Entry, started: Moment) -> bool:
-        """Whether an entry that was put counts: not if its number was purged while its writer slept."""
+        """Return whether an entry that was put is valid. It is not if its number was purged while its writer slept."""
         attempt = 0
         while True:
             try:

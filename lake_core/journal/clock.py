@@ -45,7 +45,7 @@ class JournalClock:
         return Moment(self.now(), runtime.monotonic())
 
     def asleep(self, since: Moment) -> bool:
-        """Tell whether so much time may have passed that entries seen then may be purged: by either clock, and if one was set back."""
+        """Return whether so much time may have passed that entries seen then may be purged: by either clock, and if one was set back."""
         passed = max(abs(self.now() - since.wall), timedelta(seconds=runtime.monotonic() - since.monotonic))
         return passed > ASLEEP
 

@@ -1,4 +1,4 @@
-"""What stands inside the objects of a journal: a protocol, and the codec that writes JSON."""
+"""What is inside the objects of a journal: a protocol, and the codec that writes JSON."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class Codec(Protocol):
     """
 
     def encode(self, entry: Entry) -> bytes:
-        """An entry's bytes. Raises InvalidAction for what can't be written."""
+        """Encode an entry. Raises InvalidAction for values that cannot be written."""
         ...
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """The entry of that number from its bytes. Raises CorruptEntry."""
+        """Decode the entry of that number. Raises CorruptEntry."""
         ...
 
     def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
-        """Whether the bytes found at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
+        """Return whether the bytes at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
 
         By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to the append).
         """
         ...
 
     def encode_snapshot(self, state: State) -> bytes:
-        """A snapshot's bytes, with what it takes to notice a torn one."""
+        """Encode a snapshot, with the data by which a torn one is noticed."""
         ...
 
     def decode_snapshot(self, data: bytes) -> State:
-        """The state of a snapshot. Raises CorruptSnapshot."""
+        """Decode the state of a snapshot. Raises CorruptSnapshot."""
         ...
 
 
@@ -56,13 +56,13 @@ class JsonCodec:
     __slots__ = ()
 
     def encode(self, entry: Entry) -> bytes:
-        """As `Codec.encode`."""
+        """See `Codec.encode`."""
         actions = [_action_to_json(action) for action in entry.actions]
         body = {"format": 1, "number": entry.number, "time": _to_text(entry.time), "writer": entry.writer, "actions": actions}
         return _dump(body)
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """As `Codec.decode`. Unknown fields are ignored; unknown formats and actions are refused."""
+        """See `Codec.decode`. Unknown fields are ignored; unknown formats and actions are refused."""
         try:
             body = _load(data)
             if not isinstance(body, dict):
@@ -80,17 +80,17 @@ class JsonCodec:
             raise CorruptEntry(f"entry {number} is not one: {str(error)[:200]}") from None
 
     def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
-        """As `Codec.owns`: by the writer's id."""
+        """See `Codec.owns`: compares the writer's id."""
         return found == data or self.decode(entry.number, found).writer == entry.writer
 
     def encode_snapshot(self, state: State) -> bytes:
-        """As `Codec.encode_snapshot`."""
+        """See `Codec.encode_snapshot`."""
         records = [[key, record.value, record.number, _to_microseconds(record.time)] for key, record in state.records()]
         body = _dump({"number": state.number, "time": _to_text(state.time), "records": records})
         return _dump({"format": 1, "sha256": hashlib.sha256(body).hexdigest()}) + b"\n" + body
 
     def decode_snapshot(self, data: bytes) -> State:
-        """As `Codec.decode_snapshot`."""
+        """See `Codec.decode_snapshot`."""
         try:
             line, _, text = data.partition(b"\n")
             header = _load(line)
@@ -101,7 +101,7 @@ class JsonCodec:
             body = _load(text)
             if type(body["number"]) is not int or body["number"] < 1:
                 raise ValueError("it has no number")
-            records = {key: StateRecord(value, number, EPOCH + made * _MICROSECOND) for key, value, number, made in body["records"]}
+            records = {key: StateRecord(value, number, EPOCH + micros * _MICROSECOND) for key, value, number, micros in body["records"]}
             return State.of(body["number"], _to_time(body["time"]), records)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise CorruptSnapshot(f"a snapshot can't be read: {str(error)[:200]}") from None
@@ -176,7 +176,7 @@ def _check_value(value: object, key: str, depth: int) -> None:
 
 
 def _check_depth(value: object, depth: int) -> None:
-    """Raises ValueError for what could not be written again, into a snapshot."""
+    """Raise ValueError for a value that could not be written again, into a snapshot."""
     if isinstance(value, (dict, list)):
         if depth >= _DEEPEST + 1:
             raise ValueError(f"a value nests deeper than {_DEEPEST} levels")

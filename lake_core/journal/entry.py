@@ -39,7 +39,7 @@ Action: TypeAlias = Add | Update | Delete
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One atomic change, as it stands in the journal for good (zed-lake-format, Transaction Journal)."""
+    """One atomic change, as it is in the journal for good (zed-lake-format, Transaction Journal)."""
 
     number: int
     """Its place, from 1; there are no gaps."""

@@ -10,7 +10,7 @@ class JournalError(LakeError):
 
 
 class CorruptEntry(JournalError):
-    """An object that stands where an entry belongs is none, or contradicts what came before it. `key` names the object."""
+    """An object at the place of an entry is none, or contradicts what came before it. `key` names the object."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message)

@@ -85,12 +85,12 @@ class Journal:
 
     @property
     def store(self) -> ObjectStore:
-        """Where the journal lies."""
+        """Where the journal is."""
         return self._reader.store
 
     @property
     def folder(self) -> str:
-        """The folder that it lies in."""
+        """The folder that it is in."""
         return self._reader.prefix.removesuffix("/")
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class Journal:
     # Reading
 
     def head(self) -> int:
-        """The number of the last entry; 0 for an empty journal. Writes HEAD anew where it says something else.
+        """Return the number of the last entry; 0 for an empty journal. Writes HEAD again if it names another entry.
 
         Raises CorruptEntry, JournalDamaged, StoreError.
         """
@@ -112,7 +112,7 @@ class Journal:
         return number
 
     def state(self, refresh: bool = True) -> State:
-        """The newest state; with `refresh=False` the newest that this handle has seen, if any.
+        """Return the newest state; with `refresh=False` the newest that this handle has read, if any.
 
         Raises CorruptEntry, JournalDamaged, StoreError.
         """
@@ -120,9 +120,9 @@ class Journal:
         return known.state if known is not None and not refresh else self._refresh()
 
     def state_at(self, when: datetime | int) -> State:
-        """The state as it was at a time (an aware datetime), or after the entry of a number.
+        """Return the state as it was at a time (an aware datetime), or after the entry of a number.
 
-        Raises HistoryPurged, which says what is retained; NoSuchEntry for a number that does not exist yet; CorruptEntry,
+        Raises HistoryPurged, which names what is retained; NoSuchEntry for a number that does not exist yet; CorruptEntry,
         JournalDamaged, StoreError; ValueError for a time without a zone and for a negative number.
         """
         if isinstance(when, datetime):
@@ -135,13 +135,13 @@ class Journal:
         return known.state if known is not None and known.state.number == when else self._reader.load(when).state
 
     def entry(self, number: int) -> Entry:
-        """One entry. Raises NoSuchEntry, HistoryPurged, CorruptEntry, StoreError."""
+        """Return one entry. Raises NoSuchEntry, HistoryPurged, CorruptEntry, StoreError."""
         for entry in self.entries(number, number):
             return entry
         raise NoSuchEntry(f"the journal {self._reader.prefix} has no entry {number} yet")
 
     def entries(self, start: int, end: int | None = None) -> Iterator[Entry]:
-        """The entries from `start` to `end`, both included, or to the journal's end. Lazy.
+        """Return a lazy iterator of the entries from `start` to `end`, both included, or to the journal's end.
 
         Raises HistoryPurged, CorruptEntry, JournalDamaged, StoreError; ValueError for a start below 1.
         """
@@ -171,7 +171,7 @@ class Journal:
             )
 
     def _next(self, batches: Iterator[list[Entry]], first: int) -> list[Entry] | None:
-        """The next batch, if any, of entries asked for from the number `first` on."""
+        """Return the next batch, if any, of the entries from the number `first` on."""
         try:
             return next(batches, None)
         except CorruptEntry:
@@ -191,15 +191,15 @@ class Journal:
         while True:
             polls += 1
             batches = self._reader.forward(after, limit=_POLLED)
-            found: list[Entry] = []
+            entries: list[Entry] = []
             while (batch := self._next(batches, after + 1)) is not None:
-                found += batch
+                entries += batch
             if checked is None or self._clock.asleep(checked):
                 checked = self._clock.moment()
                 self._check_retained(after + 1)
-            if found:
-                self._absorb(found)
-                return found
+            if entries:
+                self._absorb(entries)
+                return entries
             left = end - runtime.monotonic()
             if left <= 0:
                 return []
@@ -271,7 +271,7 @@ class Journal:
     # Remembering
 
     def _refresh(self) -> State:
-        """The newest state, read from the store: only what is new where that can be trusted."""
+        """Read the newest state from the store. Reads only new entries if those read before can be trusted."""
         started, known = self._clock.moment(), self._known
         if known is not None:
             try:
@@ -289,22 +289,22 @@ class Journal:
             self._replayed = loaded.replayed
         return self._remember(loaded.state, started)
 
-    def _remember(self, state: State, seen: Moment) -> State:
+    def _remember(self, state: State, moment: Moment) -> State:
         with self._lock:
             if self._known is None or state.number >= self._known.state.number:
-                self._known = _Known(state, seen)
+                self._known = _Known(state, moment)
         return state
 
     def _forget(self) -> None:
         with self._lock:
             self._known = None
 
-    def _absorb(self, found: Sequence[Entry]) -> None:
+    def _absorb(self, entries: Sequence[Entry]) -> None:
         """Take over entries that were read where they follow the known state."""
         known = self._known
         if known is None:
             return
-        new = [entry for entry in found if entry.number > known.state.number]
+        new = [entry for entry in entries if entry.number > known.state.number]
         if new and new[0].number == known.state.number + 1:
             # What follows may have been there for long already: the moment stays.
             self._remember(self._reader.advance(known.state, new), known.seen)
@@ -324,11 +324,11 @@ class Journal:
         while high - low > 1:
             middle = (low + high) // 2
             try:
-                made = self._reader.decode(middle, self._reader.data(middle)).time
+                time = self._reader.decode(middle, self._reader.data(middle)).time
             except NotFound:
                 self._check_retained(middle)
                 raise JournalDamaged(f"{self._reader.entry_key(middle)} is missing: restore it from a backup") from None
-            low, high = (middle, high) if made <= when else (low, middle)
+            low, high = (middle, high) if time <= when else (low, middle)
         state = self._reader.load(low).state
         if state.time > when:
             raise HistoryPurged(
@@ -341,7 +341,7 @@ class Journal:
     # Keeping up
 
     def _keep_up(self, state: State) -> None:
-        """Write HEAD and a snapshot where they are due. Raises StoreError; the entry stands all the same."""
+        """Write HEAD and a snapshot where they are due. Raises StoreError; the entry is valid all the same."""
         number = state.number
         if self._heal_head or number % self._head_every == 0:
             self._write_head(number)
@@ -354,7 +354,7 @@ class Journal:
         raise_head(self._reader.store, self._reader.prefix + self._reader.naming.head, number, self._reader.stands)
 
     def _misleads(self, head: Pointer, number: int, far: int) -> bool:
-        """Whether a HEAD is garbage, too high, or so many entries behind the last one."""
+        """Return whether a HEAD is garbage, too high, or so many entries behind the last one."""
         if head.value is None:
             return head.etag is not None or number >= far
         return head.value > number or number - head.value >= far

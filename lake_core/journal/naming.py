@@ -38,19 +38,19 @@ class Naming:
         return "bases/"
 
     def entry(self, number: int) -> str:
-        """The name of an entry."""
+        """Return the name of an entry."""
         return f"{number:0{self.digits}d}{self.suffix}"
 
     def snapshot(self, number: int) -> str:
-        """The name of the snapshot as of an entry."""
+        """Return the name of the snapshot as of an entry."""
         return self.fixed_snapshot or self.snapshots + self.entry(number)
 
     def base(self, number: int) -> str:
-        """The name of the snapshot that stands in for all entries up to this one, which are purged."""
+        """Return the name of the snapshot that replaces all entries up to this one, which are purged."""
         return self.bases + self.entry(number)
 
     def number(self, name: str) -> int | None:
-        """The number of an entry's name (without its folder); None for any other name."""
+        """Parse the number of an entry's name (without its folder); None for any other name."""
         digits = name.removesuffix(self.suffix)
         if re.fullmatch("[0-9]{1,20}", digits, re.ASCII) and int(digits) > 0 and name == self.entry(int(digits)):
             return int(digits)

@@ -33,7 +33,7 @@ class Tail:
     """Where the journal begins."""
 
     first: int = 1
-    """The first entry that is retained; what lies before it is purged, and nothing there counts."""
+    """The first entry that is retained; what is before it is purged, and nothing there counts."""
     base: int = 0
     """The entry as of which a snapshot stands in for the purged ones; always first - 1 where this package purged."""
     etag: str | None = None
@@ -41,25 +41,25 @@ class Tail:
 
 
 def read_head(store: ObjectStore, key: str) -> Pointer:
-    """The hint at the journal's end. Raises StoreError."""
+    """Read the hint at the journal's end. Raises StoreError."""
     try:
-        found = store.get(key, 0, _LONGEST)
+        body = store.get(key, 0, _LONGEST)
     except NotFound:
         return Pointer(None, None)
-    matched = re.fullmatch(rb"([0-9]{1,20})\n?", found)
-    return Pointer(int(matched[1]) if matched else None, found.etag)
+    matched = re.fullmatch(rb"([0-9]{1,20})\n?", body)
+    return Pointer(int(matched[1]) if matched else None, body.etag)
 
 
 def read_tail(store: ObjectStore, key: str) -> Tail:
-    """Where the journal begins. Raises JournalDamaged for garbage, StoreError."""
+    """Read where the journal begins. Raises JournalDamaged for garbage, StoreError."""
     for attempt in range(_TORN_READS):
         try:
-            found = store.get(key, 0, _LONGEST)
+            body = store.get(key, 0, _LONGEST)
         except NotFound:
             return Tail()
-        matched = re.fullmatch(rb"([0-9]{1,20}) ([0-9]{1,20})\n?", found)
+        matched = re.fullmatch(rb"([0-9]{1,20}) ([0-9]{1,20})\n?", body)
         if matched and int(matched[1]) > 0:
-            return Tail(int(matched[1]), int(matched[2]), found.etag)
+            return Tail(int(matched[1]), int(matched[2]), body.etag)
         # `zed` overwrites it in place: it may be half there.
         if attempt + 1 < _TORN_READS:
             runtime.sleep(0.01)
@@ -67,7 +67,7 @@ def read_tail(store: ObjectStore, key: str) -> Tail:
 
 
 def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int], bool]) -> None:
-    """See that HEAD is at least `number`, the number of an entry, and at most that of an entry that `stands`. Raises StoreError."""
+    """Raise HEAD to at least `number`, the number of an entry, and at most that of an entry that `stands`. Raises StoreError."""
     for _ in range(3):
         head = read_head(store, key)
         if head.value is not None and (head.value == number or (head.value > number and stands(head.value))):
@@ -81,7 +81,7 @@ def raise_head(store: ObjectStore, key: str, number: int, stands: Callable[[int]
 
 
 def raise_tail(store: ObjectStore, key: str, first: int) -> Tail:
-    """See that TAIL is at least `first`. Returns what it is now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
+    """Raise TAIL to at least `first`. Returns its value now, which may be more. It never falls. Raises StoreError, JournalDamaged."""
     failure: StoreUnavailable | None = None
     for _ in range(20):
         tail = read_tail(store, key)

@@ -1,4 +1,4 @@
-"""Purging: TAIL rises behind a snapshot that stands in for what lies before it, and only then are old entries deleted."""
+"""Purging: TAIL rises behind a snapshot that stands in for what is before it, and only then are old entries deleted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def purge(reader: Reader, newest: State, before: datetime, now: datetime) -> int
 
 
 def _first_retained(reader: Reader, newest: State, tail: Tail, before: datetime, put_before: datetime) -> int:
-    """The first entry that must stay."""
+    """Return the number of the first entry that must be kept."""
     low = high = tail.first
     for number, last_modified in _entries(reader):
         if number < tail.first:
@@ -58,12 +58,12 @@ def _first_retained(reader: Reader, newest: State, tail: Tail, before: datetime,
 
 
 def _entries(reader: Reader) -> Iterator[tuple[int, datetime]]:
-    """The entries that stand, in order, and when they were put."""
+    """Return the existing entries, in order, and when they were put."""
     naming, prefix = reader.naming, reader.prefix
-    found = (
+    entries = (
         (number, meta.last_modified) for meta in reader.store.list(prefix) if (number := naming.number(meta.key[len(prefix) :])) is not None
     )
-    return found if naming.ordered else iter(sorted(found))
+    return entries if naming.ordered else iter(sorted(entries))
 
 
 def _write_base(reader: Reader, number: int) -> None:
@@ -86,7 +86,7 @@ def _sweep(reader: Reader, tail: Tail) -> int:
     for folder in (reader.naming.snapshots, reader.naming.bases):
         if old := [key for number, key in reader.numbered(folder) if number < tail.first - 1]:
             reader.store.delete(old)
-    passed = (reader.entry_key(number) for number, _ in takewhile(lambda found: found[0] < tail.first, _entries(reader)))
+    passed = (reader.entry_key(number) for number, _ in takewhile(lambda entry: entry[0] < tail.first, _entries(reader)))
     deleted = 0
     while batch := list(islice(passed, _BATCH)):
         reader.store.delete(batch)

@@ -49,36 +49,37 @@ class Reader:
     max_snapshot_bytes: int
 
     def entry_key(self, number: int) -> str:
-        """The key of an entry."""
+        """Return the key of an entry."""
         return self.prefix + self.naming.entry(number)
 
     def head(self) -> Pointer:
-        """The hint at the journal's end."""
+        """Read the hint at the journal's end."""
         return read_head(self.store, self.prefix + self.naming.head)
 
     def tail(self) -> Tail:
-        """Where the journal begins. Raises JournalDamaged."""
+        """Read where the journal begins. Raises JournalDamaged."""
         return read_tail(self.store, self.prefix + self.naming.tail)
 
     def data(self, number: int) -> bytes:
-        """An entry's bytes. Raises NotFound, CorruptEntry."""
+        """Read an entry's bytes. Raises NotFound, CorruptEntry."""
         return self._bounded(number, self.store.get(self.entry_key(number), 0, self.max_entry_bytes + 1))
 
     def decode(self, number: int, data: bytes) -> Entry:
-        """An entry from its bytes. Raises CorruptEntry that names the key."""
+        """Decode an entry. Raises CorruptEntry that names the key."""
         try:
             return self.codec.decode(number, data)
         except CorruptEntry as error:
             raise self._corrupt(number, str(error)) from None
 
     def stands(self, number: int) -> bool:
-        """Whether there is an object where this entry belongs."""
+        """Return whether an object exists at this entry's key."""
         return self.store.exists(self.entry_key(number))
 
     def forward(self, after: int, hint: int = 0, limit: int | None = None) -> Iterator[list[Entry]]:
-        """The entries after a number, in batches, up to the first one that is missing.
+        """Yield the entries after a number, in batches, up to the first one that is missing.
 
-        `hint`: how far they may reach. Strides grow, so that a hint that is too low costs few round trips; one that is too high costs one.
+        `hint`: the number up to which entries may exist. Strides grow, so a hint that is too low costs few round trips; one that is too
+        high costs one.
         """
         left, beyond = limit, _BEYOND_HINT if hint > after else 1
         while left is None or left > 0:
@@ -96,12 +97,12 @@ class Reader:
             left = None if left is None else left - len(batch)
 
     def _stride(self, first: int, count: int) -> tuple[list[Entry], bool]:
-        """Up to `count` entries from the number `first` on, and whether the one after them is missing."""
+        """Read up to `count` entries from the number `first` on. Returns them, and whether the one after them is missing."""
         ended = False
         while count:
             keys = [self.entry_key(number) for number in range(first, first + count)]
             try:
-                found = self.store.get_many([(key, 0, self.max_entry_bytes + 1) for key in keys])
+                bodies = self.store.get_many([(key, 0, self.max_entry_bytes + 1) for key in keys])
             except NotFound as error:
                 if error.key in keys:
                     count, ended = keys.index(error.key), True
@@ -109,17 +110,17 @@ class Reader:
                     count, ended = count // 2, count == 1
                 continue
             numbers = range(first, first + count)
-            return [self.decode(number, self._bounded(number, data)) for number, data in zip(numbers, found, strict=True)], ended
+            return [self.decode(number, self._bounded(number, data)) for number, data in zip(numbers, bodies, strict=True)], ended
         return [], ended
 
     def replay(self, state: State, hint: int = 0, until: int | None = None) -> State:
-        """The state with the entries that follow it, up to `until` or to the end. Raises CorruptEntry where one does not fit."""
+        """Apply the entries that follow the state, up to `until` or to the end. Raises CorruptEntry where one does not fit."""
         for batch in self.forward(state.number, hint, None if until is None else until - state.number):
             state = self.advance(state, batch)
         return state
 
     def advance(self, state: State, batch: list[Entry]) -> State:
-        """The state with a batch that follows it. Raises CorruptEntry where an entry does not fit."""
+        """Apply a batch of entries that follows the state. Raises CorruptEntry where an entry does not fit."""
         try:
             return state.advanced(batch)
         except (KeyExists, KeyMissing):
@@ -132,7 +133,7 @@ class Reader:
         return state
 
     def load(self, until: int | None = None) -> Loaded:
-        """The newest state, or that after the entry `until`, from the nearest snapshot and the entries behind it.
+        """Load the newest state, or the state after the entry `until`, from the nearest snapshot and the entries behind it.
 
         Raises HistoryPurged, NoSuchEntry, CorruptEntry, JournalDamaged.
         """
@@ -160,7 +161,7 @@ class Reader:
         raise JournalDamaged(f"the journal {self.prefix} was purged {_LOADS} times while it was read: read it again")
 
     def purged(self, number: int, tail: Tail) -> HistoryPurged:
-        """The error that says what is retained."""
+        """Return the error that names what is retained."""
         return HistoryPurged(
             f"entry {number} of the journal {self.prefix} is purged: "
             f"entries are retained from {tail.first} on, states from {tail.first - 1} on",
@@ -168,24 +169,24 @@ class Reader:
         )
 
     def snapshots(self) -> list[tuple[int, str]]:
-        """The cached snapshots by number and key, newest first."""
+        """List the cached snapshots by number and key, newest first."""
         if self.naming.fixed_snapshot is not None:
             return []
         return self.numbered(self.naming.snapshots)
 
     def numbered(self, folder: str) -> list[tuple[int, str]]:
-        """The objects below a folder that are named as entries are, by number and key, newest first."""
+        """List the objects below a folder that are named as entries are, by number and key, newest first."""
         prefix = self.prefix + folder
-        found = [(self.naming.number(meta.key[len(prefix) :]), meta.key) for meta in self.store.list(prefix)]
-        return sorted(((number, key) for number, key in found if number is not None), reverse=True)
+        names = [(self.naming.number(meta.key[len(prefix) :]), meta.key) for meta in self.store.list(prefix)]
+        return sorted(((number, key) for number, key in names if number is not None), reverse=True)
 
     def snapshot(self, key: str) -> State | None:
-        """A snapshot; None where it is missing, torn or too large."""
+        """Read a snapshot; None if it is missing, torn or too large."""
         try:
-            found = self.store.get(key, 0, self.max_snapshot_bytes + 1)
-            if found.size > self.max_snapshot_bytes:
-                raise CorruptSnapshot(f"it has {found.size} bytes, and at most {self.max_snapshot_bytes} are read")
-            return self.codec.decode_snapshot(found)
+            body = self.store.get(key, 0, self.max_snapshot_bytes + 1)
+            if body.size > self.max_snapshot_bytes:
+                raise CorruptSnapshot(f"it has {body.size} bytes, and at most {self.max_snapshot_bytes} are read")
+            return self.codec.decode_snapshot(body)
         except NotFound:
             return None
         except CorruptSnapshot as error:
@@ -199,7 +200,7 @@ class Reader:
         return tail.first - 1
 
     def _start(self, floor: int, until: int | None) -> State | None:
-        """Where to start replaying from: the newest good snapshot that is not before `floor`, to which entries are purged."""
+        """Return the newest good snapshot that is not before `floor`, to which entries are purged: where to start replaying from."""
         fixed = self.naming.fixed_snapshot
         candidates = self.snapshots() if fixed is None else [(None, self.prefix + fixed)]
         for number, key in candidates:
@@ -216,7 +217,7 @@ class Reader:
         return base if base is not None and base.number == floor else None
 
     def _check_gap(self, state: State, hint: int) -> State:
-        """Raises JournalDamaged where HEAD knows of an entry behind the end that was found: going on there would hide it."""
+        """Raise JournalDamaged if HEAD names an entry behind the end of the entries: an append there would hide the damage."""
         while hint > state.number and self.stands(hint):
             newer = self.replay(state, hint)
             if newer.number == state.number:
@@ -226,10 +227,10 @@ class Reader:
             state = newer
         return state
 
-    def _bounded(self, number: int, found: bytes) -> bytes:
-        if len(found) > self.max_entry_bytes:
+    def _bounded(self, number: int, data: bytes) -> bytes:
+        if len(data) > self.max_entry_bytes:
             raise self._corrupt(number, f"it is larger than {self.max_entry_bytes} bytes")
-        return found
+        return data
 
     def _corrupt(self, number: int, reason: str) -> CorruptEntry:
         key = self.entry_key(number)

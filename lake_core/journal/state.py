@@ -45,35 +45,35 @@ class State(Mapping[str, Any]):
 
     @classmethod
     def empty(cls) -> State:
-        """The state before the first entry."""
+        """Return the state before the first entry."""
         return cls(0, EPOCH, {}, {}, 0)
 
     @classmethod
     def of(cls, number: int, time: datetime, records: Mapping[str, StateRecord]) -> State:
-        """The state with these records, which the caller leaves alone from now on."""
+        """Return the state with these records. The caller must not change them from now on."""
         return cls(number, time, records, {}, len(records))
 
     def record(self, key: str) -> StateRecord | None:
-        """A key's value with its last change; None for an absent key."""
+        """Return a key's value with its last change; None for an absent key."""
         try:
             return self._changes[key]
         except KeyError:
             return self._base.get(key)
 
     def records(self) -> Iterator[tuple[str, StateRecord]]:
-        """All keys with their records, in the order of keys."""
+        """Return all keys with their records, in the order of keys."""
         for key in self:
             record = self.record(key)
             assert record is not None
             yield key, record
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Raises KeyExists or KeyMissing unless the actions can follow this state."""
+        """Raise KeyExists or KeyMissing unless the actions can follow this state."""
         changes: dict[str, StateRecord | None] = {}
         self._apply(changes, self._count, actions, self.number + 1, self.time)
 
     def advanced(self, entries: Iterable[Entry]) -> State:
-        """The state after these entries, which follow it. Raises KeyExists or KeyMissing where one does not fit."""
+        """Return the state after these entries, which follow it. Raises KeyExists or KeyMissing where one does not fit."""
         changes = dict(self._changes)
         number, time, count = self.number, self.time, self._count
         for entry in entries:
@@ -121,7 +121,7 @@ class State(Mapping[str, Any]):
         return self._count
 
     def under(self, prefix: str) -> Sequence[str]:
-        """The keys that start with `prefix`, in order. Costs what they are, not what all keys are."""
+        """Return the keys that start with `prefix`, in order. The cost depends on their number, not on the number of all keys."""
         # Sorted when first asked for; a race of threads sorts twice and no more.
         if not self._base_keys:
             self._base_keys.append(tuple(sorted(self._base)))
@@ -130,10 +130,10 @@ class State(Mapping[str, Any]):
         end = at
         while end < len(keys) and keys[end].startswith(prefix):
             end += 1
-        found = [key for key in keys[at:end] if key not in self._changes]
-        found += [key for key, record in self._changes.items() if record is not None and key.startswith(prefix)]
-        found.sort()
-        return found
+        matches = [key for key in keys[at:end] if key not in self._changes]
+        matches += [key for key, record in self._changes.items() if record is not None and key.startswith(prefix)]
+        matches.sort()
+        return matches
 
     def __iter__(self) -> Iterator[str]:
         if not self._sorted:

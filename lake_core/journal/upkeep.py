@@ -17,7 +17,7 @@ KEPT_SNAPSHOTS = 3
 
 
 def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
-    """Cache a state, and take away what is older than the newest few. None where it was not to be. Raises StoreError."""
+    """Cache a state, and delete snapshots that are older than the newest few. Returns None if it was not written. Raises StoreError."""
     key = reader.prefix + reader.naming.snapshot(state.number)
     data = reader.codec.encode_snapshot(state)
     if len(data) > reader.max_snapshot_bytes:
@@ -32,12 +32,12 @@ def write_snapshot(reader: Reader, state: State) -> ObjectMeta | None:
 
 
 def _replace_fixed(reader: Reader, key: str, state: State, data: bytes) -> ObjectMeta | None:
-    """Never by an older one."""
+    """Replace the snapshot, but never by an older one."""
     etag = None
     try:
-        found = reader.store.get(key, 0, reader.max_snapshot_bytes)
-        etag = found.etag
-        if reader.codec.decode_snapshot(found).number >= state.number:
+        body = reader.store.get(key, 0, reader.max_snapshot_bytes)
+        etag = body.etag
+        if reader.codec.decode_snapshot(body).number >= state.number:
             return None
     except (NotFound, CorruptSnapshot):
         pass

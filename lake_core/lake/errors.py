@@ -11,11 +11,11 @@ from lake_core.readable import count_of
 
 
 class LakeNotFound(LakeError):
-    """No lake stands at the location."""
+    """No lake exists at the location."""
 
 
 class LakeAlreadyExists(LakeError):
-    """A lake stands where one was to be created."""
+    """A lake exists where one was to be created."""
 
 
 class FolderInUse(LakeError):
@@ -27,7 +27,7 @@ class UnsupportedLake(LakeError):
 
 
 class DamagedLake(LakeError):
-    """A record of the lake is none: somebody else wrote there, or bytes were altered. `lake verify` tells what else is wrong."""
+    """A record of the lake is none: somebody else wrote there, or bytes were altered. `lake verify` shows what else is wrong."""
 
 
 class InvalidRef(LakeError):

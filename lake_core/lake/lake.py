@@ -108,13 +108,13 @@ class Lake:
         storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Self:
-        """Open the lake at a location. `clock` tells the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
+        """Open the lake at a location. `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
         return cls._open(root, clock)
 
     @classmethod
     def exists(cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None) -> bool:
-        """Tell whether a lake stands at a location."""
+        """Return whether a lake exists at a location."""
         root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options, read_only=True)
         return root.exists("_lake/format.json")
 
@@ -151,16 +151,16 @@ class Lake:
 
     @property
     def url(self) -> str:
-        """Where the lake lies."""
+        """Where the lake is."""
         return self._repository.root.url()
 
     def uri(self, ref: str = "main", path: str = "") -> str:
-        """Say where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
+        """Return where fsspec finds a path of a ref: `lake://<the lake's location, encoded>/<ref>/<path>`. Pass a commit to pin one."""
         return f"lake://{quote(self.url, safe='')}/{ref}/{path.lstrip('/')}".rstrip("/")
 
     @property
     def id(self) -> str:
-        """What tells this lake from others, wherever it is moved."""
+        """What distinguishes this lake from others, wherever it is moved."""
         return self._repository.format.id
 
     # Sessions
@@ -197,7 +197,7 @@ class Lake:
     ) -> SharedSession:
         """Open a shared session, or resume the one of this id: its epoch rises, and what older epochs still write is refused.
 
-        With `resume=False` an open one of this id is taken as it stands, its epoch too. The handle only reads; its `join` writes.
+        With `resume=False` an open one of this id is taken as it is, its epoch too. The handle only reads; its `join` writes.
         It expires after `expires_in` (7 days at most), which each flush renews. Raises RefNotFound, SessionClosed for one that has ended.
         """
         _check_metadata(message, metadata)
@@ -205,7 +205,7 @@ class Lake:
         return open_shared(self._repository, options, resume=resume)
 
     def get_session(self, id: str, *, epoch: int | None = None) -> SharedSession:
-        """Give the handle of a shared session, as it stands, in any process.
+        """Give the handle of a shared session, as it is, in any process.
 
         `epoch`: that of the process which opened it, handed on; by default the session's own. Raises SessionNotFound.
         """
@@ -261,7 +261,7 @@ class Lake:
         return merge(self._repository, self._commit(ref, refs), ref, into, message, strategy)
 
     def preview_merge(self, ref: str, *, into: str = "main", strategy: Strategy | None = None) -> MergePreview:
-        """Tell what `merge` would do now, and write nothing. Raises as `merge`."""
+        """Return what `merge` would do now, and write nothing. Raises as `merge`."""
         refs = self._repository.refs()
         return preview_merge(self._repository, self._commit(ref, refs), ref, into, strategy)
 
@@ -271,7 +271,7 @@ class Lake:
         return revert(self._repository, self._commit(commit, refs), branch, parent, message)
 
     def cherry_pick(self, commit: str, *, onto: str, parent: int = 1, message: str | None = None) -> Published:
-        """Do on a branch what a commit did elsewhere. Raises Conflict, NothingToApply."""
+        """Apply a commit's change to a branch. Raises Conflict, NothingToApply."""
         refs = self._repository.refs()
         return cherry_pick(self._repository, self._commit(commit, refs), onto, parent, message)
 
@@ -328,7 +328,7 @@ class Lake:
         return compare_states(self.at(before), self.at(after), prefix=prefix, sample=sample, most_rows=most_rows)
 
     def status(self) -> Status:
-        """Tell how the lake is, at a glance."""
+        """Return a summary of the lake's state."""
         refs = self._repository.refs()
         waiting = pending_checkout(refs, self._repository.format.branch)
         behind = [commit.id for commit in waiting if not is_checked_out(self._repository, commit)]

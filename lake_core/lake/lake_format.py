@@ -25,7 +25,7 @@ class LakeFormat:
     profile: str = "small"
     """How large ranges are: `small`, or `lakefs` for lakeFS's own parameters."""
     branch: str = "main"
-    """The branch that stands in place."""
+    """The branch that is in place."""
 
     @property
     def ranges(self) -> Profile:

@@ -38,7 +38,7 @@ class Repository:
     clock: Callable[[], datetime]
     committer: str
     given_clock: bool = False
-    """Whether the caller gave the clock: then it is trusted to tell the age of objects too."""
+    """Whether the caller gave the clock: then it is trusted to measure the age of objects too."""
     lease_config: LeaseConfig = field(default_factory=LeaseConfig)
     deletion_lists: DeletionLists = field(init=False)
 

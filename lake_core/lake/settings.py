@@ -45,7 +45,7 @@ class LakeSettings:
         self._repository.settings.append(plan)
 
     def protect(self, pattern: str) -> None:
-        """Let branches whose names match (`release-*`) take merges only."""
+        """Restrict branches with matching names (`release-*`) to merges."""
         protect(self._repository.journal, pattern)
 
     def unprotect(self, pattern: str) -> None:

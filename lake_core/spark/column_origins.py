@@ -48,14 +48,14 @@ _LEAVES = {"LocalRelation", "LogicalRDD", "OneRowRelation", "Relation", "Relatio
 
 
 def marked(df: DataFrame, mark: str) -> DataFrame:
-    """The same rows and columns, under a mark of ASCII letters, digits and underscores that `column_origins` finds again."""
+    """Return the same rows and columns, under a mark of ASCII letters, digits and underscores that `column_origins` finds again."""
     if not _MARK.fullmatch(mark):
         raise ValueError(f"a mark is made of letters, digits and underscores, not {mark!r}")
     return df.where(F.lit(f"origin:{mark}") == F.lit(f"origin:{mark}"))
 
 
 def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
-    """For each column that is known: which columns of marked DataFrames its values are made of. None where nothing is known.
+    """Return for each known column the columns of marked DataFrames that its values are made of. None if nothing is known.
 
     Nothing is run. Raises what Spark raises where it cannot plan the DataFrame.
     """
@@ -65,12 +65,12 @@ def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
     if begin is None or len(set(names)) < len(names):
         return None
     try:
-        found = _Reader().read(_tree(text[begin.end() :].partition(_END)[0]))
+        scope = _Reader().read(_tree(text[begin.end() :].partition(_END)[0]))
     except (_Unreadable, RecursionError):
         return None
-    if [column.name for column in found.columns] != names or found.strangers == "unknown":
+    if [column.name for column in scope.columns] != names or scope.strangers == "unknown":
         return None
-    known = {column.name: column.origins for column in found.columns if column.origins is not None}
+    known = {column.name: column.origins for column in scope.columns if column.origins is not None}
     return known or None
 
 
@@ -83,10 +83,10 @@ def _plan(df: DataFrame) -> str:
 
 
 @contextmanager
-def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in wanted}
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
     try:
-        for name, value in wanted.items():
+        for name, value in settings.items():
             spark.conf.set(name, value)
         yield
     finally:
@@ -97,14 +97,14 @@ def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _printed() -> Iterator[io.StringIO]:
-    """What this thread prints; what others print goes where it went."""
-    mine = _ThreadOutput(sys.stdout)
-    sys.stdout = mine
+    """Capture what this thread prints. What other threads print goes where it went before."""
+    output = _ThreadOutput(sys.stdout)
+    sys.stdout = output
     try:
-        yield mine.text
+        yield output.text
     finally:
-        if sys.stdout is mine:
-            sys.stdout = mine.others
+        if sys.stdout is output:
+            sys.stdout = output.others
 
 
 class _ThreadOutput:
@@ -130,7 +130,7 @@ class _Node:
 
 
 def _tree(text: str) -> _Node:
-    """The operators. Plans of subqueries, which are printed one level further in, are left out."""
+    """Parse the tree of operators. Plans of subqueries, which are printed one level further in, are left out."""
     path: list[_Node | None] = []
     for line in text.rstrip("\n").split("\n"):
         match = _LINE.fullmatch(line)
@@ -181,29 +181,32 @@ class _Scope:
     strangers: Strangers = "none"
 
     def of(self, expression: str) -> Origins:
-        """What the columns that an expression names are made of."""
-        found = []
+        """Return the origins of the columns that an expression names."""
+        origins = []
         known = {column.id: column for column in self.columns}
         for match in _REFERENCE.finditer(expression):
             before = expression[: match.start()]
             column = known.get(int(match[1]))
             if column is None:
-                found.append(self._unlisted(before))
+                origins.append(self._unlisted(before))
             elif not before.lower().endswith(column.name.lower()):
-                found.append(None)
+                origins.append(None)
             elif expression[match.end() : match.end() + 1] in (".", "[") and column.origins is not None and len(column.origins) > 1:
-                found.append(None)  # a part of what was put together: from which of them is not told
+                origins.append(None)  # a part of what was put together: from which of them is not told
             else:
-                found.append(column.origins)
-        return _together(found)
+                origins.append(column.origins)
+        return _together(origins)
 
     def _unlisted(self, before: str) -> Origins:
-        """Of a name that is no column below: a lambda's variable, or the result of a Python function, whose arguments stand before it."""
+        """Return the origins of a name that is no column below.
+
+        It is a lambda's variable, or the result of a Python function, which follows its arguments.
+        """
         own = before.endswith(")") or _VARIABLE.search(before) is not None
         return _NONE if self.strangers == "outside" or (self.strangers == "none" and own) else None
 
     def item(self, text: str) -> _Column:
-        """A column of a list: one from below, or `<expression> AS <name>#<id>`."""
+        """Return a column of a list: one from below, or `<expression> AS <name>#<id>`."""
         name, number = _attribute(text)
         for column in self.columns:
             if column.id == number and column.name.lower() == name.lower():
@@ -254,13 +257,13 @@ class _Reader:
 
     def _reference(self, node: _Node) -> _Scope:
         arguments = _split(node.arguments)
-        found = self._named.get(arguments[0])
-        if found is None or len(arguments) < 3:
+        scope = self._named.get(arguments[0])
+        if scope is None or len(arguments) < 3:
             return _OPEN
         names = [_attribute(text) for text in _listed(arguments[2])]
-        if found.strangers != "none" or len(found.columns) != len(names):
+        if scope.strangers != "none" or len(scope.columns) != len(names):
             return _OPEN
-        return _Scope([_Column(*name, column.origins) for name, column in zip(names, found.columns, strict=True)])
+        return _Scope([_Column(*name, column.origins) for name, column in zip(names, scope.columns, strict=True)])
 
     def _unary(self, node: _Node, below: _Scope) -> _Scope:
         marks = _MARKED.fullmatch(node.arguments) if node.operator == "Filter" else None
@@ -307,8 +310,8 @@ def _generate(arguments: Sequence[str], below: _Scope) -> _Scope:
     names = [_attribute(text) for text in _listed(arguments[-1])]
     if len(names) > 1 and origins is not None and len(origins) > 1:
         origins = None  # which goes into which is not told
-    made = [_Column(*name, origins) for name in names]
-    return _Scope([*below.columns, *made], below.strangers)
+    generated = [_Column(*name, origins) for name in names]
+    return _Scope([*below.columns, *generated], below.strangers)
 
 
 def _expand(arguments: Sequence[str], below: _Scope) -> _Scope:
@@ -342,7 +345,7 @@ def _join(node: _Node, left: _Scope, right: _Scope) -> _Scope:
 
 
 def _union(below: Sequence[_Scope]) -> _Scope:
-    """The first one's columns, each made of what stands at its place in any."""
+    """Return the first scope's columns, each with the origins of the columns at its place in all scopes."""
     first = below[0]
     if any(scope.strangers != "none" or len(scope.columns) != len(first.columns) for scope in below):
         return _OPEN
@@ -351,16 +354,16 @@ def _union(below: Sequence[_Scope]) -> _Scope:
 
 
 def _together(all_: Iterable[Origins]) -> Origins:
-    found: set[Origin] = set()
+    union: set[Origin] = set()
     for origins in all_:
         if origins is None:
             return None
-        found |= origins
-    return frozenset(found)
+        union |= origins
+    return frozenset(union)
 
 
 def _attribute(text: str) -> tuple[str, int]:
-    """The name and id of `name#1L`."""
+    """Return the name and id of `name#1L`."""
     match = _ATTRIBUTE.fullmatch(text)
     if match is None:
         raise _Unreadable
@@ -368,7 +371,7 @@ def _attribute(text: str) -> tuple[str, int]:
 
 
 def _values_only(expression: str) -> str:
-    """An expression without what its windows partition and order by, and without the column that a pivot chooses by."""
+    """Return an expression without what its windows partition and order by, and without the column that a pivot chooses by."""
     while (begin := expression.find(_WINDOW)) >= 0:
         end = _closing(expression, begin + len(_WINDOW) - 1)
         expression = expression[:begin] + expression[end + 1 :]
@@ -378,7 +381,7 @@ def _values_only(expression: str) -> str:
 
 
 def _listed(text: str) -> list[str]:
-    """The parts of `[a, b]`."""
+    """Return the parts of `[a, b]`."""
     if not text.startswith("[") or _closing(text, 0) != len(text) - 1:
         raise _Unreadable
     return _split(text[1:-1])
@@ -389,7 +392,7 @@ _BRACKET = re.compile(r"[()\[\]{},]")
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that stand in no brackets. Raises _Unreadable where brackets do not match."""
+    """Return the parts between commas outside of brackets. Raises _Unreadable where brackets do not match."""
     parts, start = [], 0
     expected: list[str] = []
     for match in _BRACKET.finditer(text):
@@ -409,7 +412,7 @@ def _split(text: str) -> list[str]:
 
 
 def _closing(text: str, begin: int) -> int:
-    """Where the bracket that opens at a place closes."""
+    """Return where the bracket that opens at a place closes."""
     depth = 0
     for match in _BRACKET.finditer(text, begin):
         if match[0] in _PAIRS:

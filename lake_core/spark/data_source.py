@@ -77,8 +77,10 @@ class _Pin:
 
 
 def _source_class(name_: str, access: _Access) -> type[DataSource]:
-    """The source's class. Its instances, readers and writers travel to executors, which lack this package: so all of it is made here,
-    goes by value, and looks for us only where we are at home. What it holds is plain, or bytes.
+    """Return the source's class.
+
+    Its instances, readers and writers are sent to executors that may lack this package. So all of it is defined here and pickled by value,
+    and it imports this package only on the driver. It holds only plain values and bytes.
     """
     import pickle
 
@@ -175,7 +177,7 @@ def _source_class(name_: str, access: _Access) -> type[DataSource]:
 
 
 def _pinned(access: bytes, options: Mapping[str, str]) -> bytes | None:
-    """The state that reads look at; None where there is no table yet, which a write may create."""
+    """Return the state that reads use; None if there is no table yet, which a write may create."""
     import pickle
 
     try:
@@ -186,10 +188,10 @@ def _pinned(access: bytes, options: Mapping[str, str]) -> bytes | None:
 
 
 def _open(access: _Access, options: Mapping[str, str], pin: _Pin | None = None) -> tuple[DeltaTable, Pins]:
-    """The table of a read, and what pins its lake."""
+    """Open the table of a read. Returns it with the pins of its lake."""
     path = _path(options, (*_READ, *_WRITE[1:]))
-    given = _option(options, "version")
-    at: dict[str, Any] = {"version": None if given is None else _whole(given, "version"), "timestamp": _option(options, "timestamp")}
+    version = _option(options, "version")
+    at: dict[str, Any] = {"version": None if version is None else _whole(version, "version"), "timestamp": _option(options, "timestamp")}
     if pin is not None:
         at = {"version": pin.version}
     if not path.startswith(_LAKE):
@@ -219,7 +221,7 @@ def _schema(access: bytes, options: Mapping[str, str], pin: bytes | None) -> T.S
 
 
 def _payloads(access: bytes, options: Mapping[str, str], pin: bytes | None, schema: T.StructType) -> list[tuple[list[str], bytes]]:
-    """What each task of a read needs, with the columns to return."""
+    """Return what each task of a read needs: the columns to return, and its files."""
     import pickle
 
     for option in _WRITE[1:]:
@@ -240,7 +242,7 @@ def _payloads(access: bytes, options: Mapping[str, str], pin: bytes | None, sche
 
 
 def _plan(access: bytes, options: Mapping[str, str], schema: T.StructType, overwrite: bool) -> tuple[bytes | None, bytes]:
-    """What the tasks of a write need (None where it was committed before), and what its commit needs."""
+    """Return what the tasks of a write need (None if the write was committed before), and what its commit needs."""
     import pickle
 
     opened: _Access = pickle.loads(access)
@@ -277,7 +279,7 @@ class _Planned:
     pins: Pins | None
 
     def write(self, table: DeltaTable) -> Write:
-        """The same for the same version of a table: it keeps the table's metadata."""
+        """Plan the write. The same version of a table gives the same plan, because the plan keeps the table's metadata."""
         if self.overwrite:
             return table.plan_overwrite(self.schema, where=_option(self.options, "replaceWhere"))
         return table.plan_append(self.schema)
@@ -299,7 +301,7 @@ def _commit(payload: bytes, rows: Sequence[Mapping[str, Any]]) -> None:
 def _target(
     access: _Access, options: Mapping[str, str], schema: pa.Schema, version: int | None = None, pins: Pins | None = None
 ) -> tuple[DeltaTable, _Joined | None]:
-    """The table that is written, at the version that the write was planned on."""
+    """Open the table to write, at the version that the write was planned on."""
     path = options["path"]
     storage_options = access.storage_options or None
     if not path.startswith(_LAKE):
@@ -357,12 +359,12 @@ def _listed(text: str) -> list[str]:
 
 
 def _names(schema: T.StructType, names: Sequence[str]) -> list[str]:
-    """The columns of these names, whatever their case."""
+    """Return the columns of these names, ignoring case."""
     folded = {name.lower(): name for name in reversed(schema.names)}
-    found = [name if name in schema.names else folded.get(name.lower()) for name in names]
-    if None in found:
-        raise SchemaMismatch(f"no column {names[found.index(None)]!r} in the table; there are {', '.join(schema.names)}")
-    return [name for name in found if name is not None]
+    chosen = [name if name in schema.names else folded.get(name.lower()) for name in names]
+    if None in chosen:
+        raise SchemaMismatch(f"no column {names[chosen.index(None)]!r} in the table; there are {', '.join(schema.names)}")
+    return [name for name in chosen if name is not None]
 
 
 def _spark_schema(table: DeltaTable) -> T.StructType:

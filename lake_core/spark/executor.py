@@ -40,9 +40,9 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def by_value(thing: object) -> bytes:
-    """A function or other object as bytes that unpickle where this package is not installed.
+    """Pickle a function or other object to bytes that unpickle where this package is not installed.
 
-    Raises UnreachableStore for one that holds a store which cannot leave this process.
+    Raises UnreachableStore for an object with a store that cannot leave this process.
     """
     with _PICKLING:
         cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
@@ -59,7 +59,7 @@ def by_value(thing: object) -> bytes:
 
 
 def batch_function(function: BatchFunction) -> BatchFunction:
-    """A function for `mapInArrow` that carries `function` by value."""
+    """Return a function for `mapInArrow` that carries `function` by value."""
     payload = by_value(function)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,7 +73,7 @@ def batch_function(function: BatchFunction) -> BatchFunction:
 
 
 def table_function(function: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], pa.Table]:
-    """A function for a group's `applyInArrow` that carries `function` by value."""
+    """Return a function for a group's `applyInArrow` that carries `function` by value."""
     payload = by_value(function)
 
     # Spark tells by the annotations whether a function takes a table or an iterator: these it must be able to look up.
@@ -108,9 +108,9 @@ def named_error(name: str, message: str) -> LakeError:
 def lake_error(error: PySparkException) -> LakeError:
     """Return the error of ours that a job failed with in an executor, or SparkJobFailed."""
     text = str(error)
-    found = _RAISED.findall(text)
-    if found:
-        return named_error(*found[-1])
+    errors = _RAISED.findall(text)
+    if errors:
+        return named_error(*errors[-1])
     raised = list(re.finditer(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid)\w*: .+)$", text, re.MULTILINE))
     if raised:  # the last line of the worker's traceback
         failed = SparkJobFailed(f"a Spark job failed: {raised[-1][1][:300]}")

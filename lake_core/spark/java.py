@@ -17,17 +17,17 @@ _INSTALL = f"Install a JDK {MINIMUM} or newer (e.g. openjdk-{MINIMUM}-jre-headle
 
 
 def check_java() -> int:
-    """The major version of the Java that Spark will use. Raises NoJava or JavaTooOld."""
+    """Return the major version of the Java that Spark will use. Raises NoJava or JavaTooOld."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
         where = f"JAVA_HOME has no bin/java: {home}" if home else "there is no java on PATH"
         raise NoJava(f"Spark needs Java, but {where}. {_INSTALL}")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoJava(f"Spark needs Java, but {java} does not run ({error}). {_INSTALL}") from None
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
     if match is None:
         raise NoJava(f"Spark needs Java, but {java} does not tell its version. {_INSTALL}")
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])

@@ -70,7 +70,7 @@ def merge_delta(
     alias: tuple[str, str] = ("t", "s"),
     storage_options: Mapping[str, Any] | None = None,
 ) -> Merge:
-    """`DeltaTable.merge` with a DataFrame as the source, in the executors: clauses first, then `execute`.
+    """Merge as `DeltaTable.merge`, with a DataFrame as the source, in the executors: clauses first, then `execute`.
 
         merge_delta(df, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
 
@@ -128,16 +128,16 @@ class _SparkMerge:
         plan = self._plan
         scan, reads = candidates(plan, self._ranges())
         matches = self._matches(scan).localCheckpoint(True, StorageLevel.DISK_ONLY)
-        done, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
+        total, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
         if plan.rewrites:
             for number, merged in self._rewritten(scan, matches):
                 touched[number] = merged.touched
-                done.include(merged)
-        return finish_merge(plan, scan, reads, touched, done, self._inserted(matches), self._rows)
+                total.include(merged)
+        return finish_merge(plan, scan, reads, touched, total, self._inserted(matches), self._rows)
 
     def _ranges(self) -> list[Predicate]:
-        """What the source's keys say of the rows that can match them."""
-        table, found = self._plan.snapshot.metadata.arrow_schema, []
+        """Return the conditions that the source's keys put on the rows that can match them."""
+        table, ranges = self._plan.snapshot.metadata.arrow_schema, []
         for key in self._plan.condition.keys:
             column = F.col(self._names[self._plan.source.get_field_index(key.source[0])])
             for name in key.source[1:]:
@@ -152,11 +152,11 @@ class _SparkMerge:
                 some = pa.chunked_array([*extremes["a"].chunks, *extremes["b"].chunks])
             predicate = range_of_key(table, key, some.combine_chunks(), whole=whole)
             if predicate is not None:
-                found.append(predicate)
-        return found
+                ranges.append(predicate)
+        return ranges
 
     def _matches(self, scan: Scan) -> DataFrame:
-        """The pairs for which ON is true: file, row in it, clause that applies (-1: none), and the source row."""
+        """Return the pairs for which ON is true: file, row in it, clause that applies (-1: none), and the source row."""
         plan = self._plan
         probe = match_probe(plan, scan)
         key_types = pa.schema(
@@ -186,7 +186,7 @@ class _SparkMerge:
         return F.broadcast(source) if self._rows <= _FEW_ROWS else source.hint("merge")
 
     def _rewritten(self, scan: Scan, matches: DataFrame) -> Iterator[tuple[int, MergedFile]]:
-        """What becomes of each file that a clause applies to."""
+        """Yield each file that a clause applies to, with its merged rows."""
         plan = self._plan
         task = file_merge(plan, scan)
         best = matches.groupBy("file").agg(F.max("clause").alias("clause")).toArrow().to_pydict()
@@ -230,7 +230,7 @@ def _numbers(spark: SparkSession, count: int) -> DataFrame:
 
 
 def _taken(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """Columns as Spark hands them over, under their own names and in their own types."""
+    """Return columns from Spark under their own names and in their own types."""
     return relabelled(pa.Table.from_batches([batch]), schema)
 
 

@@ -29,7 +29,7 @@ def delete_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """`DeltaTable.delete`, in the executors. Raises what it raises, and SparkJobFailed."""
+    """Delete rows as `DeltaTable.delete`, in the executors. Raises what it raises, and SparkJobFailed."""
     target = opened(table, storage_options)
     return target.operate(lambda snapshot, now: delete(snapshot, where, now, run_in(spark)), txn)
 
@@ -43,7 +43,7 @@ def update_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """`DeltaTable.update`, in the executors. Raises what it raises, and SparkJobFailed."""
+    """Update rows as `DeltaTable.update`, in the executors. Raises what it raises, and SparkJobFailed."""
     target = opened(table, storage_options)
     return target.operate(lambda snapshot, now: update(snapshot, changes, where, now, run_in(spark)), txn)
 
@@ -58,7 +58,9 @@ def optimize_delta(
     txn: Txn | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OperationResult:
-    """`DeltaTable.optimize`, in the executors: one task for each file that is made, or with `zorder_by` for each partition of the table.
+    """Compact files as `DeltaTable.optimize`, in the executors.
+
+    There is one task for each file that is written, or with `zorder_by` for each partition of the table.
 
     Raises what it raises, and SparkJobFailed.
     """
@@ -78,10 +80,10 @@ def convert_delta(
     partition_by: pa.Schema | Sequence[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DeltaTable:
-    """`DeltaTable.convert`, with the files read in the executors. Raises what it raises, and SparkJobFailed."""
+    """Convert files as `DeltaTable.convert`, reading them in the executors. Raises what it raises, and SparkJobFailed."""
     return DeltaTable.convert(url, partition_by=partition_by, storage_options=storage_options, run=run_in(spark))
 
 
 def opened(table: Target, storage_options: Mapping[str, Any] | None) -> DeltaTable:
-    """The table itself, or the one at a URL."""
+    """Return the table itself, or open the one at a URL."""
     return table if isinstance(table, DeltaTable) else DeltaTable.open(table, storage_options=storage_options)

@@ -33,10 +33,10 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {"=": op.eq, "!=": op.ne, "<": 
 
 
 def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
-    """The rows for which the predicate is true, in every session, whatever its settings.
+    """Return the rows for which the predicate is true, in every session, whatever its settings.
 
-    What Spark has no column for is evaluated by Arrow in the executors, after the rest, which can be pushed into a scan.
-    A row that an expression fails for fails the job.
+    Parts that Spark has no column for are evaluated by Arrow in the executors, after the rest, which can be pushed into a scan.
+    A row for which an expression fails makes the job fail.
     """
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     plain = tuple(part for part in parts if is_pushable(part))
@@ -55,7 +55,7 @@ def _keep(predicate: Predicate) -> BatchFunction:
 
 
 def to_column(predicate: Predicate) -> SparkColumn:
-    """The predicate for `DataFrame.where`; it means the same in every session, whatever its settings. For pushable predicates."""
+    """Convert a pushable predicate for `DataFrame.where`. It means the same in every session, whatever its settings."""
     match predicate:
         case Not(operand=In(operand=Column() as column) | Comparison(operator="<=>", left=Column() as column) as operand):
             return _with_nan(~to_column(operand), column)
@@ -95,22 +95,25 @@ def _leaf_column(leaf: Predicate) -> SparkColumn:
 
 
 def _tree(join: Callable[[SparkColumn, SparkColumn], SparkColumn], parts: list[SparkColumn]) -> SparkColumn:
-    """Many parts as a tree of small depth: Spark recurses into it."""
+    """Combine many parts as a tree of small depth: Spark recurses into it."""
     while len(parts) > 1:
         parts = [functools.reduce(join, parts[i : i + 2]) for i in range(0, len(parts), 2)]
     return parts[0]
 
 
-def _with_nan(found: SparkColumn, column: Column) -> SparkColumn:
-    """The same condition, in a form that is not pushed down into Parquet: the bounds of a row group do not tell of its NaNs,
-    which are above every number, so that Spark would skip groups that have matching rows.
+def _with_nan(condition: SparkColumn, column: Column) -> SparkColumn:
+    """Return the same condition, in a form that is not pushed down into Parquet.
+
+    The bounds of a row group ignore its NaNs. These are above every number, so Spark would skip groups that have matching rows.
     """
-    return found | F.isnan(_field(column)) if pa.types.is_floating(column.type) else found
+    return condition | F.isnan(_field(column)) if pa.types.is_floating(column.type) else condition
 
 
 def _equals_zero(column: Column) -> SparkColumn:
-    """Equal to 0.0 or -0.0. Not as an equality: pushed down, it is looked up in the dictionary of a row group, where the two
-    zeros differ; nor in a set, where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
+    """Return the condition that a column equals 0.0 or -0.0.
+
+    It is no equality: pushed down, that is looked up in the dictionary of a row group, where the two zeros differ. It is no set either,
+    where they differ for Spark itself. Bounds allow for both, so `<=` may be pushed down.
     """
     zero = F.lit(0.0)
     return (_field(column) <= zero) & _with_nan(_field(column) >= zero, column)

@@ -57,13 +57,13 @@ def read_delta(
     allowed_roots: Sequence[Location] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """A table's rows at one version as a DataFrame. The version is fixed now: later commits do not show in it.
+    """Read a table's rows at one version as a DataFrame. The version is fixed now: later commits do not show in it.
 
     `version`, `timestamp` and `allowed_roots` are as in `DeltaTable.open`; a handle keeps the roots that it was opened with.
 
     `columns` and `where` (Spark SQL) narrow what is read; timestamps in `where` are UTC unless they say otherwise.
-    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that is gone
-    already; one that goes before Spark comes to read it fails the job.
+    Raises what `DeltaTable.open` raises, SchemaMismatch and InvalidExpression. Raises DataFileMissing for a file that is missing
+    already; a file that is deleted before Spark reads it makes the job fail.
     """
     if not isinstance(table, DeltaTable):
         opened = DeltaTable.open(table, version=version, timestamp=timestamp, allowed_roots=allowed_roots, storage_options=storage_options)
@@ -130,7 +130,7 @@ def _native(spark: SparkSession, scan: Scan, paths: Sequence[str], schema: T.Str
 
 
 def _renamed(frame: DataFrame, physical: T.StructType, logical: T.StructType) -> DataFrame:
-    """The columns under the table's names; nested ones are cast, which matches fields by position."""
+    """Return the columns under the table's names. Nested ones are cast, which matches fields by position."""
     columns = []
     for old, new in zip(physical, logical, strict=True):
         column = F.col(quote_identifier(old.name))

@@ -24,7 +24,7 @@ _INSTANCE = "\x00lake-orch:instance"
 
 
 def run_in(spark: SparkSession) -> Runner:
-    """A runner that carries out tasks in the executors of a session."""
+    """Return a runner that carries out tasks in the executors of a session."""
 
     def run(task: Callable[[int], T], count: int) -> Iterable[T]:
         if not count:
@@ -54,7 +54,7 @@ def _carry_out(task: Callable[[int], Any]) -> Any:
 
 
 def packed(value: Any) -> Any:
-    """A value with the instances of our dataclasses in plain types, for its way from an executor to the driver."""
+    """Convert a value with the instances of our dataclasses to plain types, to send it from an executor to the driver."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: packed(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return (_INSTANCE, type(value).__module__, type(value).__qualname__, fields)
@@ -64,7 +64,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """What `packed` was given."""
+    """Return the value that was given to `packed`."""
     if isinstance(value, tuple) and len(value) == 4 and value[0] == _INSTANCE:
         _, module, name, fields = value
         return getattr(importlib.import_module(module), name)(**{key: unpacked(item) for key, item in fields.items()})

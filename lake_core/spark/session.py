@@ -33,7 +33,7 @@ START_CONF: Mapping[str, str] = {
 
 
 def active_session() -> SparkSession | None:
-    """The session of this thread or, if it has none, of this process."""
+    """Return the session of this thread or, if it has none, of this process."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
@@ -41,8 +41,9 @@ def active_session() -> SparkSession | None:
 
 
 def start_settings(master: str | None = None, config: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a JVM that is started here begins with: `master` (default: local threads, failed tasks tried thrice) and `config` on top of
-    our own.
+    """Return the settings of a JVM that is started here.
+
+    They are `master` (default: local threads, failed tasks tried three times), our own settings, and `config` on top of them.
     """
     return {"spark.master": master or f"local[{_CORES},3]", **START_CONF, **RUNTIME_CONF, **(config or {})}
 
@@ -50,11 +51,12 @@ def start_settings(master: str | None = None, config: Mapping[str, str] | None =
 def session(
     *, app_name: str = "lake", master: str | None = None, remote: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The active Spark session if there is one, else a new one: `master` (default: local threads, failed tasks tried thrice),
-    UTC, executors on this very Python. `config` is set on top.
+    """Return the active Spark session if there is one, else a new one. `config` is set on top.
 
-    With `remote`, or where the environment names one (SPARK_REMOTE), the session is one of that Spark Connect server's.
-    Raises NoJava or JavaTooOld where a JVM would have to be started and cannot.
+    A new session has `master` (default: local threads, failed tasks tried three times), UTC, and executors on this very Python.
+    With `remote`, or if the environment names one (SPARK_REMOTE), the session is one of that Spark Connect server.
+
+    Raises NoJava or JavaTooOld if a JVM would have to be started and cannot.
     """
     if master is not None and remote is not None:
         raise ValueError("a session has a master or a remote server, not both")

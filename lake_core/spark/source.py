@@ -27,7 +27,7 @@ _BYTES_PER_TASK = 128 << 20
 
 
 def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> DataFrame:
-    """The rows of a scan's files, read by Arrow in the executors; `schema` is that of `scan.read_schema`."""
+    """Read the rows of a scan's files by Arrow in the executors; `schema` is that of `scan.read_schema`."""
     payloads = file_payloads(scan)
     source = _source_class(f"lake_{uuid.uuid4().hex}", payloads, schema)
     spark.dataSource.register(source)
@@ -35,7 +35,7 @@ def read_with_source(spark: SparkSession, scan: Scan, schema: T.StructType) -> D
 
 
 def file_payloads(scan: Scan, predicate: Predicate | None = None) -> list[bytes]:
-    """The files of a scan, each payload the `DataFiles` of a task, with all that it takes to read them, and compressed."""
+    """Return the files of a scan as compressed payloads. Each is the `DataFiles` of a task, with all that is needed to read them."""
     tasks = _tasks(scan.files["size"].to_pylist())
     # Batches must match the source's schema to the letter, and Spark takes every column of a source for nullable.
     relaxed = pa.schema([pa.field(child.name, child.type) for child in scan.read_schema])
@@ -73,7 +73,7 @@ def _source_class(name_: str, payloads: Sequence[bytes], schema_: T.StructType) 
 
 
 def _tasks(sizes: Sequence[int | None]) -> list[list[int]]:
-    """Row numbers of the files, packed into tasks of bounded size."""
+    """Pack the row numbers of the files into tasks of bounded size."""
     tasks: list[list[int]] = []
     current: list[int] = []
     size = 0

@@ -106,7 +106,10 @@ def target_table(
     where: str | None,
     txn: Txn | None,
 ) -> DeltaTable:
-    """The table that rows of a schema go to, created if it is named by URL and absent. Raises what `write_delta` raises."""
+    """Return the table that rows of a schema are written to. It is created if it is named by URL and absent.
+
+    Raises what `write_delta` raises.
+    """
     if isinstance(table, DeltaTable):
         target = table
     elif DeltaTable.exists(table, storage_options=storage_options):
@@ -134,7 +137,7 @@ def write_files(df: DataFrame, writer: RowWriter) -> tuple[list[AddFile], list[A
 
 
 def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
-    """A function for the executors: from batches with these columns to files, as rows of `FILE_ROWS`."""
+    """Return a function for the executors: from batches with these columns to files, as rows of `FILE_ROWS`."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -149,8 +152,9 @@ def write_partition(writer: RowWriter, names: Sequence[str]) -> Any:
 
 
 def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
-    """The data files and change data files that the executors' rows of `FILE_ROWS` name. Raises SparkJobFailed, or the error of
-    ours that failed the job.
+    """Collect the data files and change data files that the executors' rows of `FILE_ROWS` name.
+
+    Raises SparkJobFailed, or our own error that made the job fail.
     """
     try:
         rows = df.toArrow().to_pylist()
@@ -160,7 +164,7 @@ def collect_files(df: DataFrame) -> tuple[list[AddFile], list[AddFile]]:
 
 
 def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[AddFile]]:
-    """The data files and change data files of rows of `FILE_ROWS`. Raises the error that they tell of."""
+    """Return the data files and change data files of rows of `FILE_ROWS`. Raises the error that a row contains."""
     files: tuple[list[AddFile], list[AddFile]] = ([], [])
     for row in rows:
         if row["error"] is not None:
@@ -172,7 +176,7 @@ def files_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AddFile], list[Add
 
 
 def file_rows(adds: Sequence[AddFile], changes: Sequence[AddFile], error: str | None = None) -> pa.RecordBatch:
-    """Data files and change data files, or else an error, as rows of `FILE_ROWS`, on their way from an executor to the driver."""
+    """Encode data files and change data files, or else an error, as rows of `FILE_ROWS`, to send them from an executor to the driver."""
     files = [*adds, *changes] if error is None else [AddFile("", {}, 0, 0, "", 0)]
     return pa.RecordBatch.from_arrays(
         [

@@ -12,7 +12,7 @@ from lake_core.store.object_store import Bytes, ObjectBytes, ObjectMeta, ObjectS
 
 @contextmanager
 def renamed(before: str, after: str) -> Iterator[None]:
-    """Let errors carry the key as the caller gave it, where it begins otherwise in the store behind."""
+    """Replace the key in errors by the caller's key, where the store behind uses another prefix."""
     try:
         yield
     except StoreError as error:
@@ -24,7 +24,7 @@ def renamed(before: str, after: str) -> Iterator[None]:
 class FolderStore(ObjectStore):
     """The objects of `inner` under `folder`, by their keys within it. Conditions, atomicity and times are those of `inner`.
 
-    The messages of errors name the whole keys: they tell where an object lies.
+    The messages of errors name the whole keys: they tell where an object is.
     """
 
     def __init__(self, inner: ObjectStore, folder: str) -> None:

@@ -44,13 +44,13 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_start_after(start_after: str) -> str:
-    """Where a listing goes on: any text, not necessarily a key, and taken as it is (a listed key may be in another normal form)."""
+    """Check where a listing continues: any text, not only a key, taken as it is (a listed key may be in another normal form)."""
     _check_text(start_after, "start_after")
     return start_after
 
 
 def is_key(name: str) -> bool:
-    """Whether a name found in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
+    """Return whether a name in a store can be a key. Others (folder markers, temporary files, names of foreign tools) are not listed."""
     if len(name) <= _MAX_KEY and _PLAIN.fullmatch(name):
         return True
     try:
@@ -76,13 +76,13 @@ def _check_text(text: str, what: str) -> str:
     return normal
 
 
-def _check_components(normal: str, given: str, what: str) -> None:
+def _check_components(normal: str, raw: str, what: str) -> None:
     for component in normal.split("/"):
         if component in ("", ".", ".."):
             raise InvalidKey(
-                f"{what} {given[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and '..'", key=given
+                f"{what} {raw[:80]!r} has the component {component!r}: keys are relative, without empty parts, '.' and '..'", key=raw
             )
         if len(component.encode()) > _MAX_COMPONENT:
-            raise InvalidKey(f"{what} {given[:80]!r}… has a component longer than {_MAX_COMPONENT} bytes", key=given)
+            raise InvalidKey(f"{what} {raw[:80]!r}… has a component longer than {_MAX_COMPONENT} bytes", key=raw)
         if component.startswith(TEMPORARY_PREFIX):
-            raise InvalidKey(f"{what} {given[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=given)
+            raise InvalidKey(f"{what} {raw[:80]!r} has a component that starts with {TEMPORARY_PREFIX!r}, which is reserved", key=raw)

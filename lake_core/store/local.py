@@ -88,10 +88,10 @@ class LocalStore(ObjectStore):
 
     def _head(self, key: str) -> ObjectMeta:
         with _translated(key, reading=True):
-            found = os.stat(self._resolve(key), follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode):
+            status = os.stat(self._resolve(key), follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
             raise NotFound(f"no object stands at {key!r}", key=key)
-        return _meta(key, found)
+        return _meta(key, status)
 
     def _open_object(self, key: str) -> int:
         # O_NONBLOCK: opening a pipe that someone left here must not hang.
@@ -116,8 +116,8 @@ class LocalStore(ObjectStore):
                 # It may lead nowhere, or outside.
                 with suppress(NotFound, InvalidKey):
                     yield self._head(name)
-            elif (found := _stat(name, entry)) is not None and stat.S_ISREG(found.st_mode):
-                yield _meta(name, found)
+            elif (status := _stat(name, entry)) is not None and stat.S_ISREG(status.st_mode):
+                yield _meta(name, status)
 
     def _list_folders(self, prefix: str) -> list[str]:
         return [
@@ -127,8 +127,8 @@ class LocalStore(ObjectStore):
         ]
 
     def _entries(self, folder: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """What stands directly in the folder ("" or ending in "/") and may be wanted, in order: keys, and folders ending in "/"."""
-        found: list[tuple[str, os.DirEntry[str]]] = []
+        """Yield the entries of a folder ("" or ending in "/") that match, in order: keys, and folders ending in "/"."""
+        entries_by_name: list[tuple[str, os.DirEntry[str]]] = []
         with _translated(folder, reading=True), suppress(FileNotFoundError, NotADirectoryError):
             root = os.path.realpath(self._root)
             path = os.path.join(root, folder.rstrip("/")) if folder else root
@@ -140,17 +140,17 @@ class LocalStore(ObjectStore):
                     name = folder + entry.name
                     # Names that can't be keys, temporary files among them, could not be read either.
                     if is_key(name):
-                        found.append((name + "/" if entry.is_dir(follow_symlinks=False) else name, entry))
+                        entries_by_name.append((name + "/" if entry.is_dir(follow_symlinks=False) else name, entry))
         # Code points sort as their UTF-8 bytes do, and a folder as its keys do: by its name with "/".
-        found.sort(key=lambda pair: pair[0])
-        for name, entry in found:
+        entries_by_name.sort(key=lambda pair: pair[0])
+        for name, entry in entries_by_name:
             if name.endswith("/"):
-                wanted = name.startswith(prefix) or prefix.startswith(name)
+                matches = name.startswith(prefix) or prefix.startswith(name)
                 passed = name < start_after and not start_after.startswith(name)
             else:
-                wanted = name.startswith(prefix)
+                matches = name.startswith(prefix)
                 passed = name <= start_after
-            if wanted and not passed:
+            if matches and not passed:
                 yield name, entry
 
     # Writing
@@ -242,7 +242,10 @@ class LocalStore(ObjectStore):
         return swept
 
     def _resolve_parent(self, key: str) -> tuple[str, str]:
-        """(the path of the key, the root), both with the links of their folders resolved. Raises InvalidKey if they lead outside."""
+        """Return the path of the key, and the root, both with the links of their folders resolved.
+
+        Raises InvalidKey if the links lead outside.
+        """
         root = os.path.realpath(self._root)
         parent, _, name = key.rpartition("/")
         real = os.path.realpath(os.path.join(root, parent)) if parent else root
@@ -251,7 +254,7 @@ class LocalStore(ObjectStore):
         return os.path.join(real, name), root
 
     def _resolve(self, key: str) -> str:
-        """The path of the key with all links resolved. Raises InvalidKey if they lead outside."""
+        """Return the path of the key with all links resolved. Raises InvalidKey if they lead outside."""
         path, root = self._resolve_parent(key)
         if os.path.islink(path):
             path = os.path.realpath(path)
@@ -260,7 +263,10 @@ class LocalStore(ObjectStore):
         return path
 
     def _open_temporary(self, key: str) -> tuple[int, str, str, int]:
-        """(descriptor of the key's folder, the file's name in it, a temporary file's name and descriptor). Creates the folder, durably."""
+        """Return (descriptor of the key's folder, the file's name in it, a temporary file's name and descriptor).
+
+        Creates the folder, durably.
+        """
         temporary = TEMPORARY_PREFIX + uuid.uuid4().hex
         for _ in range(_TIDIED_UP):
             # Somebody may tidy up empty folders meanwhile. Once a file stands in it, the folder stays.
@@ -288,7 +294,7 @@ class LocalStore(ObjectStore):
         raise StoreUnavailable(f"the folder of {key!r} is removed by someone as often as it is created", key=key)
 
     def _make_folder(self, folder: str, key: str) -> list[str]:
-        """The folders that got a new folder, and are still to be synced."""
+        """Make a folder. Returns the existing folders that got a new one and still have to be synced."""
         missing: list[str] = []
         path = folder
         while True:
@@ -308,7 +314,7 @@ class LocalStore(ObjectStore):
         return [os.path.dirname(path) for path in missing]
 
     def _probe_links(self, folder: int) -> None:
-        """Raises UnsafeStore unless a second link of one name fails here, which is what makes `if_absent` atomic."""
+        """Raise UnsafeStore unless a second link of one name fails here, which is what makes `if_absent` atomic."""
         if self._links_work:
             return
         first, second = (TEMPORARY_PREFIX + uuid.uuid4().hex for _ in range(2))
@@ -340,12 +346,12 @@ def _inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
-def _etag(found: os.stat_result) -> str:
-    return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
 def _stat(key: str, entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Of a file that was found in a folder; None if it has been deleted since. No context managers: there may be millions."""
+    """Return the status of a listed file; None if it has been deleted since. No context managers: there may be millions."""
     try:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -356,8 +362,8 @@ def _stat(key: str, entry: os.DirEntry[str]) -> os.stat_result | None:
     return None
 
 
-def _meta(key: str, found: os.stat_result) -> ObjectMeta:
-    return ObjectMeta(key, found.st_size, _etag(found), _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1_000))
+def _meta(key: str, status: os.stat_result) -> ObjectMeta:
+    return ObjectMeta(key, status.st_size, _etag(status), _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1_000))
 
 
 def _check_match(key: str, etag: str | None, if_match: str) -> None:
@@ -441,7 +447,7 @@ def _ignores_case(root: str) -> bool:
 
 
 def _check_case(key: str, root: str) -> None:
-    """Raises InvalidKey if a name on the key's path exists in other letters' case."""
+    """Raise InvalidKey if a name on the key's path exists with other letter case."""
     path = root
     for component in key.split("/"):
         try:
@@ -461,10 +467,10 @@ def _translated(key: str, *, reading: bool) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        found = error
+        cause = error
     else:
         return
-    number = found.errno or 0
+    number = cause.errno or 0
     reason = f"{os.strerror(number)} (errno {errno.errorcode.get(number, number)})"
     if number in _ABSENT and reading:
         raise NotFound(f"no object stands at {key!r}", key=key)

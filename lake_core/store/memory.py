@@ -68,9 +68,9 @@ class MemoryStore(ObjectStore):
         return {}
 
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
-        found = self._find(key)
-        meta = self._meta(key, found)
-        return ObjectBytes(memoryview(found)[start:end], meta)
+        data = self._find(key)
+        meta = self._meta(key, data)
+        return ObjectBytes(memoryview(data)[start:end], meta)
 
     def _put(self, key: str, data: Bytes, if_absent: bool, if_match: str | None, unique: bool) -> ObjectMeta:
         space, path = self._space, self._prefix + key
@@ -98,10 +98,10 @@ class MemoryStore(ObjectStore):
             with space.lock:
                 begin = max(bisect_left(space.keys, whole), bisect_right(space.keys, last))
                 page = [space.objects[path] for path in space.keys[begin : begin + _PAGE]]
-            for found in page:
-                if not found.key.startswith(whole):
+            for stored in page:
+                if not stored.key.startswith(whole):
                     return
-                yield self._meta(found.key[len(self._prefix) :], found)
+                yield self._meta(stored.key[len(self._prefix) :], stored)
             if len(page) < _PAGE:
                 return
             last = page[-1].key
@@ -132,13 +132,13 @@ class MemoryStore(ObjectStore):
 
     def _find(self, key: str) -> ObjectBytes:
         with self._space.lock:
-            found = self._space.objects.get(self._prefix + key)
-        if found is None:
+            stored = self._space.objects.get(self._prefix + key)
+        if stored is None:
             raise NotFound(f"no object stands at {key!r}", key=key)
-        return found
+        return stored
 
-    def _meta(self, key: str, found: ObjectBytes) -> ObjectMeta:
-        meta = found.meta
+    def _meta(self, key: str, stored: ObjectBytes) -> ObjectMeta:
+        meta = stored.meta
         return meta if meta.key == key else ObjectMeta(key, meta.size, meta.etag, meta.last_modified)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -56,7 +56,7 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_object(store: ObjectStore, key: str, size: int | None = None) -> pa.NativeFile:
-    """An object as an Arrow input file. Small objects are read at once. Raises NotFound and the store's other errors."""
+    """Open an object as an Arrow input file. Small objects are read at once. Raises NotFound and the store's other errors."""
     if size is None:
         size = store.head(key).size
     if size <= _WHOLE:

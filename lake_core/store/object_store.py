@@ -34,7 +34,7 @@ class ObjectMeta:
     size: int
     """Length of the whole object in bytes."""
     etag: str
-    """Opaque; differs between any two contents that `if_match` must tell apart."""
+    """Opaque; differs between any two contents that `if_match` must distinguish."""
     last_modified: datetime
     """When the object was put, by the store's own clock, in UTC. What `put` returns may be some seconds off what `head` returns."""
 
@@ -79,14 +79,14 @@ class ObjectStore(ABC):
     Every error is a `lake_core.errors.StoreError` that names the key.
 
     Whatever a caller gives is written under its normal form. Other tools may have left objects under other forms (NFD):
-    a listing shows them as they stand, and `get`, `head`, `list` and `delete` reach them by that very name.
+    a listing shows them as they are, and `get`, `head`, `list` and `delete` reach them by that very name.
     """
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> ObjectBytes:
-        """The bytes [start, end) of an object; all of it by default.
+        """Return the bytes [start, end) of an object; all of it by default.
 
         A negative `start` (without `end`) counts from the object's end. A range past the end is cut, as in a slice.
-        Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable; ValueError for a range that is not one.
+        Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable; ValueError for an invalid range.
         """
         _check_range(start, end)
         normal = check_key(key)
@@ -98,7 +98,7 @@ class ObjectStore(ABC):
         return self._get(key, start, end)
 
     def get_many(self, requests: Iterable[GetRequest]) -> builtins.list[ObjectBytes]:
-        """`get` of each request, in order, side by side where the backend gains from it. The first failure is raised."""
+        """Do `get` for each request, in order, in parallel if the backend gains from it. The first failure is raised."""
         if isinstance(requests, str):
             raise TypeError("get_many takes several requests; put a single key into a list")
         whole: builtins.list[tuple[str, int | None, int | None]] = []
@@ -130,7 +130,7 @@ class ObjectStore(ABC):
         return self._put(check_key(key), data, if_absent, if_match, unique)
 
     def head(self, key: str) -> ObjectMeta:
-        """An object's metadata. Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable."""
+        """Return an object's metadata. Raises NotFound, InvalidKey, AccessDenied, StoreUnavailable."""
         normal = check_key(key)
         try:
             return self._head(normal)
@@ -140,7 +140,7 @@ class ObjectStore(ABC):
         return self._head(key)
 
     def exists(self, key: str) -> bool:
-        """Whether an object stands at the key."""
+        """Return whether an object exists at the key."""
         try:
             self.head(key)
         except NotFound:
@@ -148,7 +148,7 @@ class ObjectStore(ABC):
         return True
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectMeta]:
-        """All objects whose key starts with `prefix` (any string, not only a folder) and sorts after `start_after`, in order.
+        """List all objects with a key that starts with `prefix` (any string, not only a folder) and sorts after `start_after`, in order.
 
         Lazy: a caller that stops early does not pay for the rest.
         """
@@ -159,7 +159,7 @@ class ObjectStore(ABC):
         return _merged(listed, self._list(prefix, start_after))
 
     def list_folders(self, prefix: str = "") -> builtins.list[str]:
-        """The names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in the order of their keys."""
+        """List the names directly under the folder `prefix` ("" or ending in "/") that have objects below them, in key order."""
         if prefix and not prefix.endswith("/"):
             raise ValueError("list_folders takes '' or a prefix that ends in '/'")
         normal = check_prefix(prefix)
@@ -179,7 +179,7 @@ class ObjectStore(ABC):
         return 0
 
     def _standing(self, key: str) -> str:
-        """The form of the key under which an object is to be deleted: the given one if an object stands at it, else the normal one."""
+        """Return the form of the key under which to delete an object: the given form if an object exists there, else the normal form."""
         normal = check_key(key)
         if normal != key:
             try:
@@ -190,7 +190,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def url(self, key: str = "") -> str:
-        """Where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded. "" is the root."""
+        """Return where engines that read bytes themselves find the object: an fsspec URL, not percent-encoded. "" is the root."""
 
     @property
     @abstractmethod
@@ -209,14 +209,14 @@ class ObjectStore(ABC):
 
     @property
     def data_root(self) -> ObjectStore:
-        """Where objects of unique names stand, which is the same for all states."""
+        """Where objects of unique names are, which is the same for all states."""
         return self
 
     def note_scan(self) -> None:  # noqa: B027 - without effect unless a state overrides it
         """Take note that the caller was handed what the objects hold: a state may rely on their staying as they are."""
 
     def end_retention(self, before: datetime) -> None:  # noqa: B027 - without effect unless a state overrides it
-        """Let go of what only states older than `before` need. Without effect where there is but one state."""
+        """Release what only states older than `before` need. Without effect in a store with a single state."""
 
     @abstractmethod
     def _get(self, key: str, start: int | None, end: int | None) -> ObjectBytes:
@@ -247,7 +247,7 @@ class ObjectStore(ABC):
 
 
 def contiguous(data: Bytes) -> bytes | memoryview:
-    """The data as plain bytes or as a flat view of them, for backends that write in pieces. Not copied where that can be avoided."""
+    """Return the data as plain bytes or as a flat view of them, for backends that write in pieces. It is copied only if it must be."""
     if isinstance(data, bytes):
         return data
     view = memoryview(data)

@@ -28,18 +28,19 @@ _UNSUPPORTED = {
 
 
 def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, object] | None = None, read_only: bool = False) -> ObjectStore:
-    """The store at a location.
+    """Open the store at a location.
 
     - a path (a leading `~` is the home folder), a `pathlib.Path`, `file:///path`: a file system
     - `memory://name`: memory of this process, shared by all who open the same name
-    - `s3://bucket/prefix`, `s3a://…`: S3 and what speaks its protocol, through s3fs
+    - `s3://bucket/prefix`, `s3a://…`: S3 and services with its protocol, through s3fs
 
-    URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. `storage_options` are
-    s3fs's; file systems and memory need none. A file system's root need not exist yet. An S3 endpoint other than AWS is asked
-    here whether it honours conditional puts, by putting an object that is deleted again; not where the caller says that it will only
-    read (`read_only`), and then before the first put.
+    URLs are taken as they are, as fsspec does: nothing is percent-decoded, `?` and `#` belong to the name. A file system's root need not
+    exist yet. A location that begins with another `name:/` is not a path, except for drives of Windows.
 
-    Whatever begins with another `name:/` is no path, but for drives of Windows.
+    An S3 endpoint other than AWS is tested here for conditional puts, by putting an object that is deleted again. With `read_only` (the
+    caller will only read) the test waits until the first put.
+
+    `storage_options` are s3fs's; file systems and memory need none.
 
     Raises InvalidUrl: a scheme that is not supported, no bucket, credentials inside the URL (the message does not repeat them; pass them in
     `storage_options`). For S3 also UnsafeStore, NotFound (no such bucket), AccessDenied, StoreUnavailable.

@@ -254,7 +254,7 @@ class S3Store(ObjectStore):
                     self._answer(key, "delete_object", {"Key": self._path(key)}, absent_is_fine=True)
 
     def _delete_batch(self, keys: Sequence[str]) -> bool:
-        """False if this store takes no batches."""
+        """Delete the keys in one request. Returns False if this store takes no batches."""
         left = {self._path(key): key for key in keys}
         for attempt in range(self._retry.attempts):
             first = next(iter(left.values()))
@@ -308,7 +308,7 @@ class S3Store(ObjectStore):
             )
 
     def _probe(self, path: str) -> bool:
-        """Whether conditions are honoured, tried out with an object at the path, which is removed again."""
+        """Return whether conditions are honored, tested with an object at the path, which is deleted again."""
         created = self._ask(None, "put_object", {"Key": path, "Body": b"", "IfNoneMatch": "*"})
         if isinstance(created, Failure):
             if created.kind is Kind.UNSUPPORTED:
@@ -349,7 +349,10 @@ class S3Store(ObjectStore):
     def _ask(
         self, key: str | None, operation: str, arguments: Mapping[str, object], *, retry_conflicts: bool = True
     ) -> dict[str, Any] | Failure:
-        """The answer to a request, or why it failed for good. Raises StoreUnavailable when the retries are used up."""
+        """Send a request. Returns its answer, or the reason of a final failure.
+
+        Raises StoreUnavailable when the retries are used up.
+        """
         policy = self._retry
         deadline = runtime.monotonic() + policy.conflict_seconds
         attempts = conflicts = 0
@@ -392,7 +395,7 @@ class S3Store(ObjectStore):
         return answer
 
     def _time_limit(self, body: object) -> float | None:
-        """Seconds until a request is given up. aiohttp loses its own time-out when "100 Continue" comes at the wrong moment."""
+        """Return the seconds until a request is given up. aiohttp loses its own time-out when "100 Continue" comes at the wrong moment."""
         config = self._config()
         connect, read = config["connect_timeout"], config["read_timeout"]
         if not isinstance(connect, (int, float)) or not isinstance(read, (int, float)):
@@ -400,11 +403,11 @@ class S3Store(ObjectStore):
         return connect + read + (len(body) / _SLOWEST_UPLOAD if isinstance(body, bytes) else 0)
 
     def _config(self) -> dict[str, object]:
-        given = self._options.get("config_kwargs")
-        return {**_CONFIG, **(given if isinstance(given, Mapping) else {})}
+        options = self._options.get("config_kwargs")
+        return {**_CONFIG, **(options if isinstance(options, Mapping) else {})}
 
     def _client(self) -> Any:
-        """The botocore client, which knows what endpoint the options and the environment lead to."""
+        """Return the botocore client, set to the endpoint of the options and the environment."""
         try:
             return self._file_system().s3
         except Exception as error:
@@ -481,7 +484,7 @@ async def _call(file_system: Any, operation: str, arguments: Mapping[str, object
 
 
 def _seconds(moment: datetime) -> datetime:
-    """In UTC and whole seconds, as head and get tell it; only some listings know more."""
+    """Return the time in UTC and whole seconds, as head and get return it; only some listings have more."""
     return moment.astimezone(UTC).replace(microsecond=0)
 
 

@@ -84,7 +84,7 @@ class Failure:
 
 
 def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
-    """The meaning of what s3fs raised."""
+    """Return the meaning of an error that s3fs raised."""
     cause: BaseException | None = error
     while cause is not None:
         response = getattr(cause, "response", None)
@@ -106,7 +106,7 @@ def failure_of(error: BaseException, secrets: Iterator[str]) -> Failure:
 
 
 def failure_of_code(code: str, message: str, status: int, secrets: Iterator[str]) -> Failure:
-    """The meaning of an error code of S3. `status` is 0 for a key of a batch."""
+    """Return the meaning of an error code of S3. `status` is 0 for a key of a batch."""
     return Failure(_kind(code, status), code, redact(f"{code}: {message}" if message else code, secrets))
 
 
@@ -149,7 +149,7 @@ def _kind(code: str, status: int) -> Kind:
 
 
 def secrets_of(options: Mapping[str, object]) -> Iterator[str]:
-    """Every secret that storage options or the environment hold."""
+    """Yield every secret that storage options or the environment hold."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from secrets_of(value)
@@ -161,7 +161,7 @@ def secrets_of(options: Mapping[str, object]) -> Iterator[str]:
 
 
 def redact(text: str, secrets: Iterator[str]) -> str:
-    """The text without any of the secrets."""
+    """Return the text without any of the secrets."""
     for secret in secrets:
         text = text.replace(secret, "…")
     return text

@@ -35,7 +35,7 @@ from lake_core.testing.fault_store import FaultStore, StoreDied
 from lake_core.testing.manual_clock import ManualClock
 
 PATH = "folder/dataset"
-"""Where the dataset of the fixture `lake` lies."""
+"""Where the dataset of the fixture `lake` is."""
 _OTHER = "folder/other"
 
 
@@ -79,17 +79,17 @@ class DatasetFormatSuite:
 
     @pytest.fixture
     def clock(self) -> ManualClock:
-        """The lake's clock."""
+        """Return the lake's clock."""
         return ManualClock()
 
     @pytest.fixture
     def store(self, clock: ManualClock) -> ObjectStore:
-        """A fresh, empty store, for the lake."""
+        """Return a new, empty store for the lake."""
         return MemoryStore(clock=clock)
 
     @pytest.fixture
     def lake(self, store: ObjectStore, clock: ManualClock) -> Lake:
-        """A lake with one dataset at `PATH`, which was written once, in one commit."""
+        """Return a lake with one dataset at `PATH`, which was written once, in one commit."""
         return self._new_lake(store, clock)
 
     # Sessions, and main in place

@@ -97,16 +97,16 @@ class ObjectStoreSuite:
 
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        """A fresh, empty store."""
+        """Yield a new, empty store."""
         raise NotImplementedError("override the fixture `store`")
 
     # One object
 
     def test_what_is_put_is_got(self, store: ObjectStore) -> None:
         store.put("a/b", b"hello")
-        got = store.get("a/b")
-        assert bytes(got) == b"hello"
-        assert (got.key, got.size) == ("a/b", 5)
+        body = store.get("a/b")
+        assert bytes(body) == b"hello"
+        assert (body.key, body.size) == ("a/b", 5)
 
     def test_put_takes_any_flat_bytes(self, store: ObjectStore) -> None:
         for data in (bytearray(b"hello"), memoryview(b"hello"), memoryview(b"xhxexlxlxox")[1::2], memoryview(b"hello").cast("b")):
@@ -137,8 +137,8 @@ class ObjectStoreSuite:
         assert store.put("a", b"", if_absent=True).size == 0
         assert store.get("a") == b""
         for start, end in ((0, 10), (5, None), (-3, None), (None, 0), (0, 0)):
-            got = store.get("a", start, end)
-            assert (bytes(got), got.size) == (b"", 0)
+            body = store.get("a", start, end)
+            assert (bytes(body), body.size) == (b"", 0)
         assert [meta.size for meta in store.list()] == [0]
         with pytest.raises(AlreadyExists):
             store.put("a", b"x", if_absent=True)
@@ -161,9 +161,9 @@ class ObjectStoreSuite:
         ranges = [(None, None), (0, None), (0, 4), (2, 5), (3, None), (None, 3), (9, 10), (-3, None), (-1, None), (-10, None), (-100, None)]
         ranges += [(8, 100), (10, 20), (10, None), (100, None), (100, 200), (4, 4), (0, 0), (None, 0), (50, 50)]
         for start, end in ranges:
-            got = store.get("a", start, end)
-            assert bytes(got) == b"0123456789"[start:end], (start, end)
-            assert (got.key, got.size, got.etag) == ("a", 10, meta.etag), (start, end)
+            body = store.get("a", start, end)
+            assert bytes(body) == b"0123456789"[start:end], (start, end)
+            assert (body.key, body.size, body.etag) == ("a", 10, meta.etag), (start, end)
 
     def test_what_is_no_range_is_refused(self, store: ObjectStore) -> None:
         store.put("a", b"0123456789")
@@ -177,7 +177,7 @@ class ObjectStoreSuite:
         keys = [f"k/{i:02}" for i in range(40)]
         for key in keys:
             store.put(key, key.encode())
-        assert [bytes(got) for got in store.get_many(reversed(keys))] == [key.encode() for key in reversed(keys)]
+        assert [bytes(body) for body in store.get_many(reversed(keys))] == [key.encode() for key in reversed(keys)]
         assert store.get_many(["k/01", ("k/02", 1, 3), ("k/03", -2, None)]) == [b"k/01", b"/0", b"03"]
         assert store.get_many([]) == []
         with pytest.raises(NotFound) as caught:
@@ -259,10 +259,10 @@ class ObjectStoreSuite:
         prefixes += keys
         starts = ["", "a", "b", "b-", "b/", "b/a", "b/a/", "b/a/x", "b/a/y", "b/a0", "b1/x", "c/d", "~", "é", "\U0010ffff", *keys]
         for prefix in prefixes:
-            wanted = [key for key in keys if key.startswith(prefix)]
-            assert _keys(store.list(prefix)) == wanted, prefix
+            expected = [key for key in keys if key.startswith(prefix)]
+            assert _keys(store.list(prefix)) == expected, prefix
             for start in starts if prefix in ("", "b", "b/a") else ():
-                assert _keys(store.list(prefix, start_after=start)) == [key for key in wanted if key > start], (prefix, start)
+                assert _keys(store.list(prefix, start_after=start)) == [key for key in expected if key > start], (prefix, start)
 
     def test_lists_folders(self, store: ObjectStore) -> None:
         for key in ("a/b/c", "a/b/d", "a/c", "a-b/x", "b", "é/x", "a/😀 x/y/z"):
@@ -303,7 +303,7 @@ class ObjectStoreSuite:
             store.put(key, b"2" + key.encode(), if_match=etag)
             with pytest.raises(AlreadyExists):
                 store.put(key, b"3", if_absent=True)
-        assert [bytes(got) for got in store.get_many(keys)] == [b"2" + key.encode() for key in keys]
+        assert [bytes(body) for body in store.get_many(keys)] == [b"2" + key.encode() for key in keys]
         store.delete(keys)
         assert list(store.list()) == []
 
@@ -370,15 +370,15 @@ class ObjectStoreSuite:
     def test_readers_see_objects_whole(self, store: ObjectStore) -> None:
         sizes = [300_000, 1, 120_000, 70_000]
         store.put("a", b"x" * sizes[0])
-        done = threading.Event()
-        seen: set[bytes] = set()
+        finished = threading.Event()
+        letters: set[bytes] = set()
 
         def read() -> None:
-            while not done.is_set():
-                got = store.get("a")
-                assert got.size == len(got)
-                assert len(set(got)) == 1
-                seen.add(got[:1])
+            while not finished.is_set():
+                body = store.get("a")
+                assert body.size == len(body)
+                assert len(set(body)) == 1
+                letters.add(body[:1])
                 assert next(iter(store.list("a"))).size in sizes
 
         with ThreadPoolExecutor(2) as pool:
@@ -387,10 +387,10 @@ class ObjectStoreSuite:
                 for i in range(40):
                     store.put("a", bytes([65 + i % 26]) * sizes[i % len(sizes)])
             finally:
-                done.set()
+                finished.set()
             for future in reading:
                 future.result()
-        assert seen
+        assert letters
 
     # Around it
 
@@ -401,8 +401,8 @@ class ObjectStoreSuite:
         assert (again.url(), again.storage_options) == (store.url(), store.storage_options)
         again.put("b", b"from the copy", if_absent=True)
         assert store.get("b") == b"from the copy"
-        got = pickle.loads(pickle.dumps(store.get("a")))
-        assert (got, got.meta) == (b"hello", store.head("a"))
+        body = pickle.loads(pickle.dumps(store.get("a")))
+        assert (body, body.meta) == (b"hello", store.head("a"))
 
     def test_urls(self, store: ObjectStore) -> None:
         assert store.url("a/b c%41") == store.url() + "/a/b c%41"
@@ -418,7 +418,7 @@ class SharedObjectStoreSuite(ObjectStoreSuite):
     """What a store must do besides if processes share it: all but those in memory."""
 
     def test_one_of_many_processes_wins(self, store: ObjectStore) -> None:
-        """Creating, replacing and counting, in processes that were spawned."""
+        """Create, replace and count, in processes that were spawned."""
         store.put("race/match", b"begin")
         store.put("count", b"0")
         context = multiprocessing.get_context("spawn")
@@ -437,8 +437,8 @@ class SharedObjectStoreSuite(ObjectStoreSuite):
         assert store.get("count") == b"20"
 
 
-def _keys(found: Iterator[ObjectMeta]) -> list[str]:
-    return [meta.key for meta in found]
+def _keys(metas: Iterator[ObjectMeta]) -> list[str]:
+    return [meta.key for meta in metas]
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -459,7 +459,7 @@ def _won(put: Callable[[], object]) -> bool:
 
 
 def _race(threads: int, run: Callable[[int], _T]) -> list[_T]:
-    """The results of `run(0)` … `run(threads - 1)`, begun at one moment."""
+    """Return the results of `run(0)` … `run(threads - 1)`, started at the same moment."""
     barrier = threading.Barrier(threads)
 
     def begin(i: int) -> _T:

@@ -60,7 +60,7 @@ class _SessionWrites(Workspace):
 
     @abstractmethod
     def _ref_after(self) -> str:
-        """Return the ref of what stands once the workspace is finished."""
+        """Return the ref of the state after the workspace is finished."""
 
     @property
     def store(self) -> ObjectStore:

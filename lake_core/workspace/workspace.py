@@ -52,7 +52,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def find_table(self, path: str) -> DeltaTable | None:
-        """Return the table at a path, as it stands here. Raises DatasetExists where something else lies there."""
+        """Return the table at a path, as it is here. Raises DatasetExists where something else is there."""
 
     @abstractmethod
     def create_table(self, path: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaTable:
@@ -60,11 +60,11 @@ class Workspace(ABC):
 
     @abstractmethod
     def after(self, path: str) -> DeltaTable:
-        """Open the table as it stands once the workspace is finished."""
+        """Open the table as it is once the workspace is finished."""
 
     @abstractmethod
     def find_repository(self, path: str) -> Repository | None:
-        """Return the Icechunk repository at a path, as it stands here. Raises DatasetExists where something else lies there."""
+        """Return the Icechunk repository at a path, as it is here. Raises DatasetExists where something else is there."""
 
     @abstractmethod
     def create_repository(self, path: str) -> Repository:
@@ -72,7 +72,7 @@ class Workspace(ABC):
 
     @abstractmethod
     def repository_after(self, path: str) -> Repository:
-        """Open the Icechunk repository as it stands once the workspace is finished."""
+        """Open the Icechunk repository as it is once the workspace is finished."""
 
     @property
     @abstractmethod
@@ -80,16 +80,16 @@ class Workspace(ABC):
         """Everything, by key below the lake's root."""
 
     def url(self, path: str) -> str:
-        """Say where a table or file lies in place."""
+        """Return where a table or file is in place."""
         return f"{self._root}/{path}"
 
     def flush(self) -> None:
-        """Let what was written so far count, where a step's writes count one by one."""
+        """Put what was written so far into effect, for steps with writes that take effect one by one."""
         return
 
     @abstractmethod
     def finish(self) -> Receipt:
-        """Let all that was written count. Raises Conflict."""
+        """Put all writes into effect. Raises Conflict."""
 
     def discard(self) -> None:
         """Leave nothing behind, as far as that can be."""

@@ -134,9 +134,9 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @model_validator(mode="after")
     def _check_source(self) -> "DeltaTableComponent":
-        given = [name for name in ("sql", "sql_file", "function") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give one of sql, sql_file and function; this has {' and '.join(given) or 'none of them'}")
+        sources = [name for name in ("sql", "sql_file", "function") if getattr(self, name) is not None]
+        if len(sources) != 1:
+            raise ValueError(f"give one of sql, sql_file and function; this has {' and '.join(sources) or 'none of them'}")
         return self
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -118,8 +118,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         }
         if spark is not None:
             resources["spark"] = spark
-        wanted = self.scope == "run" if self.executor is None else self.executor
-        own = dg.Definitions(resources=resources, executor=lake_executor if wanted else None)
+        needs_executor = self.scope == "run" if self.executor is None else self.executor
+        own = dg.Definitions(resources=resources, executor=lake_executor if needs_executor else None)
         return dg.Definitions.merge(own, self._sessions(context)) if self.sessions else own
 
     def _sessions(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -65,12 +65,12 @@ def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], 
         yield connection.sql(sql, params=dict(parameters)).to_arrow_table()
 
 
-def partition_parameters(context: dg.AssetExecutionContext, wanted: Sequence[str] | frozenset[str]) -> dict[str, Any]:
+def partition_parameters(context: dg.AssetExecutionContext, names: Sequence[str] | frozenset[str]) -> dict[str, Any]:
     """Return the values of a query's parameters: the partition's key, and the beginning and end of its time window."""
     parameters: dict[str, Any] = {}
-    if "partition_key" in wanted:
+    if "partition_key" in names:
         parameters["partition_key"] = context.partition_key
-    if {"partition_start", "partition_end"} & set(wanted):
+    if {"partition_start", "partition_end"} & set(names):
         window = context.partition_time_window
         parameters |= {"partition_start": window.start, "partition_end": window.end}
-    return {name: value for name, value in parameters.items() if name in wanted}
+    return {name: value for name, value in parameters.items() if name in names}

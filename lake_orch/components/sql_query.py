@@ -71,16 +71,16 @@ def parse_query(text: str, engine: Engine, subject: str) -> Query:
 
 
 def _mentions(query: exp.Expr, text: str, subject: str) -> Iterator[TableMention]:
-    seen = set()
+    visited = set()
     for scope in traverse_scope(query):
         for table in scope.tables:
-            if id(table) in seen:
+            if id(table) in visited:
                 continue
-            seen.add(id(table))
+            visited.add(id(table))
             if not table.db and table.name.lower() in {name.lower() for name in scope.cte_sources}:
                 continue  # one of the query's own
             yield _mention(table, text, subject)
-    missed = next((table for table in query.find_all(exp.Table) if id(table) not in seen), None)
+    missed = next((table for table in query.find_all(exp.Table) if id(table) not in visited), None)
     if missed is not None:
         raise InvalidDefinition(f"the SQL of {subject} names {missed.sql()[:100]} where it cannot be followed: move it to a WITH clause")
 

@@ -33,14 +33,14 @@ def type_of_each(annotation: object) -> object | None:
 
 
 def reads_itself(context: InputContext) -> bool:
-    """Tell whether the step that asks for an asset also makes it."""
+    """Return whether the step that asks for an asset also makes it."""
     if not context.has_asset_key or run_of(context) is None:
         return False
     return any(output.properties.asset_key == context.asset_key for output in context.step_context.step.step_outputs)
 
 
 def mapping_keys(output: OutputContext) -> Sequence[str]:
-    """Return what tells an output from its like: keys that a dynamic output maps to, and those of steps that are mapped over them."""
+    """Return what distinguishes an output from its like: keys of a dynamic output, and those of steps that are mapped over them."""
     try:
         mapped = _MAPPED.search(output.step_key)
     except DagsterInvariantViolationError:  # an asset's value, outside of any run

@@ -56,7 +56,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
             )
             def orders_by_day(orders: DataFrame) -> DataFrame: ...
 
-    An asset's table lies at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars LazyFrame, or a
+    An asset's table is at `<root>/tables/<asset key>`. It returns a PySpark, pandas or polars DataFrame, a polars LazyFrame, or a
     `pyarrow` Table, RecordBatchReader or Dataset; a parameter annotated with one of these, or with `DeltaTable`, loads it so, and with
     `dict[str, T]` one value a partition.
 

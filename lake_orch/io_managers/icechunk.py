@@ -58,7 +58,7 @@ class IcechunkIOManager(ConfigurableIOManager):
             )
             def temperature(context: dg.AssetExecutionContext) -> xr.Dataset: ...
 
-    An asset's repository lies at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a `zarr.Group` or `Array`, or
+    An asset's repository is at `<root>/tables/<asset key>`. It returns an `xarray.Dataset` or `DataArray`, a `zarr.Group` or `Array`, or
     an array of numpy or dask; a parameter annotated with one of these, or with `lake_core.icechunk.Session`, loads it so, and with
     `dict[str, T]` one value a partition.
 

@@ -69,7 +69,7 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
 
 
 def _made_up_for(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
-    """Tell whether a later re-execution of a failed run succeeded."""
+    """Return whether a later re-execution of a failed run succeeded."""
     group = instance.get_run_group(run.root_run_id or run.run_id)
     return group is not None and any(other.is_success for other in group[1])
 

@@ -137,7 +137,7 @@ def _event(plan_context: PlanOrchestrationContext, message: str, metadata: dict[
 
 
 def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scope: PublishScope = "run") -> ExecutorDefinition:
-    """Any executor, such as `k8s_job_executor`, with a run's steps in one session of the lake.
+    """Return any executor, such as `k8s_job_executor`, with a run's steps in one session of the lake.
 
     Its configuration stays the same. Runs tagged `lake/scope: asset` go without a session; with `scope="asset"` all do but those tagged
     `lake/scope: run`.

@@ -23,7 +23,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionAlert:
-    """What somebody may want to be told of."""
+    """What somebody may want to know."""
 
     kind: str
     """`publish_failed`: all steps succeeded, and main does not have the work; `gate_failed`: the same, and checks hold it back;
@@ -73,7 +73,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 
 
 def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[SessionOutcome]:
-    """Look at every session of the lake that has not ended: what no sensor saw is found here."""
+    """Settle every session of the lake that has not ended, also those that no sensor noticed."""
     outcomes = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
     for one in outcomes:
         _tell(alert, one)

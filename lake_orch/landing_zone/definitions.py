@@ -212,8 +212,9 @@ def _report_late(context: dg.SensorEvaluationContext, zone: LandingZone, batch: 
 def landing_zone_definitions(
     zone: LandingZone, *, key: str | Sequence[str] | dg.AssetKey | None = None, sensor: Mapping[str, Any] | None = None, **options: Any
 ) -> dg.Definitions:
-    """Both: the asset, with the options of `landing_zone_asset`, and the sensor that runs it, with `sensor` as the options of
-    `landing_zone_sensor`.
+    """Return the asset, with the options of `landing_zone_asset`, and the sensor that runs it.
+
+    `sensor`: the options of `landing_zone_sensor`.
     """
     asset = landing_zone_asset(zone, key=key, **options)
     path = table_path(asset.key.path, options.get("metadata") or {})

@@ -76,7 +76,7 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """What tells this ledger's batches from those of another lake that lay in the same place; "" before the first batch."""
+        """What distinguishes this ledger's batches from those of another lake that lay in the same place; "" before the first batch."""
         return str(self.journal.state().get(_ID, ""))
 
     def note_landed(self, number: int) -> None:
@@ -95,16 +95,16 @@ class Ledger:
         state = self.journal.state()
         new: list[FoundFile] = []
         rewritten: list[FoundFile] = []
-        seen = set()
+        present = set()
         for file in listed:
-            seen.add(file.key)
+            present.add(file.key)
             known = state.get(f"file/{file.key}")
             if known is None:
                 new.append(file)
             elif file.fingerprint not in (known["fingerprint"], known.get("reported")) and known["batch"] <= landed:
                 rewritten.append(file)
         waiting = (file.key for batch in self.batches(landed) for file in batch.files)
-        return LandingDiff(new, rewritten, [key for key in waiting if key not in seen])
+        return LandingDiff(new, rewritten, [key for key in waiting if key not in present])
 
     def make_batch(self, files: Sequence[FoundFile]) -> BatchRecord | None:
         """Put files into the next batch, as many as go into one; None if all of them are in one already.

@@ -44,7 +44,7 @@ NAMES = tuple(_REMEDY)
 
 
 def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
-    """Say what a check measures, where it warns, and what puts it right."""
+    """Describe what a check measures, where it warns, and what puts it right."""
     measure = {
         "small_files": f"The share of data files below {readable_bytes(small_file)} that could be put together. Warns above "
         f"{limits.small_file_ratio:.0%} of at least {limits.small_files} files",

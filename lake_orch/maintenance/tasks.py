@@ -30,11 +30,11 @@ class Job:
     target: MaintenanceTarget
     config: MaintenanceConfig
     branch: str
-    """The branch that the run stands on."""
+    """The branch that the run is based on."""
     spark: SparkResource | None = None
 
     def table(self) -> DeltaTable:
-        """Open the table as it stands. Raises TableNotFound."""
+        """Open the table as it is. Raises TableNotFound."""
         table = self.lake.find_table(self.target.path, ref=self.branch if self.lake.is_lake() else None)
         if table is None:
             raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")
@@ -112,7 +112,7 @@ def _optimize(job: Job, table: DeltaTable, size: int, zorder_by: Any) -> Operati
 
 
 def checkpoint(job: Job) -> dict[str, Any]:
-    """Write a checkpoint, if enough commits stand behind the last one."""
+    """Write a checkpoint, if there are enough commits after the last one."""
     before = table_health(job.table())
     due = before.uncheckpointed_commits >= job.target.max_uncheckpointed_commits
     metadata = {"lake/uncheckpointed_commits": before.uncheckpointed_commits, "lake/due": due, VERSION: before.version}
@@ -150,10 +150,10 @@ def log_cleanup(job: Job) -> dict[str, Any]:
 
 
 def txn_expiry(job: Job) -> dict[str, Any]:
-    """Let transaction markers expire, as the target says: those that are older are dropped by the next checkpoint."""
-    table, wanted = job.table(), job.target.txn_retention
+    """Set when transaction markers expire, as the target says. The next checkpoint drops older ones."""
+    table, retention = job.table(), job.target.txn_retention
     metadata: dict[str, Any] = {"lake/markers": table_health(table).markers, VERSION: table.version}
-    properties = {"delta.setTransactionRetentionDuration": f"interval {wanted}"} if wanted else {}
+    properties = {"delta.setTransactionRetentionDuration": f"interval {retention}"} if retention else {}
     if job.config.dry_run or not properties or properties.items() <= table.properties.items():
         return metadata
     if not job.lake.is_lake():

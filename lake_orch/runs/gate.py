@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """A check whose latest evaluation stands against publishing."""
+    """A check whose latest evaluation prevents publishing."""
 
     asset: str
     check: str
@@ -52,7 +52,7 @@ def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[F
 
 
 def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
-    """Find the checks whose latest evaluation stands against publishing, among evaluations in the order of their time."""
+    """Find the checks whose latest evaluation prevents publishing, among evaluations in the order of their time."""
     latest: dict[FailedCheck, AssetCheckEvaluation] = {}
     for evaluation in evaluations:
         asset, partition = evaluation.asset_key.to_user_string(), getattr(evaluation, "partition", None)
@@ -61,7 +61,7 @@ def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) ->
 
 
 def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
-    """Tell whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
+    """Return whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
     return bool(evaluation.blocking) or gate == "error"

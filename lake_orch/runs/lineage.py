@@ -32,18 +32,18 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
     success of this very step.
     """
     current = run
-    seen = {run.run_id}
-    while len(seen) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in seen:
+    run_ids = {run.run_id}
+    while len(run_ids) < MAX_ANCESTORS and current.parent_run_id and current.parent_run_id not in run_ids:
         parent = instance.get_run_by_id(current.parent_run_id)
         if parent is None or not continues(instance, current, parent) or _succeeded(instance, parent, step_key):
             break
-        seen.add(parent.run_id)
+        run_ids.add(parent.run_id)
         current = parent
     return current.run_id
 
 
 def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Tell whether `run` re-executes `parent` from failure, rather than starting over.
+    """Return whether `run` re-executes `parent` from failure, rather than starting over.
 
     The Python API sets no tags, but its plan was made from the parent's state. A plan that is a strict part of the parent's
     says the same. In the other direction, Dagster copies the tag of an asset retry into later re-executions of *all* steps:
@@ -59,7 +59,7 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
 
 
 def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Tell whether the run's plan was made from what the parent had done.
+    """Return whether the run's plan was made from what the parent had done.
 
     Comparing the plans' steps is not enough: where nothing of the parent succeeded, as in every job of one step, a
     re-execution from failure has the same steps as one of all steps.
@@ -70,7 +70,7 @@ def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun
 
 
 def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Certain only: taking a real retry for a fresh start would write twice.
+    """Return whether the tag is leaked, only if that is certain: taking a real retry for a fresh start would write twice.
 
     A retry of failed assets leaves out the steps that succeeded, unless a blocking check failed on their asset.
     """
@@ -81,7 +81,7 @@ def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRu
 
 
 def _is_strict_part(steps: set[str], of: set[str]) -> bool:
-    """Tell whether the steps leave out something of the other plan and add nothing.
+    """Return whether the steps leave out something of the other plan and add nothing.
 
     A plan holds mapped steps as `step[?]`; a re-execution names them one by one, as `step[key]`.
     """

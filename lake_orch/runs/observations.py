@@ -110,7 +110,7 @@ def materialized(instance: DagsterInstance, session: str) -> list[Materialized]:
 
 
 def says_nothing(event: AssetMaterialization) -> bool:
-    """Tell whether a materialization leaves open what becomes of it, as of an asset written by hand: its run's session decides."""
+    """Return whether a materialization leaves open what becomes of it, as of an asset written by hand: its run's session decides."""
     return not event.metadata.keys() & {STATE, COMMIT, SESSION_TAG}
 
 

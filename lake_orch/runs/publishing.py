@@ -31,14 +31,14 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
-    """Raise GateFailed where a check stands against publishing a session."""
+    """Raise GateFailed where a check prevents publishing a session."""
     failed = failed_checks(instance, session, gate)
     if failed:
         raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
 
 
 def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, *, gate: Gate, keep_failed_for: timedelta) -> Published:
-    """Publish a run's session, unless a check stands against it, and say so of each asset in it. Repeated, the same result.
+    """Publish a run's session, unless a check prevents it, and say so of each asset in it. Repeated, the same result.
 
     A gate that fails, and a conflict, leave the session failed: readable, and to be resumed, for `keep_failed_for`. Raises GateFailed,
     Conflict, StaleEpoch, SessionClosed, PublishTimeout.

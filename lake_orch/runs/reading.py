@@ -34,6 +34,6 @@ def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance,
 
 
 def _made_at(commit: Commit) -> float:
-    """Say when a commit was made: to the microsecond, where it tells."""
+    """Return when a commit was made: to the microsecond, if it records that."""
     exact = commit.metadata.get("at")
     return (commit.creation_date if exact is None else datetime.fromisoformat(exact)).timestamp()

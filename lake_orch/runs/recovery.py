@@ -48,7 +48,7 @@ class SessionOutcome:
     publishable: bool = False
     """Whether all steps succeeded and only the publish did not: `recover` may publish it."""
     held_back: bool = False
-    """Whether checks stand against that."""
+    """Whether checks prevent that."""
 
 
 def settle(instance: DagsterInstance, lake: Lake, *, keep_failed_for: timedelta, gate: Gate = "blocking") -> list[SessionOutcome]:
@@ -86,7 +86,7 @@ def settle_session(
 
 
 def _way(instance: DagsterInstance, session: str, publishable: bool, held_back: bool) -> str:
-    """Say how to go on with a session whose run left it open."""
+    """Return how to go on with a session that its run left open."""
     if publishable:
         return PASS_GATE if held_back else RECOVER
     return MEND_DATA if failed_checks(instance, session, "blocking") else RESUME
@@ -128,7 +128,7 @@ def recover_all(instance: DagsterInstance, lake: Lake, *, gate: Gate, keep_faile
 
 
 def _obstacle(instance: DagsterInstance, session: str) -> str | None:
-    """Why a session is not to be recovered."""
+    """Return why a session is not to be recovered."""
     runs = runs_of(instance, session)
     if not runs:
         return f"session {session} is of no run that this Dagster instance knows: publish it with `lake publish {session}`"

@@ -59,12 +59,12 @@ class RunSession:
 
     @property
     def tags(self) -> dict[str, str]:
-        """How it stands on the run."""
+        """Its form on the run."""
         return {SESSION_TAG: self.id, EPOCH_TAG: str(self.epoch)}
 
 
 def session_of(instance: DagsterInstance, run_id: str) -> RunSession | None:
-    """Find the session of a run, by its tags as they stand now: what a step was started with may be older than they are."""
+    """Find the session of a run, by its tags as they are now: what a step was started with may be older than they are."""
     run = instance.get_run_by_id(run_id)
     return None if run is None else from_tags(run)
 
@@ -79,7 +79,7 @@ def from_tags(run: DagsterRun) -> RunSession | None:
 
 
 def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
-    """Say which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
+    """Return which checks gate a run with these tags. Raises InvalidDefinition for a tag that names no gate."""
     return gate_named(tags.get(GATE_TAG, tags.get(JOB_GATE_TAG, default)))
 
 
@@ -92,7 +92,7 @@ def gate_named(name: str) -> Gate:
 
 
 def scope_of(tags: Mapping[str, str], default: PublishScope) -> PublishScope:
-    """Say what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
+    """Return what a run with these tags publishes together. Raises InvalidDefinition for a tag that names no scope."""
     name = tags.get(SCOPE_TAG, tags.get(JOB_SCOPE_TAG, default))
     if name == "run":
         return "run"
@@ -170,7 +170,7 @@ def inherited_session(instance: DagsterInstance, run: DagsterRun, lake: Lake) ->
 
 
 def publisher_of_parent(instance: DagsterInstance, run: DagsterRun) -> Publisher:
-    """Say who publishes a session without an executor: an op of the job, if one did so in the run that this one carries on."""
+    """Return who publishes a session without an executor: an op of the job, if one did so in the run that this one carries on."""
     parent = _carried_on(instance, run)
     return "op" if parent is not None and parent.tags.get(PUBLISHER_TAG) == "op" else "teardown"
 
@@ -189,7 +189,7 @@ def _carried_on(instance: DagsterInstance, run: DagsterRun) -> DagsterRun | None
 
 
 def _stored(instance: DagsterInstance, run: DagsterRun) -> DagsterRun:
-    """Return the run with its tags as they stand now."""
+    """Return the run with its tags as they are now."""
     return instance.get_run_by_id(run.run_id) or run
 
 

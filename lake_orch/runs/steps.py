@@ -13,7 +13,7 @@ _FINE = (None, StepEventStatus.SUCCESS, StepEventStatus.SKIPPED)
 
 
 def all_succeeded(instance: DagsterInstance, run: DagsterRun) -> bool:
-    """Tell whether every step that a run was to execute has succeeded by now."""
+    """Return whether every step that a run was to execute has succeeded by now."""
     if run.execution_plan_snapshot_id is None:
         return False
     planned = set(instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).step_keys_to_execute)

@@ -29,7 +29,7 @@ RECOVER = "every step succeeded, so run the job lake_recover to publish the sess
 
 
 def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
-    """Say how to go on after a publish that ended with an error, or after steps that failed, checks perhaps among them."""
+    """Return how to go on after a publish that ended with an error, or after steps that failed, checks perhaps among them."""
     if isinstance(error, GateFailed):
         return PASS_GATE
     if isinstance(error, Conflict):
@@ -40,7 +40,7 @@ def way_on(error: BaseException | None, *, checks_failed: bool = False) -> str:
 
 
 def unpublished_message(record: SessionRecord, way: str) -> str | None:
-    """Say what a session that has failed leaves behind. None for one that is in another state."""
+    """Return what a session that has failed leaves behind. None for one that is in another state."""
     if record.state != FAILED:
         return None
     id, branch = record.id, record.branch
@@ -61,7 +61,7 @@ def unpublished_metadata(record: SessionRecord) -> dict[str, Any]:
 
 
 def report_unpublished(instance: DagsterInstance, run: DagsterRun, record: SessionRecord, way: str) -> None:
-    """Say so on the page of a run that has ended and could not say it itself."""
+    """Report it on the page of a run that has ended and could not report it itself."""
     message = unpublished_message(record, way)
     if message is not None:
         instance.report_engine_event(message, run, EngineEventData(unpublished_metadata(record)))

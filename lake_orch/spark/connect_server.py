@@ -63,15 +63,15 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """What the server asks for. It stands in no repr, no argument list and no log."""
+        """What the server asks for. It is in no repr, no argument list and no log."""
         return (self.folder / "token").read_text()
 
     def is_alive(self) -> bool:
-        """Tell whether the server still runs."""
+        """Return whether the server still runs."""
         return is_locked(self.folder / "alive") and accepts(self.port)
 
     def release(self) -> None:
-        """Need the server no longer."""
+        """Release the server."""
         os.close(self.descriptor)
 
 

@@ -1,7 +1,7 @@
 """The parent of a shared Spark Connect server: starts its JVM, and stops it when nobody uses it any more.
 
 A program of its own, run by path (`python connect_watchdog.py <folder>`), on the standard library alone: it stays for as long as
-the server does, and shall cost next to nothing. What it shares with clients lies in the server's folder:
+the server does, and shall cost next to nothing. What it shares with clients is in the server's folder:
 
     launch.json     what to run, and for how long a server may idle (seconds)
     token           what clients must know; only ever in this file and in the environment of the JVM
@@ -36,8 +36,9 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether a process holds the lock of a file that is there. Nothing has to be trusted: the system lets go of
-    the locks of processes that die, however they do.
+    """Return whether a process holds the lock of an existing file.
+
+    This is reliable: the system releases the locks of processes that die, however they do.
     """
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -53,7 +54,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_leased(folder: Path) -> bool:
-    """Tell whether a client of the server lives."""
+    """Return whether a client of the server lives."""
     return any(is_locked(lease) for lease in (folder / "leases").glob("*"))
 
 
@@ -149,7 +150,7 @@ def _start(folder: Path, command: list[str], port: int, cwd: str) -> subprocess.
 
 
 def _die_with_parent() -> None:
-    """Even where this program is killed, no JVM stays behind. Linux alone has that."""
+    """Let the system stop this process when its parent dies, so that no JVM stays behind. Works on Linux alone."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
@@ -171,14 +172,14 @@ def _listens(java: subprocess.Popen[bytes], folder: Path, port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Tell whether something listens on a port of this machine."""
+    """Return whether something listens on a port of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _owns(pid: int, port: int) -> bool:
-    """Tell whether a process listens on a port; True where the system does not tell."""
+    """Return whether a process listens on a port; True where the system does not say."""
     tables = [Path(f"/proc/{pid}/net/{name}") for name in ("tcp", "tcp6")]
     if not tables[0].exists():
         return True

@@ -66,7 +66,7 @@ class SparkResource(ConfigurableResource):  # type: ignore[type-arg]
         return session(app_name=self.app_name, master=self.master, remote=self.remote, config=dict(self.config))
 
     def directory(self) -> Path:
-        """Where shared servers are found: below the Dagster instance's storage, outside of Dagster in a folder of this user."""
+        """Return the folder of shared servers: below the Dagster instance's storage, outside of Dagster a folder of this user."""
         try:
             context = self.get_resource_context()
         except CheckError:  # used by itself, not in a run

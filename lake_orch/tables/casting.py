@@ -19,11 +19,11 @@ def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str]
 
     Raises DefinitionMismatch for other columns and types, at once; for a value that does not fit, when it comes.
     """
-    given = rows.schema
-    names = {name.lower() for name in given.names}
-    wanted = pa.schema([child for child in schema if child.name.lower() not in computed or child.name.lower() in names])
-    _check(given, wanted, name)
-    return rows.cast(wanted, name)
+    schema_of_rows = rows.schema
+    names = {name.lower() for name in schema_of_rows.names}
+    expected = pa.schema([child for child in schema if child.name.lower() not in computed or child.name.lower() in names])
+    _check(schema_of_rows, expected, name)
+    return rows.cast(expected, name)
 
 
 def _check(given: pa.Schema, wanted: pa.Schema, name: str) -> None:

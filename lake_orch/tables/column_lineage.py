@@ -53,7 +53,7 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
 
 
 def lineage_metadata(df: "DataFrame", upstream: Iterable[AssetKey]) -> dict[str, Any]:
-    """`column_lineage` as output metadata, and as a table, which every UI shows. Empty if nothing is known."""
+    """Return `column_lineage` as output metadata, and as a table, which every UI shows. Empty if nothing is known."""
     return described(column_lineage(df, upstream))
 
 

@@ -106,7 +106,7 @@ class LakeTable:
         return self._write(data, "overwrite", where, schema_mode=schema_mode)
 
     def exists(self) -> bool:
-        """Tell whether the table is there: not before the first write."""
+        """Return whether the table exists: not before the first write."""
         try:
             self._open_table()
         except TableNotFound:
@@ -166,7 +166,7 @@ class LakeTable:
 
 
 def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
-    """Say what became of a write, for a log. Only a version that readers will see is named by its number."""
+    """Describe the result of a write, for a log. Only a version that readers will see is named by its number."""
     staged = receipt is not None and receipt.state == STAGED
     if result.skipped:
         target = url if staged else f"{url} in version {result.version}"

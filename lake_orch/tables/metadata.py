@@ -100,7 +100,7 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
 
 
 def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
-    """CHECK constraints by the one column that they are about, and those about several."""
+    """Return CHECK constraints by the one column that they are about, and those about several."""
     of_column: dict[str, list[str]] = {}
     of_table = []
     for sql in table.constraints.values():

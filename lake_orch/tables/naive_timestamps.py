@@ -15,7 +15,7 @@ FEATURE = "delta.feature.timestampNtz"
 
 
 def has_naive(schema: pa.Schema) -> bool:
-    """Tell whether a column, or a field inside one, is a timestamp without a zone."""
+    """Return whether a column, or a field inside one, is a timestamp without a zone."""
     return any(is_zoneless(kind) for child in schema for kind in _leaves(child.type))
 
 

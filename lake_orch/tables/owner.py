@@ -53,7 +53,7 @@ class Owner:
         return {_ASSET: self.asset} | ({} if self.location is None else {_LOCATION: self.location})
 
     def is_other(self, other: Owner) -> bool:
-        """Tell whether it is another asset, as far as the code locations are known."""
+        """Return whether it is another asset, as far as the code locations are known."""
         return self.asset != other.asset or (None not in (self.location, other.location) and self.location != other.location)
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ class TableState:
     bytes: int
     """Of the data files."""
     rows: int | None
-    """None where a file's statistics do not tell."""
+    """None if a file's statistics lack it."""
     slice_rows: int | None
     """Of the slice; None where it is not told by partition columns alone."""
     data_version: str

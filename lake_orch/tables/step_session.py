@@ -77,5 +77,5 @@ class StepSession:
         return self._workspace.receipt
 
     def metadata(self) -> dict[str, Any]:
-        """Once the `with` block has ended: the commit or session, for `dg.MaterializeResult(metadata=session.metadata())`."""
+        """Return the commit or session, after the `with` block: for `dg.MaterializeResult(metadata=session.metadata())`."""
         return {} if self.receipt is None else receipt_metadata(self.receipt)

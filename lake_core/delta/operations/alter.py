@@ -138,7 +138,7 @@ def drop_columns(snapshot: Snapshot, names: Sequence[str]) -> Operation | None:
 
 
 def drop_not_null(snapshot: Snapshot, column: str) -> Operation | None:
-    """Let a column take nulls. Raises SchemaMismatch."""
+    """Allow nulls in a column. Raises SchemaMismatch."""
     return _redefined(snapshot, "CHANGE COLUMN", {"column": column}, made_nullable(snapshot.metadata, column))
 
 

@@ -31,7 +31,7 @@ def parse_assignments(
     """
     if not isinstance(changes, Mapping) or not changes:
         raise SchemaMismatch('assignments are a mapping from column to SQL, such as {"price": "price * 2"}, with one entry at least')
-    found: list[Assignment] = []
+    assignments: list[Assignment] = []
     assigned: set[tuple[str, ...]] = set()
     above: set[tuple[str, ...]] = set()
     for name, text in changes.items():
@@ -43,13 +43,14 @@ def parse_assignments(
         above |= prefixes
         expression = parse_expression(text, scope, relations=relations, now=now)
         check_assigned(expression.type, kind, ".".join(target))
-        found.append(Assignment(target, expression))
-    return tuple(found)
+        assignments.append(Assignment(target, expression))
+    return tuple(assignments)
 
 
 def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
-    """Raises InvalidExpression unless values of one type may be written to the column `name` of the other, as Spark's store
-    assignment has it; UnsupportedType for timestamps without a zone where there is one, which Spark takes for the session's.
+    """Raise InvalidExpression unless values of one type may be written to the column `name` of the other, by Spark's store assignment.
+
+    Raises UnsupportedType for timestamps without a zone where the column has one: Spark takes them for the session's zone.
     """
     check_assignable(source, target, name)
     if pa.types.is_nested(source):
@@ -60,7 +61,7 @@ def check_assigned(source: pa.DataType, target: pa.DataType, name: str) -> None:
 
 
 def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | None = None) -> pa.Table:
-    """Rows with the assigned columns replaced. Expressions see `scope`, row by row (the rows themselves by default).
+    """Return rows with the assigned columns replaced. Expressions see `scope`, row by row (the rows themselves by default).
 
     Raises EvaluationFailed.
     """

@@ -45,10 +45,10 @@ def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, 
     """
     if log_exists(store):
         raise TableAlreadyExists(f"a table stands at {store.url()}: open it")
-    found = [meta for meta in store.list() if _is_data(meta.key)]
-    if not found:
+    data_files = [meta for meta in store.list() if _is_data(meta.key)]
+    if not data_files:
         raise ConvertFailed(f"no Parquet file lies at {store.url()}: nothing to convert. To begin an empty table: DeltaTable.create")
-    keys, sizes = [meta.key for meta in found], [meta.size for meta in found]
+    keys, sizes = [meta.key for meta in data_files], [meta.size for meta in data_files]
     texts = [_partition_texts(key) for key in keys]
     columns = _partition_columns(partition_by, keys, texts)
     data = _data_schema(keys, run(_SchemaTask(store, keys, sizes), len(keys)))
@@ -65,7 +65,7 @@ def convert(store: ObjectStore, partition_by: pa.Schema | Sequence[str] | None, 
         AddFile(
             encode_path(meta.key), {name: text[name] for name in columns.names}, meta.size, _milliseconds(meta.last_modified), stats, rows
         )
-        for meta, text, (stats, rows) in zip(found, texts, counted, strict=True)
+        for meta, text, (stats, rows) in zip(data_files, texts, counted, strict=True)
     ]
     parameters = {
         "numFiles": str(len(adds)),
@@ -84,7 +84,7 @@ def _is_data(key: str) -> bool:
 
 
 def _partition_texts(key: str) -> dict[str, str | None]:
-    """The partition values that a file's folders spell, as the log spells them."""
+    """Return the partition values that a file's folders spell, in the log's spelling."""
     texts: dict[str, str | None] = {}
     for part in key.split("/")[:-1]:
         name, equals, value = part.partition("=")
@@ -96,16 +96,22 @@ def _partition_texts(key: str) -> dict[str, str | None]:
     return texts
 
 
-def _partition_columns(wanted: pa.Schema | Sequence[str] | None, keys: Sequence[str], texts: Sequence[dict[str, str | None]]) -> pa.Schema:
-    if isinstance(wanted, str):
-        raise SchemaMismatch(f"partition_by takes a list of columns: [{wanted!r}]")
-    names = list(texts[0]) if wanted is None else wanted.names if isinstance(wanted, pa.Schema) else list(wanted)
+def _partition_columns(
+    partition_by: pa.Schema | Sequence[str] | None, keys: Sequence[str], texts: Sequence[dict[str, str | None]]
+) -> pa.Schema:
+    if isinstance(partition_by, str):
+        raise SchemaMismatch(f"partition_by takes a list of columns: [{partition_by!r}]")
+    names = list(texts[0]) if partition_by is None else partition_by.names if isinstance(partition_by, pa.Schema) else list(partition_by)
     for key, text in zip(keys, texts, strict=True):
         if list(text) != names:
             raise ConvertFailed(
                 f"the folders of {key} spell the partition columns {list(text)}, not {names}: all files of a table are partitioned alike"
             )
-    columns = wanted if isinstance(wanted, pa.Schema) else pa.schema([(name, _inferred([text[name] for text in texts])) for name in names])
+    columns = (
+        partition_by
+        if isinstance(partition_by, pa.Schema)
+        else pa.schema([(name, _inferred([text[name] for text in texts])) for name in names])
+    )
     for name in names:
         parse(pa.array([text[name] for text in texts], pa.string()), columns.field(name).type, name)
     return columns
@@ -134,7 +140,7 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
 
 
 def _with_instants(kind: pa.DataType) -> pa.DataType:
-    """Spark's old timestamps (int96), at any level, are instants, though the file does not say so."""
+    """Return the type with a zone for old timestamps of Spark (int96), at any level: they are instants, though the file does not say so."""
     types = pa.types
     if kind.equals(_INT96):
         return pa.timestamp("us", "UTC")

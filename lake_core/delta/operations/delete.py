@@ -31,8 +31,8 @@ def delete(snapshot: Snapshot, where: str | None, now: int, run: Runner = run_he
         return _delete_files(snapshot, predicate, where)
     scan = plan_scan(snapshot, None, predicate)
     writer = row_writer(snapshot.place, snapshot.metadata, snapshot.protocol, now)
-    removes, done = rewrite(scan, writer, None, run)
-    return row_operation("DELETE", where, scan, removes, done, "numDeletedRows")
+    removes, rewritten = rewrite(scan, writer, None, run)
+    return row_operation("DELETE", where, scan, removes, rewritten, "numDeletedRows")
 
 
 def _delete_files(snapshot: Snapshot, predicate: Predicate | None, where: str | None) -> Operation | None:

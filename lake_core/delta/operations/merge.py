@@ -205,7 +205,10 @@ def _parameters(text: MergeText) -> dict[str, str]:
 
 
 def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Reads | Predicate]:
-    """The files that a merge must look at, and what it reads of the table. `ranges`: what the source's keys say of the target."""
+    """Return the files that a merge must look at, and what it reads of the table.
+
+    `ranges`: conditions on the target that follow from the source's keys.
+    """
     snapshot = plan.snapshot
     names = [*snapshot.identity, "partitionValues", "size", "stats"]
     whole = snapshot.metadata.arrow_schema
@@ -219,25 +222,25 @@ def candidates(plan: MergePlan, ranges: Sequence[Predicate]) -> tuple[Scan, Read
 
 
 def columns_of(scan: Scan, names: set[str]) -> DataFiles:
-    """The scan's files with these columns alone."""
+    """Return the scan's files with these columns alone."""
     # Without any column there would be no rows to count.
     schema = pa.schema([child for child in scan.schema if child.name in names] or [scan.schema.field(0)])
     return open_data_files(replace(scan, schema=schema, read_schema=schema))
 
 
 def asked_columns(plan: MergePlan, conditions: Sequence[Predicate | None]) -> set[str]:
-    """The table's columns that predicates over the relations name."""
+    """Return the table's columns that predicates over the relations name."""
     target = plan.aliases[0]
     return {column.path[1] for one in conditions if one is not None for column in columns(one) if column.path[0] == target}
 
 
 def match_probe(plan: MergePlan, scan: Scan) -> DataFiles:
-    """The scan's files with the columns that ON and the matched clauses ask for."""
+    """Return the scan's files with the columns that ON and the matched clauses need."""
     return columns_of(scan, asked_columns(plan, [plan.condition.whole, *(clause.condition for clause in plan.clauses.matched)]))
 
 
 def file_merge(plan: MergePlan, scan: Scan) -> FileMerge:
-    """What merges the scan's files with the source rows that match them."""
+    """Return the FileMerge that merges the scan's files with the source rows that match them."""
     by_source = plan.clauses.not_matched_by_source
     probe = columns_of(scan, asked_columns(plan, [clause.condition for clause in by_source]))
     return FileMerge(open_data_files(scan), probe, plan.clauses, *plan.aliases, plan.writer, plan.log_changes)
@@ -253,13 +256,13 @@ def merge(snapshot: Snapshot, source: pa.Table, text: MergeText, now: int) -> Op
     matched = np.zeros(source.num_rows, dtype=bool)
     keys = numbered_keys(source, plan.condition.keys, target=False)
     task = _LocalMerge(plan, match_probe(plan, scan), source, keys, file_merge(plan, scan))
-    done, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
+    total, touched = MergedFile(), np.zeros(len(scan.files), dtype=bool)
     for index, (rows, merged) in enumerate(run_here(task, len(scan.files))):
         matched[rows] = True
         touched[index] = merged.touched
-        done.include(merged)
+        total.include(merged)
     new = _insert(plan, source, matched)
-    return finish_merge(plan, scan, reads, touched, done, new, source.num_rows)
+    return finish_merge(plan, scan, reads, touched, total, new, source.num_rows)
 
 
 @dataclass(slots=True)
@@ -295,27 +298,27 @@ def finish_merge(
     scan: Scan,
     reads: Reads | Predicate,
     touched: npt.NDArray[np.bool_],
-    done: MergedFile,
+    total: MergedFile,
     new: Inserted,
     source_rows: int | None,
 ) -> Operation | None:
-    """The commit of a merge whose files are written; None where no row changes."""
+    """Return the commit of a merge after its files are written; None if no row changes."""
     removes = scan.files.filter(mask(touched))
     if not len(removes) and not new.rows and plan.writer.metadata == plan.snapshot.metadata:
         return None
-    adds = [*done.adds, *new.adds]
+    adds = [*total.adds, *new.adds]
     # Change data files stand for the whole commit: with one for an update there is one for the inserts.
-    changes = [*done.changes, *new.changes] if done.changes else []
+    changes = [*total.changes, *new.changes] if total.changes else []
     metrics = {
         "numTargetRowsInserted": new.rows,
-        "numTargetRowsUpdated": done.updated,
-        "numTargetRowsDeleted": done.deleted,
-        "numTargetRowsMatchedUpdated": done.updated - done.updated_by_source,
-        "numTargetRowsMatchedDeleted": done.deleted - done.deleted_by_source,
-        "numTargetRowsNotMatchedBySourceUpdated": done.updated_by_source,
-        "numTargetRowsNotMatchedBySourceDeleted": done.deleted_by_source,
-        "numTargetRowsCopied": done.copied,
-        "numOutputRows": new.rows + done.updated + done.copied,
+        "numTargetRowsUpdated": total.updated,
+        "numTargetRowsDeleted": total.deleted,
+        "numTargetRowsMatchedUpdated": total.updated - total.updated_by_source,
+        "numTargetRowsMatchedDeleted": total.deleted - total.deleted_by_source,
+        "numTargetRowsNotMatchedBySourceUpdated": total.updated_by_source,
+        "numTargetRowsNotMatchedBySourceDeleted": total.deleted_by_source,
+        "numTargetRowsCopied": total.copied,
+        "numOutputRows": new.rows + total.updated + total.copied,
         "numTargetFilesAdded": len(adds),
         "numTargetFilesRemoved": len(removes),
         "numTargetBytesAdded": sum(add.size for add in adds),
@@ -349,7 +352,7 @@ class _LocalMerge:
     merge: FileMerge
 
     def _clauses(self, part: pa.Table, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The matched clause that applies to each pair of rows."""
+        """Return the matched clause that applies to each pair of rows."""
         target, source = self.plan.aliases
         clauses = self.plan.clauses.matched
         if all(clause.condition is None for clause in clauses):
@@ -379,7 +382,7 @@ class _LocalMerge:
 
 
 def no_matches(source: pa.Table) -> Matches:
-    """For a file of which no row matches."""
+    """Return the matches of a file of which no row matches."""
     nothing = np.array([], dtype=np.int64)
     return Matches(nothing, nothing, source.slice(0, 0))
 
@@ -391,9 +394,10 @@ def settled(
     source: pa.Table,
     clauses: Clauses,
 ) -> Matches:
-    """The matches of one file, one a row, from all pairs that match: row, clause that applies (-1: none), row number in `source`.
+    """Return the matches of one file, one a row, from all pairs that match.
 
-    Raises MultipleSourceRows where clauses apply to one row for several source rows.
+    A pair consists of `rows` (the row), `clause` (the clause that applies, -1: none) and `number` (the row number in `source`). Raises
+    MultipleSourceRows where clauses apply to one row for several source rows.
     """
     # Pairs with a clause first: of a row's pairs the first is kept.
     order = np.lexsort((clause < 0, rows))

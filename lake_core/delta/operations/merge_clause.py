@@ -71,7 +71,7 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
 
 
 def with_plain_targets(text: ClauseText, alias: str, table: pa.Schema) -> ClauseText:
-    """The clause with `column` where it says `alias.column`, as it may in SQL, unless the table has a column of the alias's name."""
+    """Replace `alias.column`, which SQL allows, by `column` in a clause, unless the table has a column of the alias's name."""
     prefix = f"{alias}.".lower()
     if not isinstance(text.values, Mapping) or alias.lower() in (name.lower() for name in table.names):
         return text
@@ -90,15 +90,15 @@ def _all_columns(table: pa.Schema, source: pa.StructType, alias: str, generated:
         )
     assignments = []
     for child in table:
-        given = by_name.get(child.name.lower())
-        if given is not None:
-            check_assigned(given.type, child.type, child.name)
-            assignments.append(Assignment((child.name,), Column((alias, given.name), given.type)))
+        source_field = by_name.get(child.name.lower())
+        if source_field is not None:
+            check_assigned(source_field.type, child.type, child.name)
+            assignments.append(Assignment((child.name,), Column((alias, source_field.name), source_field.type)))
     return tuple(assignments)
 
 
 def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseText], by_source: Sequence[ClauseText]) -> None:
-    """Raises InvalidMerge where there is no clause, or where one can never be reached."""
+    """Raise InvalidMerge if there is no clause, or if one can never be reached."""
     if not (matched or not_matched or by_source):
         raise InvalidMerge("a merge needs a clause: when_matched_update, when_not_matched_insert, …")
     for texts in (matched, not_matched, by_source):
@@ -107,7 +107,7 @@ def check_clauses(matched: Sequence[ClauseText], not_matched: Sequence[ClauseTex
 
 
 def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int64]:
-    """For each row the number of the first clause whose condition is true, -1 for none."""
+    """Return for each row the number of the first clause with a true condition, -1 for none."""
     chosen = np.full(scope.num_rows, -1, dtype=np.int64)
     for number, clause in enumerate(clauses):
         open_ = np.flatnonzero(chosen < 0)
@@ -123,5 +123,5 @@ def first_true(clauses: Sequence[Clause], scope: pa.Table) -> npt.NDArray[np.int
 
 
 def relation(rows: pa.Table) -> pa.ChunkedArray:
-    """Rows as one column of structs, which is how expressions over relations see them."""
+    """Return rows as one column of structs, the form in which expressions over relations see them."""
     return rows.to_struct_array() if rows.num_rows else pa.chunked_array([], pa.struct(list(rows.schema)))

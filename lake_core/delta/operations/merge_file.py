@@ -71,14 +71,14 @@ class FileMerge:
     def __call__(self, index: int, matches: Matches) -> MergedFile:
         if not (matches.clause >= 0).any() and not self._any_without_match(index, matches):
             return MergedFile()
-        done = MergedFile(touched=True)
+        result = MergedFile(touched=True)
         files, log = self.writer.files(), self.writer.change_files()
         start = 0
         for rows in self.files.batches(index):
-            self._batch(rows, start, matches, files, log, done)
+            self._batch(rows, start, matches, files, log, result)
             start += rows.num_rows
-        done.adds, done.changes = files.finish(), log.finish()
-        return done
+        result.adds, result.changes = files.finish(), log.finish()
+        return result
 
     def _any_without_match(self, index: int, matches: Matches) -> bool:
         clauses = self.clauses.not_matched_by_source
@@ -93,7 +93,7 @@ class FileMerge:
                 return True
         return False
 
-    def _batch(self, rows: pa.Table, start: int, matches: Matches, files: DataFileWriter, log: DataFileWriter, done: MergedFile) -> None:
+    def _batch(self, rows: pa.Table, start: int, matches: Matches, files: DataFileWriter, log: DataFileWriter, result: MergedFile) -> None:
         first, last = np.searchsorted(matches.rows, [start, start + rows.num_rows])
         matched = matches.rows[first:last] - start
         fate = np.full(rows.num_rows, -1, dtype=np.int64)  # by clause, those for rows without a match after the matched ones
@@ -106,7 +106,7 @@ class FileMerge:
         source_row = np.full(rows.num_rows, -1, dtype=np.int64)
         source_row[matched] = np.arange(first, last)
         merged, gone = conformed(rows, self.writer), np.zeros(rows.num_rows, dtype=bool)
-        done.copied += int(np.count_nonzero(fate < 0))
+        result.copied += int(np.count_nonzero(fate < 0))
         for number, clause in enumerate((*self.clauses.matched, *self.clauses.not_matched_by_source)):
             hits = fate == number
             hit = pa.array(np.flatnonzero(hits))
@@ -115,16 +115,16 @@ class FileMerge:
             old, by_source = merged.take(hit), number >= offset
             if clause.kind == "delete":
                 gone |= hits
-                done.deleted += len(hit)
-                done.deleted_by_source += len(hit) * by_source
+                result.deleted += len(hit)
+                result.deleted_by_source += len(hit) * by_source
                 self._log(log, [(old, "delete")])
                 continue
             scope = {self.target: relation(rows.take(hit))}
             if not by_source:
                 scope[self.source] = relation(matches.source.take(pa.array(source_row[hits])))
             new = updated(old, clause.assignments, pa.table(scope), self.writer)
-            done.updated += len(hit)
-            done.updated_by_source += len(hit) * by_source
+            result.updated += len(hit)
+            result.updated_by_source += len(hit) * by_source
             self._log(log, [(old, "update_preimage"), (new, "update_postimage")])
             merged = overlaid(merged, hits, new)
         files.add(merged.filter(mask(~gone)) if gone.any() else merged)
@@ -136,13 +136,13 @@ class FileMerge:
 
 
 def conformed(rows: pa.Table, writer: RowWriter) -> pa.Table:
-    """Rows as they stand in the table, in the schema that the merge gives it."""
+    """Return rows as the table has them, in the schema that the merge gives it."""
     schema = writer.metadata.arrow_schema
     return rows if rows.schema.equals(schema) else conform_out(rows, schema)
 
 
 def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: RowWriter) -> pa.Table | None:
-    """The new rows that source rows without a match become, which keep the table's rules; None for no row."""
+    """Return the new rows for source rows without a match, checked by the table's rules; None for no row."""
     scope = pa.table({alias: relation(source)})
     chosen = first_true(clauses, scope)
     parts = []

@@ -43,7 +43,7 @@ def check_keys(source: pa.Table, keys: Sequence[str]) -> None:
 
 
 def null_keys(names: Sequence[str], rows: int) -> NullKeys:
-    """Say that rows have no key."""
+    """Return the error for rows without a key."""
     return NullKeys(
         f"{rows} of the rows to merge have a null in the key ({', '.join(names)}): they match no row, and would be added anew with each "
         f"merge. Leave them out or give them a key, or spell the merge with a condition and clauses. Nothing was changed"
@@ -51,7 +51,7 @@ def null_keys(names: Sequence[str], rows: int) -> NullKeys:
 
 
 def duplicate_keys(names: Sequence[str], rows: int, keys: int, shown: Sequence[tuple[object, ...]]) -> DuplicateKeys:
-    """Say that rows share their keys. `shown`: some of these keys."""
+    """Return the error for rows that share their keys. `shown`: some of these keys."""
     samples = ", ".join(str(key[0]) if len(key) == 1 else f"({', '.join(map(str, key))})" for key in shown)
     more = ", …" if keys > len(shown) else ""
     return DuplicateKeys(

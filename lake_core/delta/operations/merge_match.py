@@ -82,7 +82,7 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _without_relation(part: Predicate) -> Predicate | None:
-    """A predicate over one relation as one over its columns; None for the kinds that are not worth it."""
+    """Convert a predicate over one relation to one over its columns; None for kinds of predicates that are not worth it."""
     match part:
         case Comparison(operator=operator, left=Column() as column, right=Literal() as value) if is_leaf(part):
             return Comparison(operator, Column(column.path[1:], column.type), value)
@@ -96,8 +96,11 @@ def _without_relation(part: Predicate) -> Predicate | None:
 
 
 def key_columns(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> dict[str, pa.ChunkedArray]:
-    """The join keys of rows, so that equal bytes are equal values: one zero, one NaN, nulls in a null-safe key spelled out."""
-    found = {}
+    """Return the join keys of rows in a form in which equal values have equal bytes.
+
+    There is one zero and one NaN. A null in a null-safe key gets a column of its own.
+    """
+    key_values = {}
     for number, key in enumerate(keys):
         column = leaf_values(rows, key.target if target else key.source)
         column = column.cast(key.type)
@@ -105,27 +108,27 @@ def key_columns(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> dict[st
             column = pc.if_else(pc.equal(column, 0.0), 0.0, pc.if_else(pc.is_nan(column), float("nan"), column))
             column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
         if key.null_safe:
-            found[f"n{number}"] = pc.is_null(column)
+            key_values[f"n{number}"] = pc.is_null(column)
             column = _filled(column)
-        found[f"k{number}"] = column
-    return found
+        key_values[f"k{number}"] = column
+    return key_values
 
 
 def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values as text or bytes, with something for the nulls, which another key tells apart."""
+    """Return values as text or bytes, with a value for the nulls, which another key separates from it."""
     return pc.fill_null(column, b"") if pa.types.is_binary(column.type) else pc.fill_null(column.cast(pa.string()), "")
 
 
 def range_predicate(table: pa.Schema, keys: Sequence[Key], source: pa.Table) -> list[Predicate]:
-    """Predicates over the table's columns that every row with a match in the source keeps, by the source's keys."""
-    found = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
-    return [predicate for predicate in found if predicate is not None]
+    """Return predicates over the table's columns that every row with a match in the source satisfies, by the source's keys."""
+    ranges = [range_of_key(table, key, leaf_values(source, key.source).unique()) for key in keys]
+    return [predicate for predicate in ranges if predicate is not None]
 
 
 def range_of_key(table: pa.Schema, key: Key, values: pa.Array, *, whole: bool = True) -> Predicate | None:
-    """What a row of the table keeps that matches one of these source keys; None where they say nothing.
+    """Return the part of the table that can match one of these source keys, as a predicate; None where they exclude nothing.
 
-    `whole`: the values are all that there are; else the least and the greatest of them, at least.
+    `whole`: these are all values. Otherwise they contain at least the least and the greatest value.
     """
     kind = _leaf_type(table, key.target)
     if key.null_safe or pa.types.is_floating(kind):
@@ -155,7 +158,7 @@ def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
 def matching_pairs(
     condition: Condition, target: pa.Table, source: pa.Table, source_keys: pa.Table, aliases: tuple[str, str]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Pairs of row numbers (target's, source's) for which ON is true, in pieces. `source_keys`: the source's `numbered_keys`."""
+    """Yield pairs of row numbers (target's, source's) for which ON is true. `source_keys`: the source's `numbered_keys`."""
     for left, right in _candidates(condition, target, source_keys):
         if condition.rest and len(left):
             scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
@@ -166,14 +169,14 @@ def matching_pairs(
 
 
 def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
-    """For pairs of rows with equal keys (as a column each): whether what is left of ON is true."""
+    """Return for pairs of rows with equal keys (as a column each) whether what is left of ON is true."""
     if not condition.rest:
         return pa.chunked_array([pa.repeat(True, scope.num_rows)])
     return pc.fill_null(evaluate(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)
 
 
 def numbered_keys(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> pa.Table:
-    """The join keys of rows, with the rows' numbers in a last column."""
+    """Return the join keys of rows, with the rows' numbers in a last column."""
     return pa.table(key_columns(rows, keys, target=target) | {"t" if target else "s": pa.array(np.arange(rows.num_rows))})
 
 

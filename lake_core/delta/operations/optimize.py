@@ -103,11 +103,11 @@ def _added_metrics(added_sizes: Sequence[int]) -> dict[str, int]:
     return metrics
 
 
-def _target_size(snapshot: Snapshot, wanted: int | None) -> int:
-    if wanted is not None:
-        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
-            raise InvalidProperty(f"target_size is a number of bytes, not {wanted!r}")
-        return wanted
+def _target_size(snapshot: Snapshot, size: int | None) -> int:
+    if size is not None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InvalidProperty(f"target_size is a number of bytes, not {size!r}")
+        return size
     text = snapshot.metadata.configuration.get(_TARGET_PROPERTY)
     if text is None:
         return DEFAULT_TARGET
@@ -128,7 +128,7 @@ def _chosen(snapshot: Snapshot, where: str | None, now: int) -> pa.Table:
 
 
 def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.int64]]:
-    """The files' numbers, partition by partition, by ascending size."""
+    """Return the files' numbers, partition by partition, by ascending size."""
     if not len(files):
         return []
     code = np.zeros(len(files), dtype=np.int64)
@@ -143,7 +143,7 @@ def _by_partition(files: pa.Table, snapshot: Snapshot) -> list[npt.NDArray[np.in
 
 
 def _bins(files: pa.Table, groups: Sequence[npt.NDArray[np.int64]], target: int) -> list[npt.NDArray[np.int64]]:
-    """Files to put together: as many small ones as come up to the target, and alone those that hold many deleted rows."""
+    """Choose files to compact: as many small ones as come up to the target, and alone those that hold many deleted rows."""
     size, holey = numbers(files["size"]), _holey(files)
     bins: list[npt.NDArray[np.int64]] = []
     for group in groups:
@@ -193,7 +193,7 @@ class OptimizeTask:
             yield from files.batches(int(number))
 
     def _sorted(self, index: int, values: dict[str, str | None]) -> Iterator[AddFile]:
-        """Two passes: the first ranks all rows by the curve's columns, the second deals them out to the files that they belong in."""
+        """Sort in two passes: the first ranks all rows by the curve's columns, the second distributes them over their files."""
         keys = [leaf_values(rows, path) for rows in self._rows(index, self.files) for path in self.curve]
         width = len(self.curve)
         if not keys:
@@ -230,7 +230,10 @@ class OptimizeTask:
 
 
 def z_values(columns: Sequence[pa.ChunkedArray]) -> npt.NDArray[np.uint64]:
-    """A number for each row that orders rows along a Z-shaped curve: the bits of the columns' ranks in turn. Nulls come last."""
+    """Return a number for each row that orders rows along a Z-shaped curve.
+
+    It interleaves the bits of the columns' ranks. Nulls come last.
+    """
     bits = min(16, 64 // len(columns)) if len(columns) <= 64 else 1
     total = np.zeros(len(columns[0]), dtype=np.uint64)
     for number, column in enumerate(columns[:64]):

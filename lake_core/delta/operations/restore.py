@@ -27,7 +27,7 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
     was vacuumed.
     """
     check_not_append_only(snapshot)
-    wanted = target.files(["path", "size"])
+    files = target.files(["path", "size"])
     change = difference(snapshot, target)
     removes, restored = change.removes, change.adds
     _check_present(snapshot.place, restored, target.version)
@@ -42,8 +42,8 @@ def restore(snapshot: Snapshot, target: Snapshot, now: int) -> Operation | None:
         "numRemovedFiles": len(removes),
         "restoredFilesSize": sizes(restored),
         "removedFilesSize": sizes(removes),
-        "tableSizeAfterRestore": sizes(wanted),
-        "numOfFilesAfterRestore": len(wanted),
+        "tableSizeAfterRestore": sizes(files),
+        "numOfFilesAfterRestore": len(files),
     }
     operation = Operation(
         "RESTORE",

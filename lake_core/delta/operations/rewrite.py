@@ -79,14 +79,14 @@ class RewriteTask:
 
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
-    """Rows after their assignments, which keep the table's rules; generated columns that are not assigned follow."""
+    """Return rows after their assignments, checked by the table's rules; generated columns that are not assigned follow."""
     targets = {one.target[0] for one in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
 
 
 def overlaid(rows: pa.Table, hits: npt.NDArray[np.bool_], new: pa.Table) -> pa.Table:
-    """Rows of a table, those that `hits` marks replaced by the new ones in turn."""
+    """Return rows of a table, those that `hits` marks replaced by the new ones in turn."""
     columns, where = [], mask(hits)
     for old, column in zip(rows.columns, new.columns, strict=True):
         if pa.types.is_nested(old.type):
@@ -103,12 +103,12 @@ def _hits(rows: pa.Table, predicate: Predicate) -> pa.ChunkedArray:
 
 
 def logs_changes(snapshot: Snapshot) -> bool:
-    """Whether writers owe the table's readers change data (`delta.enableChangeDataFeed`)."""
+    """Return whether writers must write change data for the table's readers (`delta.enableChangeDataFeed`)."""
     return is_active("changeDataFeed", snapshot.protocol, snapshot.metadata)
 
 
 def check_not_append_only(snapshot: Snapshot) -> None:
-    """Raises AppendOnlyTable for a table whose rows may not be deleted or changed."""
+    """Raise AppendOnlyTable for a table that does not allow its rows to be deleted or changed."""
     if is_active("appendOnly", snapshot.protocol, snapshot.metadata):
         raise AppendOnlyTable(
             f"the table at {snapshot.store.url()} takes only appends: its rows cannot be changed or deleted. "
@@ -117,7 +117,7 @@ def check_not_append_only(snapshot: Snapshot) -> None:
 
 
 def on_partitions_only(predicate: Predicate, metadata: Metadata) -> bool:
-    """Whether a predicate decides on whole files: it names nothing but partition columns."""
+    """Return whether a predicate decides on whole files: it names nothing but partition columns."""
     return all(column.path[0] in metadata.partition_columns for column in columns(predicate))
 
 
@@ -145,26 +145,29 @@ def rewrite(scan: Scan, writer: RowWriter, assignments: tuple[Assignment, ...] |
     )
 
 
-def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, done: Rewritten, counted: str) -> Operation | None:
-    """The commit of a DELETE or UPDATE of the scan's rows; None where there was no such row. `counted`: the metric of the changed ones."""
+def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, rewritten: Rewritten, counted: str) -> Operation | None:
+    """Return the commit of a DELETE or UPDATE of the scan's rows; None if there was no such row.
+
+    `counted`: the name of the metric for changed rows.
+    """
     if not len(removes):
         return None
     metrics = {
         "numRemovedFiles": len(removes),
         "numRemovedBytes": sizes(removes),
-        "numAddedFiles": len(done.adds),
-        "numAddedBytes": sum(add.size for add in done.adds),
-        "numAddedChangeFiles": len(done.changes),
-        counted: done.changed,
-        "numCopiedRows": done.copied,
+        "numAddedFiles": len(rewritten.adds),
+        "numAddedBytes": sum(add.size for add in rewritten.adds),
+        "numAddedChangeFiles": len(rewritten.changes),
+        counted: rewritten.changed,
+        "numCopiedRows": rewritten.copied,
     }
     return Operation(
         name,
         predicate_parameter(where),
         scan.snapshot,
         metrics,
-        adds=done.adds,
-        changes=done.changes,
+        adds=rewritten.adds,
+        changes=rewritten.changes,
         removes=removes,
         reads=scan.condition,
         read_files=scan.files,
@@ -172,12 +175,12 @@ def row_operation(name: str, where: str | None, scan: Scan, removes: pa.Table, d
 
 
 def predicate_parameter(where: str | None) -> dict[str, str]:
-    """A `where` as commitInfo spells it: a JSON list."""
+    """Return a `where` as commitInfo spells it: a JSON list."""
     return {"predicate": json.dumps([] if where is None else [where], ensure_ascii=False)}
 
 
 def rows_of(files: pa.Table) -> int | None:
-    """Rows that files hold by their statistics and deletion vectors; None where one of them does not tell."""
+    """Count the rows of files by their statistics and deletion vectors; None if one of the files lacks them."""
     records = num_records(files["stats"])
     if records.null_count:
         return None
@@ -188,5 +191,5 @@ def rows_of(files: pa.Table) -> int | None:
 
 
 def sizes(files: pa.Table) -> int:
-    """Bytes of files."""
+    """Return the total size of files in bytes."""
     return int(np.nansum(numbers(pc.fill_null(files["size"], 0))))

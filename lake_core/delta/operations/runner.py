@@ -32,9 +32,9 @@ def run_here(task: Callable[[int], T], count: int) -> Iterator[T]:
         pending: list[Future[T]] = [pool.submit(task, number) for number in islice(numbers, _WORKERS * 2)]
         try:
             while pending:
-                done = pending.pop(0).result()
+                result = pending.pop(0).result()
                 pending += [pool.submit(task, number) for number in islice(numbers, 1)]
-                yield done
+                yield result
         finally:
             for future in pending:
                 future.cancel()

@@ -25,5 +25,5 @@ def update(snapshot: Snapshot, changes: Mapping[str, str], where: str | None, no
     assignments = parse_assignments(changes, schema, schema, now)
     scan = plan_scan(snapshot, None, parse_predicate("TRUE" if where is None else where, schema, now=now))
     writer = row_writer(snapshot.place, snapshot.metadata, snapshot.protocol, now)
-    removes, done = rewrite(scan, writer, assignments, run)
-    return row_operation("UPDATE", where, scan, removes, done, "numUpdatedRows")
+    removes, rewritten = rewrite(scan, writer, assignments, run)
+    return row_operation("UPDATE", where, scan, removes, rewritten, "numUpdatedRows")

@@ -54,7 +54,7 @@ class VacuumResult:
     files: pa.Array
     """Their keys, relative to the table's root."""
     bytes: int | None
-    """Their size; None where the log alone was looked at, which does not always tell."""
+    """Their size; None where the log alone was looked at, which does not always have it."""
     dry_run: bool
     unknown: pa.Array
     """The keys of old files in the table's folder that no commit in the log names, and that may be somebody's own: they stay."""
@@ -125,18 +125,18 @@ def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allo
             raise UnsafeRetention("the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property anew")
         return own
     if isinstance(retention, str):
-        wanted = interval_ms(retention, "retention")
+        milliseconds = interval_ms(retention, "retention")
     elif isinstance(retention, dt.timedelta) and retention >= dt.timedelta():
-        wanted = int(retention.total_seconds() * 1000)
+        milliseconds = int(retention.total_seconds() * 1000)
     else:
         raise ValueError(f"retention is a timedelta from 0 up, or an interval such as '7 days', not {retention!r}")
-    if not allow_unsafe and (own is None or wanted < own):
+    if not allow_unsafe and (own is None or milliseconds < own):
         kept = "unknown" if own is None else dt.timedelta(milliseconds=own)
         raise UnsafeRetention(
             f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions and writers that are under "
             f"way could lose files. Pass a longer one, or allow_unsafe=True if nobody else uses the table now"
         )
-    return wanted
+    return milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +148,16 @@ class _Needed:
     """Of those that the log spells as lying elsewhere: it may be this very folder, by another name."""
 
     def contains(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        found = booleans(pc.is_in(_composed(keys), value_set=_composed(self.keys)))
+        contained = booleans(pc.is_in(_composed(keys), value_set=_composed(self.keys)))
         if self.names:
-            found |= np.array([key.rsplit("/", 1)[-1] in self.names for key in keys.to_pylist()], dtype=bool)
-        return found
+            contained |= np.array([key.rsplit("/", 1)[-1] in self.names for key in keys.to_pylist()], dtype=bool)
+        return contained
 
 
 def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
-    """`by_commits`: look for removed files in the commits too. A checkpoint may have forgotten those that are older than the table's
-    own retention.
+    """Return the keys of the files that must be kept.
+
+    `by_commits`: look for removed files in the commits too. A checkpoint may lack those that are older than the table's own retention.
     """
     store = snapshot.store
     live = snapshot.files(snapshot.identity)
@@ -170,7 +171,7 @@ def _needed(snapshot: Snapshot, cutoff: int, *, by_commits: bool) -> _Needed:
 
 
 def _removed_since(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
-    """The removes of the commits that the log still holds, as far as they are not older than the cutoff."""
+    """Yield the removes, not older than the cutoff, of the commits that the log still holds."""
     for version in sorted(list_log(snapshot.store, end=snapshot.version).commits):
         try:
             data = bytes(snapshot.store.get(commit_key(version)))
@@ -181,27 +182,27 @@ def _removed_since(snapshot: Snapshot, cutoff: int) -> Iterator[pa.Table]:
 
 
 def _inside(paths: pa.ChunkedArray, store: ObjectStore, outside: set[str] | None = None) -> pa.ChunkedArray:
-    """The keys of those paths that lie under the table's root. The last names of the others are put into `outside`."""
+    """Return the keys of those paths that are under the table's root. The last names of the others are put into `outside`."""
     try:
         return data_keys(paths, store)
     except PathOutsideTable:
-        found = []
+        inside = []
         for path in paths.to_pylist():
             try:
-                found.append(data_key(path, store))
+                inside.append(data_key(path, store))
             except PathOutsideTable:
                 if outside is not None:
                     outside.add(unquote(path).rsplit("/", 1)[-1])
-        return pa.chunked_array([pa.array(found, pa.string())])
+        return pa.chunked_array([pa.array(inside, pa.string())])
 
 
 def _composed(keys: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Keys so that those are equal which a store takes for the same."""
+    """Return keys in a form in which those are equal which a store takes for the same."""
     return keys if pc.all(pc.string_is_ascii(keys)).as_py() else pc.utf8_normalize(keys, form="NFC")
 
 
 def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Callable[[str], bool]) -> tuple[pa.Array, int, pa.Array]:
-    """The keys that may go, their size in bytes, and the keys of files that nobody knows."""
+    """Return the keys that may be deleted, their size in bytes, and the keys of files that neither the log nor `is_orphan` knows."""
     # Listed before the log is looked at: what is committed in between is then known to be needed.
     listed = _listed(snapshot.store)
     snapshot = snapshot.refreshed()
@@ -225,7 +226,7 @@ def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Ca
 
 
 def _named(snapshot: Snapshot) -> pa.ChunkedArray:
-    """The keys of all files that the log names: in the commits that it still holds, and in its oldest checkpoint."""
+    """Return the keys of all files that the log names: in the commits that it still holds, and in its oldest checkpoint."""
     store, columns = snapshot.store, list(snapshot.metadata.partition_keys.values())
     listing = list_log(store, end=snapshot.version)
     tables: list[pa.Table] = []
@@ -247,7 +248,7 @@ _LISTED = pa.schema([("key", pa.string()), ("size", pa.int64()), ("put", pa.int6
 
 
 def _listed(store: ObjectStore) -> pa.Table:
-    """What may be the table's data: keys, sizes in bytes, and when the store got them, in milliseconds since the epoch."""
+    """List the files that may be the table's data: keys, sizes in bytes, and when the store got them, in milliseconds since the epoch."""
     batches, inner = [], set()
     listing = store.list()
     while metas := list(itertools.islice(listing, _LISTED_AT_ONCE)):
@@ -274,15 +275,15 @@ def _is_log(key: str) -> bool:
 
 
 def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array, int]:
-    """The keys that removes and change data older than the cutoff name, and the last version that was gone through."""
+    """Return the keys that removes and change data older than the cutoff name, and the last version that was examined."""
     store = snapshot.store
     removed: list[pa.ChunkedArray] = []
     changes: list[str] = []
-    done = last = _noted(snapshot)
-    if done < 0:
+    examined = last = _noted(snapshot)
+    if examined < 0:
         tombstones = snapshot.tombstones()
         removed.append(tombstones.filter(pc.less_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))["path"])
-    for version, data in _commits_until(snapshot, done, cutoff):
+    for version, data in _commits_until(snapshot, examined, cutoff):
         removed.append(parse_run([(version, data)], list(snapshot.metadata.partition_keys.values()), None).removes["path"])
         changes += [body["path"] for body in single_actions(version, data, "cdc") if isinstance(body.get("path"), str)]
         last = version
@@ -295,7 +296,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
 
 
 def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tuple[int, bytes]]:
-    """The commits after a version, as long as they are older than the cutoff: by the store, and by what they say themselves."""
+    """Yield the commits after a version, as long as they are older than the cutoff by the store's time and by their own."""
     commits = list_log(snapshot.store, end=snapshot.version).commits
     for version in sorted(commits):
         if not after < version <= snapshot.version:
@@ -311,12 +312,12 @@ def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tupl
 
 
 def _noted(snapshot: Snapshot) -> int:
-    """The last version that an earlier vacuum by the log went through; -1 for none, and for a note that makes no sense."""
+    """Return the last version that an earlier vacuum by the log examined; -1 for none, and for a record that makes no sense."""
     try:
-        found = json.loads(snapshot.store.get(_LAST_VACUUM)).get("latestCommitVersionOutsideOfRetentionWindow")
+        version = json.loads(snapshot.store.get(_LAST_VACUUM)).get("latestCommitVersionOutsideOfRetentionWindow")
     except (NotFound, ValueError, AttributeError, RecursionError):
         return -1
-    return found if type(found) is int and 0 <= found <= snapshot.version else -1
+    return version if type(version) is int and 0 <= version <= snapshot.version else -1
 
 
 def _note(store: ObjectStore, version: int) -> None:

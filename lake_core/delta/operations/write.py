@@ -41,7 +41,7 @@ class Write:
     """`partitions`: all rows of the partitions that get new ones. A ReplaceWhere: the rows for which it is true."""
 
     def operation(self, adds: Sequence[AddFile], changes: Sequence[AddFile], run: Runner = run_here) -> Operation:
-        """The commit, once the rows are in data files. Rewrites the files of which a part is replaced."""
+        """Return the commit for rows that are in data files. Rewrites the files that are replaced in part."""
         rows, size = sum(add.rows for add in adds), sum(add.size for add in adds)
         metrics = {"numFiles": len(adds), "numOutputRows": rows, "numOutputBytes": size}
         plain = Operation("WRITE", self.parameters, self.snapshot, metrics, adds=list(adds)).defining(self.writer.metadata)
@@ -64,19 +64,19 @@ class Write:
             return self._replacing(plain, self._files(predicate), predicate)
         scan = self._scan(predicate)
         keeper = replace(self.writer, replace_where=None, log_inserts=False)
-        removes, done = rewrite(scan, keeper, None, run)
-        metrics = {**plain.metrics, "numDeletedRows": done.changed, "numCopiedRows": done.copied}
+        removes, rewritten = rewrite(scan, keeper, None, run)
+        metrics = {**plain.metrics, "numDeletedRows": rewritten.changed, "numCopiedRows": rewritten.copied}
         # Change data files stand for the whole commit: without one for a deleted row, adds and removes tell the same.
-        logged = [*done.changes, *changes] if done.changes else []
+        logged = [*rewritten.changes, *changes] if rewritten.changes else []
         return replace(
             self._replacing(replace(plain, metrics=metrics), removes, predicate),
-            adds=[*plain.adds, *done.adds],
+            adds=[*plain.adds, *rewritten.adds],
             changes=logged,
             read_files=scan.files,
         )
 
     def replaced_files(self) -> pa.Table:
-        """The file actions that hold rows which the write may replace, as the statistics tell."""
+        """Return the file actions that hold rows which the write may replace, judged by the statistics."""
         match self.replaces:
             case "nothing":
                 return self._files().slice(0, 0)
@@ -170,7 +170,7 @@ def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:
 
 
 def _partitions_of(adds: Sequence[AddFile], metadata: Metadata) -> Predicate:
-    """True for the rows of the partitions that files lie in."""
+    """Return a predicate that is true for the rows of the files' partitions."""
     distinct = {tuple(add.partition_values.items()) for add in adds}
     values = partition_table(pa.table({"partitionValues": pa.array([list(one) for one in distinct], PARTITION_VALUES)}), metadata)
     tuples: list[Predicate] = []

@@ -26,7 +26,7 @@ _ABSENT = object()
 
 
 class FileMissing(NotFound, FileNotFoundError):
-    """Nothing stands at a path: `NotFound`, as users of fsspec expect it."""
+    """Nothing is at a path: `NotFound`, as users of fsspec expect it."""
 
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message, key=key)
@@ -42,7 +42,7 @@ class RefMissing(RefNotFound, FileNotFoundError):
 
 
 class FilePresent(AlreadyExists, FileExistsError):
-    """A file that was to be made stands already; a dataset's files are never replaced."""
+    """A file that was to be made exists already; a dataset's files are never replaced."""
 
 
 class WriteRefused(ReadOnly, PermissionError):
@@ -55,7 +55,7 @@ class FileChanged(LakeError, OSError):
 
 @dataclass(slots=True, eq=False)
 class OpenState:
-    """What stands behind `<lake>/<ref>`: a state that stays the same until it is looked at again."""
+    """What is behind `<lake>/<ref>`: a state that stays the same until it is looked at again."""
 
     state: StateStore
     pin: str | int | None = None
@@ -70,7 +70,7 @@ class OpenState:
     flushing: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self) -> None:
-        """Something was written."""
+        """Count a write."""
         with self.counting:
             self.written += 1
 
@@ -78,9 +78,9 @@ class OpenState:
         """Bring what was written into its shared session; what many threads wrote meanwhile goes along, as one entry."""
         if self.join is None or not isinstance(self.state, SessionWriter):
             return
-        mine = self.written
+        written = self.written
         with self.flushing:
-            if self.flushed < mine:
+            if self.flushed < written:
                 upto = self.written
                 self.state.flush()
                 self.flushed = upto
@@ -95,7 +95,7 @@ class WriteBatch:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def remember(self, place: OpenState, key: str) -> None:
-        """Take note of what stands at a key that is about to be written."""
+        """Take note of what is at a key that is about to be written."""
         overlay = place.state.view.overlay
         with self.lock, overlay.lock:
             self.places[place] = None

@@ -1,4 +1,4 @@
-"""What stands where: plain files and logs from a state's tree, and the data files of its datasets, which the tree does not repeat."""
+"""The files of a state by key: plain files and logs from its tree, and the data files of its datasets, which the tree does not repeat."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder_info(name: str) -> dict[str, Any]:
 
 
 def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, Any]]:
-    """List what stands directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
+    """List what is directly in a folder ("" or ending in "/"). Folders are passed over, however much is in them."""
     at: str | None = ""
     last = ""
     while at is not None:
@@ -63,7 +63,7 @@ def children(place: OpenState, prefix: str, front: str) -> Iterator[dict[str, An
 
 
 def is_folder(place: OpenState, prefix: str) -> bool:
-    """Tell whether anything stands in a folder (ending in "/")."""
+    """Return whether a folder (ending in "/") has any content."""
     try:
         if next(iter(place.state.list(prefix)), None) is not None:
             return True
@@ -112,8 +112,8 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
         keys = [key for key in keys if folder + key > start_after]
     metas: dict[str, ObjectMeta] = {}
     if len(keys) > _HEADS:
-        wanted = set(keys)
-        metas = {meta.key: meta for meta in view.place.list(inner) if meta.key in wanted}
+        requested = set(keys)
+        metas = {meta.key: meta for meta in view.place.list(inner) if meta.key in requested}
     for key in keys:
         try:
             meta = metas.get(key) or view.place.head(key)

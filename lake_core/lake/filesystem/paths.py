@@ -46,16 +46,16 @@ class Paths:
         return f"lakes={self._known!r}, pinned {self.pins()!r}"  # not the options: they hold secrets
 
     def pins(self) -> Pins:
-        """Say what is looked at, for another process."""
+        """Return the pins of the states that are read, for another process."""
         with self._lock:
             return self._pins | {at: place.pin for at, place in self._places.items() if place.pin is not None}
 
     def pin(self, pins: Pins) -> None:
-        """Look at the same as another process does."""
+        """Read the same states as another process."""
         self._pins.update(pins)
 
     def forget(self) -> None:
-        """Look again."""
+        """Forget the states that were read, so that they are looked up again."""
         with self._lock:
             self._places.clear()
             self._pins.clear()

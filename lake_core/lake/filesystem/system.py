@@ -88,7 +88,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return _rebuilt, (type(self), self.storage_args, self.storage_options, self._paths.pins())
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Look again at what branches and sessions are by now: at all of them, whatever the path. Not within a transaction."""
+        """Read the state of all branches and sessions again, whatever the path. Not within a transaction."""
         super().invalidate_cache(path)
         if not self._intrans:
             self._paths.forget()
@@ -104,7 +104,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     # Reading
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        """Tell what is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
+        """Return what is known of a path without reading it: name, size, type, created, modified, mtime, ETag. Raises FileMissing."""
         place, key, front = self._at(path)
         if place is None or not key:
             return folder_info(self._strip_protocol(path) if place is None else f"{front}{key}".rstrip("/"))
@@ -117,7 +117,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         raise FileMissing(f"nothing stands at {key!r} in {place.state.name}", key=path)
 
     def exists(self, path: str, **options: Any) -> bool:
-        """Tell whether a file or folder stands there. Errors other than its absence are raised."""
+        """Return whether a file or folder exists at the path. Errors other than its absence are raised."""
         try:
             self.info(path)
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return True
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        """List what stands directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
+        """List what is directly in a folder; above refs: the branches, tags and open sessions of a lake, the names of lakes."""
         place, key, front = self._at(path)
         if place is None:
             entries = [folder_info(f"{front}/{name}" if front else name) for name in self._paths.names(front)]
@@ -175,7 +175,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> list[Any]:
         """Read ranges of files, side by side where the store gains from it. One that fails comes as its exception, or is raised."""
         starts, ends = (each if isinstance(each, list) else [each] * len(paths) for each in (starts, ends))
-        wanted: dict[OpenState, list[tuple[int, str]]] = {}
+        keys_by_place: dict[OpenState, list[tuple[int, str]]] = {}
         plain = len(starts) == len(ends) == len(paths) and all(
             (start or 0) >= 0 and (end is None or end >= (start or 0)) for start, end in zip(starts, ends, strict=True)
         )
@@ -184,11 +184,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 place, key, _ = self._at(path)
                 if place is None:
                     raise NotFound(path)
-                wanted.setdefault(place, []).append((number, key))
+                keys_by_place.setdefault(place, []).append((number, key))
             bodies: dict[int, bytes] = {}
-            for place, asked in wanted.items():
-                got = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
-                bodies |= {number: bytes(data) for (number, _), data in zip(asked, got, strict=True)}
+            for place, asked in keys_by_place.items():
+                answers = place.state.get_many([(key, starts[number], ends[number]) for number, key in asked])
+                bodies |= {number: bytes(data) for (number, _), data in zip(asked, answers, strict=True)}
         except (NotFound, InvalidKey, FileNotFoundError):
             plain = False  # one by one: the others are there
         if plain:
@@ -196,11 +196,11 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return list(super().cat_ranges(paths, starts, ends, on_error=on_error))
 
     def created(self, path: str) -> datetime:
-        """Tell when a file was written. Raises FileMissing; ValueError for a folder."""
+        """Return when a file was written. Raises FileMissing; ValueError for a folder."""
         return self.modified(path)
 
     def modified(self, path: str) -> datetime:
-        """Tell when a file was written. Raises FileMissing; ValueError for a folder."""
+        """Return when a file was written. Raises FileMissing; ValueError for a folder."""
         info = self.info(path)
         if info["type"] != "file":
             raise ValueError(f"{path!r} is a folder: it has no time")
@@ -238,7 +238,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._gathered = WriteBatch()
 
     def end_batch(self, keep: bool) -> None:
-        """Let go of what was gathered: flush it, or take it back."""
+        """End a batch: flush its writes, or undo them."""
         batch, self._gathered = self._gathered, None
         if batch is not None:
             batch.end(keep)
@@ -260,7 +260,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             batch.end(is_whole)
 
     def _target(self, path: str) -> tuple[WriteSession, OpenState, str]:
-        """Return the session that a path lies in, ready for writing, the state that holds it, and the path's key there.
+        """Return the session that a path is in, ready for writing, the state that holds it, and the path's key there.
 
         Raises WriteRefused, and what joining a session raises.
         """
@@ -292,7 +292,7 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             place.count()
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        """Write a file; with mode `create`, only where none stands. Raises WriteRefused, FilePresent, and what the session raises."""
+        """Write a file; with mode `create`, only if none exists. Raises WriteRefused, FilePresent, and what the session raises."""
         self._store(path, value, mode == "create")
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
@@ -342,31 +342,31 @@ class LakeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.rm_file(path)
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        """Nothing: a folder is there as long as files are in it."""
+        """Do nothing: a folder exists as long as files are in it."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Nothing: a folder is there as long as files are in it."""
+        """Do nothing: a folder exists as long as files are in it."""
 
     def rmdir(self, path: str) -> None:
-        """Nothing: a folder is there as long as files are in it."""
+        """Do nothing: a folder exists as long as files are in it."""
 
     def put(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Copy files here as fsspec does. All files, or none."""
         with self._batch():
             return super().put(*args, **options)
 
     def pipe(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Write files as fsspec does. All files, or none."""
         with self._batch():
             return super().pipe(*args, **options)
 
     def copy(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Copy files as fsspec does. All files, or none."""
         with self._batch():
             return super().copy(*args, **options)
 
     def mv(self, *args: Any, **options: Any) -> Any:
-        """See fsspec. All files, or none."""
+        """Move files as fsspec does. All files, or none."""
         with self._batch():
             return super().mv(*args, **options)
 

@@ -99,7 +99,7 @@ def _mark(repository: Repository, refs: RefsState, cutoff: datetime, reachable: 
 
 
 def _age_limit(repository: Repository) -> datetime:
-    """Tell after when what was written may still be published.
+    """Return the time since which written objects may still be published.
 
     By the store's own clock; a lake that was given another one goes by that, but spares what is under way just now.
     """
@@ -124,7 +124,7 @@ def _candidates(repository: Repository) -> Iterator[ObjectMeta]:
 
 
 def _is_own(root: ObjectStore, meta: ObjectMeta) -> bool:
-    """Tell whether this lake can have written an object of its own folders. A lakeFS server may keep a repository in the same place."""
+    """Return whether this lake can have written an object of its own folders. A lakeFS server may keep a repository in the same place."""
     if meta.key.startswith(f"{OBJECTS}/"):
         return digest_of(meta.key) is not None
     if not meta.key.startswith(f"{TREES}/"):
@@ -197,7 +197,7 @@ def _renewed(root: ObjectStore, place: str) -> set[str]:
 
 
 def _reap(repository: Repository) -> None:
-    """Let sessions expire whose time is up; ended ones, and collections, leave the record once no session can remember them."""
+    """Mark sessions past their time as expired. Ended ones, and collections, leave the record once no session can remember them."""
 
     def plan(state: State) -> Sequence[Action]:
         refs, now = RefsState(state), repository.clock()

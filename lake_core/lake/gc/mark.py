@@ -178,7 +178,7 @@ class Reachability:
 
 
 def _entry(view: DatasetView, version: int) -> tuple[str | None, ...]:
-    """Give what tells a version's log entry from others."""
+    """Return what distinguishes a version's log entry from others."""
     items = [view.item(key) for key in view.format.log_keys(view, version)]
     return tuple(None if item is None else item.entry.etag for item in items)
 

@@ -10,7 +10,7 @@ from lake_core.lake.repository import Repository
 
 
 def adopt(repository: Repository, path: str) -> Published:
-    """Bring what stands in place of a dataset into main. Raises DatasetNotFound, NothingToApply, Conflict."""
+    """Bring what is in place of a dataset into main. Raises DatasetNotFound, NothingToApply, Conflict."""
     path = path.strip("/")
     branch = repository.format.branch
     refs = repository.refs()

@@ -24,7 +24,7 @@ from lake_core.lake.state.view import Overlay
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Brings what stands in place of a dataset into main: a `Source`."""
+    """Brings what is in place of a dataset into main: a `Source`."""
 
     repository: Repository
     path: str

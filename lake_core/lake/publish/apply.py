@@ -89,7 +89,7 @@ def _hidden_files(changed: Mapping[str, tuple[Item | None, Item | None]], base: 
 
 
 def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
-    """Tell whether the trees, what lies on top of them aside, differ in anything that belongs to a dataset."""
+    """Return whether the trees, apart from what is on top of them, differ in anything that belongs to a dataset."""
     paths = {**base.registered(), **incoming.registered()}
     graveler = base.view.graveler
     prefixes = [DATASETS, *(f"{path}/" for path in paths)]
@@ -97,7 +97,7 @@ def _datasets_differ(base: StateStore, incoming: StateStore) -> bool:
 
 
 def _changes(base: StateStore, incoming: StateStore) -> Iterator[tuple[str, tuple[Item | None, Item | None]]]:
-    """Walk the keys that differ between two states, with what stands there before and after."""
+    """Walk the keys that differ between two states, with what is there before and after."""
     before, after = base.view, incoming.view
     yield from _overlaid(after, before.tree)
     if before.tree != after.tree:

@@ -104,7 +104,7 @@ class DatasetApplication:
                 return self._change(record, self._apply(before, record, head))
 
     def _case(self, path: str, format: str) -> DatasetCase | None:
-        """Tell what happened. Raises DatasetConflict where the formats differ."""
+        """Return the case of the change. Raises DatasetConflict if the formats differ."""
         before, after, head = (state.datasets().get(path) for state in (self.base, self.incoming, self.target))
         for side in (before, after, head):
             if side is not None and side.format != format:

@@ -122,7 +122,7 @@ class Source(Protocol):
 
     @property
     def compares_in_place(self) -> bool:
-        """Whether its conflicts come from what stands in place, which a faster publisher may have put there."""
+        """Whether its conflicts come from what is in place, which a faster publisher may have put there."""
         ...
 
     def prepare(self, refs: RefsState) -> BranchUpdate | Published:

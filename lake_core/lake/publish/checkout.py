@@ -135,7 +135,7 @@ def try_check_out(repository: Repository, commits: Sequence[Commit]) -> bool:
 
 
 def has_moved(repository: Repository, refs: RefsState, branch: str) -> bool:
-    """Tell whether a branch has another head now than in these refs. Ask before taking what stands in place for another writer's."""
+    """Return whether a branch has another head now than in these refs. Ask before taking what is in place for another writer's."""
     return repository.refs().branch(branch) != refs.branch(branch)
 
 
@@ -178,7 +178,7 @@ def _move_pointer(view: DatasetView, key: str) -> bool:
 
 
 def _is_behind(view: DatasetView, key: str) -> bool:
-    """Tell whether a pointer in place, which differs, is behind the state's; False where it is ahead. Raises Diverged for neither."""
+    """Return whether a pointer in place, which differs, is behind the state's; False where it is ahead. Raises Diverged for neither."""
     if view.format.is_behind(key, view.place, view):
         return True
     if view.format.is_behind(key, view, view.place):
@@ -187,7 +187,7 @@ def _is_behind(view: DatasetView, key: str) -> bool:
 
 
 def is_checked_out(repository: Repository, commit: Commit) -> bool:
-    """Tell whether what a commit did to datasets stands in place."""
+    """Return whether a commit's change to datasets is in place."""
     state = repository.commit_state(commit)
     for path, update in changed_datasets(commit).items():
         version, record = version_of(update), state.registered().get(path)
@@ -202,7 +202,7 @@ def is_checked_out(repository: Repository, commit: Commit) -> bool:
 
 
 def _is_pending(view: DatasetView, key: str) -> bool:
-    """Tell whether a pointer in place is not where the state has it, nor beyond. Raises Diverged."""
+    """Return whether a pointer in place is neither at the state's value nor beyond it. Raises Diverged."""
     in_place = _pointer_in_place(view, key)
     return in_place is None or (bytes(in_place) != bytes(view.get(key)) and _is_behind(view, key))
 
@@ -215,7 +215,7 @@ def _pointer_in_place(view: DatasetView, key: str) -> ObjectBytes | None:
 
 
 def _stands(view: DatasetView, key: str, item: Item | None = None) -> bool:
-    """Tell whether an object stands in place at a key. Raises Diverged if it is evidently not this one."""
+    """Return whether an object exists in place at a key. Raises Diverged if it is evidently another one."""
     try:
         meta = view.place.head(key)
     except NotFound:
@@ -259,7 +259,7 @@ def _diverged(view: DatasetView, key: str) -> Diverged:
 
 
 def derive(state: StateStore, path: str) -> None:
-    """Write what is derived of a dataset (checkpoints), where it is due. The commit stands whatever happens here."""
+    """Write what is derived of a dataset (checkpoints), where it is due. The commit is valid whatever happens here."""
     record = state.datasets().get(path)
     if record is None:
         return

@@ -24,7 +24,7 @@ class ChangedKey:
     dataset: str | None
     """The dataset that the key is part of."""
     size: int
-    """Bytes, of what stands there now; of what stood there, for one that is gone."""
+    """Bytes, of what is there now; of what was there, for one that is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def merge(repository: Repository, incoming: Commit, name: str, into: str, messag
 
 
 def preview_merge(repository: Repository, incoming: Commit, name: str, into: str, strategy: Strategy | None) -> MergePreview:
-    """Tell what `merge` would do now, and write nothing. Raises as `merge`."""
+    """Return what `merge` would do now, and write nothing. Raises as `merge`."""
     _check_strategy(strategy)
     refs = repository.refs()
     source = Merge(repository, incoming, name, into, None, strategy)
@@ -145,7 +145,7 @@ def revert(repository: Repository, commit: Commit, branch: str, parent: int, mes
 
 
 def cherry_pick(repository: Repository, commit: Commit, onto: str, parent: int, message: str | None) -> Published:
-    """Do on a branch what a commit did to its `parent`-th parent. Raises NothingToApply, Conflict."""
+    """Apply to a branch the change of a commit against its `parent`-th parent. Raises NothingToApply, Conflict."""
     before = _parent(repository, commit, parent, "it changed nothing")
     metadata = {"cherry-pick-origin": commit.id, "cherry-pick-committer": commit.committer}
     source = Replay(repository, Proposal(onto, message or commit.message, metadata), before, commit)

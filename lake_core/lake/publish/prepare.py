@@ -147,9 +147,9 @@ def _complete_checkout(
     update: TreeUpdate,
     registered: Mapping[str, DatasetRecord],
 ) -> bool:
-    """Check out what publishers that died have left behind: a log stands in place without gaps. Return whether main is whole then.
+    """Check out what publishers that died have left behind: a log is in place without gaps. Return whether main is whole then.
 
-    Raises Diverged where a version that is about to be published stands in place already.
+    Raises Diverged where a version that is about to be published is in place already.
     """
     behind = pending_checkout(refs, proposal.branch)
     checkout = check_out(repository, behind, needed=update.datasets, without=proposal.adopts)

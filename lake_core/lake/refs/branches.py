@@ -45,7 +45,7 @@ def delete_tag(journal: Journal, name: str) -> None:
 
 
 def protect(journal: Journal, pattern: str) -> None:
-    """Let branches whose names match take merges only."""
+    """Restrict branches with matching names to merges."""
 
     def plan(state: State) -> Sequence[Action]:
         return () if f"protect/{pattern}" in state else [Add(f"protect/{pattern}", {})]

@@ -14,11 +14,11 @@ from lake_core.lake.refs.refs_state import RefsState
 def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: str | None = None) -> Iterator[Commit]:
     """Walk a commit and what came before it, newest first; those that changed a dataset. Ends where older commits were collected."""
     queue: list[tuple[int, float, str]] = []
-    seen: set[str] = set()
+    listed: set[str] = set()
 
     def push(id: str) -> None:
-        if id not in seen and f"commit/{id}" in refs.state:
-            seen.add(id)
+        if id not in listed and f"commit/{id}" in refs.state:
+            listed.add(id)
             commit = refs.commit(id)
             heapq.heappush(queue, (-commit.generation, -commit.creation_date.timestamp(), id))
 
@@ -32,7 +32,7 @@ def log(refs: RefsState, start: Commit, *, first_parent: bool = False, dataset: 
 
 
 def is_ancestor(refs: RefsState, older: Commit, newer: Commit) -> bool:
-    """Tell whether one commit is among another's ancestors, or the same."""
+    """Return whether one commit is among another's ancestors, or the same."""
     for commit in log(refs, newer):
         if commit.id == older.id:
             return True

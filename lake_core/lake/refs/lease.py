@@ -48,12 +48,12 @@ def lease(store: ObjectStore, name: str, config: LeaseConfig) -> Iterator[None]:
 def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool:
     body = json.dumps({"owner": owner}).encode()
     start = runtime.monotonic()
-    free, seen, since, polls = True, "", start, 0
+    free, last_etag, since, polls = True, "", start, 0
     while True:
         now = runtime.monotonic()
         try:
             if free or now - since > config.stale:
-                store.put(key, body, if_absent=free, if_match=None if free else seen)
+                store.put(key, body, if_absent=free, if_match=None if free else last_etag)
                 return True
         except (AlreadyExists, PreconditionFailed):
             pass
@@ -71,5 +71,5 @@ def _take(store: ObjectStore, key: str, owner: str, config: LeaseConfig) -> bool
             continue
         except StoreError:
             return False
-        if etag != seen:
-            seen, since = etag, runtime.monotonic()
+        if etag != last_etag:
+            last_etag, since = etag, runtime.monotonic()

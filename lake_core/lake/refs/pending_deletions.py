@@ -29,7 +29,7 @@ class PendingDeletions:
         return key in self.keys
 
     def range(self, id: str) -> bool:
-        """Tell whether a range or metarange of this id is among them."""
+        """Return whether a range or metarange of this id is among them."""
         return f"_lakefs/{id}" in self.keys
 
 
@@ -42,10 +42,10 @@ class DeletionLists:
 
     def pending(self, refs: RefsState) -> PendingDeletions:
         """Gather what is on the lists on record. Raises DamagedLake."""
-        wanted = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
-        for key in wanted.difference(self._known):
+        list_keys = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
+        for key in list_keys.difference(self._known):
             self._known[key] = read_list(self._root, key)
-        for key in set(self._known).difference(wanted):
+        for key in set(self._known).difference(list_keys):
             del self._known[key]
         return PendingDeletions(frozenset().union(*self._known.values()))
 

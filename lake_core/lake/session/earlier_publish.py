@@ -11,7 +11,7 @@ from lake_core.lake.repository import Repository
 
 
 def published_earlier(repository: Repository, refs: RefsState, branch: str, session: str, commit: Commit) -> Published:
-    """Say what a session became, and complete the checkout of main."""
+    """Return the earlier result of a session, and complete the checkout of main."""
     is_checked_out = branch != repository.format.branch or try_check_out(repository, pending_checkout(refs, branch))
     is_own = commit.metadata.get("session") == session  # else it changed nothing, and is the head that it found
     updates = changed_datasets(commit).items() if is_own else ()
@@ -20,7 +20,7 @@ def published_earlier(repository: Repository, refs: RefsState, branch: str, sess
 
 
 def remedy(session: str) -> str:
-    """Say what to do about a session that conflicts with what was published meanwhile."""
+    """Return what to do about a session that conflicts with what was published meanwhile."""
     return (
         f"Nothing was published: do the work again in a new session. This one stays readable, and lake.get_session({session!r})"
         f".fork(without=[…]) carries on what does not conflict"

@@ -1,4 +1,4 @@
-"""Bringing in what lies in the lake's folder already, without copying it: objects, folders of Parquet files, Delta tables."""
+"""Bringing in what is in the lake's folder already, without copying it: objects, folders of Parquet files, Delta tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ImportedObjects:
 
 
 def import_dataset(session: WritableState, path: str, format: str) -> DatasetRecord:
-    """Register a dataset that stands in place: its log is taken into the session's tree, its data stays where it is.
+    """Register a dataset that is in place: its log is taken into the session's tree, its data stays where it is.
 
     Raises DatasetNotFound where none stands there, DatasetExists.
     """
@@ -80,7 +80,7 @@ def convert_dataset(session: WritableState, path: str, format: str, *, replaces_
 
 
 def import_objects(session: WritableState, prefix: str, to: str | None = None) -> ImportedObjects:
-    """Name objects that stand under a prefix of the lake's folder in the session's tree, at the same keys or under `to`. No byte is copied.
+    """Name objects that are under a prefix of the lake's folder in the session's tree, at the same keys or under `to`. No byte is copied.
 
     The objects must not change from now on. Raises InvalidKey.
     """

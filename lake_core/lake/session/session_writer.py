@@ -114,12 +114,12 @@ class SessionWriter(WriteSession):
             metadata=dict(record.metadata) | retention,
             expires=renewed_expiry(record, now, record.expires - record.opened),
         )
-        seen = collections(refs)
+        known_collections = collections(refs)
 
         def plan(state: State) -> Append[str | None]:
             newest = RefsState(state)
             there = newest.session(record.id)
-            if there.state != OPEN or there.epoch != record.epoch or there.tree != record.tree or collections(newest) != seen:
+            if there.state != OPEN or there.epoch != record.epoch or there.tree != record.tree or collections(newest) != known_collections:
                 return Append((), None)
             return Append([Update(record.key, newer.to_json())], after)
 
@@ -130,7 +130,7 @@ class SessionWriter(WriteSession):
         return f"{self.id}-{self._flushed}"
 
     def _earlier_attempts(self, record: SessionRecord) -> tuple[list[Batch], bool]:
-        """List the batches of earlier attempts at the task, and tell whether this attempt's own is whole already. Raises StaleAttempt."""
+        """List the batches of earlier attempts at the task, and return whether this attempt's own is whole already. Raises StaleAttempt."""
         if self.task is None:
             return [], False
         others = [batch for batch in record.batches if batch.task == self.task and batch.writer != self.id]

@@ -50,7 +50,7 @@ class SharedOptions:
 
 
 class SharedSession(StateStore):
-    """A shared session, as it stands: what its writers have flushed. It only reads by itself; `join` writes."""
+    """A shared session, as it is: what its writers have flushed. It only reads by itself; `join` writes."""
 
     def __init__(self, repository: Repository, record: SessionRecord, *, epoch: int | None = None) -> None:
         super().__init__(repository.state(record.tree, f"session {record.id}").tree)

@@ -77,14 +77,14 @@ class WriteSession(WritableState):
         return repository
 
     def import_delta(self, path: str) -> DeltaTable:
-        """Bring a Delta table that stands in the lake's folder into the lake, history and all; nothing is copied but its log.
+        """Bring a Delta table that is in the lake's folder into the lake, history and all; nothing is copied but its log.
 
         Other clients may go on writing it: what they commit is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
         """
         return self.delta(self.import_dataset(path, "delta").path)
 
     def import_dataset(self, path: str, format: str) -> DatasetRecord:
-        """Bring a dataset of any format that stands in the lake's folder into the lake; nothing is copied but its log and pointers.
+        """Bring a dataset of any format that is in the lake's folder into the lake; nothing is copied but its log and pointers.
 
         Raises DatasetNotFound, DatasetExists.
         """
@@ -98,7 +98,7 @@ class WriteSession(WritableState):
         return table
 
     def import_icechunk(self, path: str) -> DatasetRepository:
-        """Bring an Icechunk repository that stands in the lake's folder into the lake: its branch main, of which nothing is copied.
+        """Bring an Icechunk repository that is in the lake's folder into the lake: its branch main, of which nothing is copied.
 
         Its other branches and tags stay as they are in place, and are no part of the lake. Other clients may go on committing: what they
         commit to main is adopted before the next publish. Raises DatasetNotFound, DatasetExists.
@@ -115,7 +115,7 @@ class WriteSession(WritableState):
         return repository
 
     def import_objects(self, prefix: str, *, to: str | None = None) -> ImportedObjects:
-        """Name the objects that stand under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.
+        """Name the objects that are under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.
 
         They must not change from now on.
         """

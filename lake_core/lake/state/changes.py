@@ -73,12 +73,12 @@ class Changes(StateTree):
                 self.set(key, None)
 
     def register(self, record: DatasetRecord) -> None:
-        """Let a folder be a dataset from now on."""
+        """Register a folder as a dataset from now on."""
         self.set(record.key, record.item(self.clock()))
         self._registered = None
 
     def unregister(self, record: DatasetRecord) -> None:
-        """Let a folder be no dataset any more."""
+        """Unregister a dataset's folder."""
         self._buffers.pop(record.path, None)
         self.set(record.key, None)
         self._registered = None
@@ -106,7 +106,7 @@ class Changes(StateTree):
             self.view = replace(self.view, tree=self.view.graveler.build(self.view.tree, changes).tree)
 
     def show(self, view: View) -> None:
-        """Go on with another view."""
+        """Continue with another view."""
         with self.lock:
             self.view = view
             self._registered = None

@@ -13,7 +13,7 @@ PATHS = "_lake/paths"
 
 
 def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) -> None:
-    """Note that a folder holds a dataset, before anything is written there. `occupied`: what is there already is the dataset's.
+    """Record that a folder holds a dataset, before anything is written there. `occupied`: the existing content is the dataset's.
 
     Raises DatasetExists for a folder that holds files of somebody else.
     """
@@ -36,12 +36,12 @@ def claim(root: ObjectStore, path: str, format: str, *, occupied: bool = False) 
 
 
 def disclaim(root: ObjectStore, path: str) -> None:
-    """Note that the folder is the lake's no longer."""
+    """Record that the folder no longer belongs to the lake."""
     root.delete([_key(path)])
 
 
 def is_claimed(root: ObjectStore, path: str) -> bool:
-    """Tell whether the folder is the lake's."""
+    """Return whether the folder belongs to the lake."""
     return root.exists(_key(path))
 
 

@@ -59,7 +59,7 @@ def _item(value: bytes) -> Item:
 
 
 def is_same(one: Item | None, other: Item | None) -> bool:
-    """Tell whether the same stands at a key: nothing, or objects of one identity."""
+    """Return whether a key has the same content in both: no object, or objects of one identity."""
     if one is None or other is None:
         return one is other
     return one.identity == other.identity
@@ -71,7 +71,7 @@ def nanoseconds(moment: datetime) -> int:
 
 
 def address_of(digest: str, generation: int = 0) -> str:
-    """Say where content with this SHA-256 (hex) stands; a later generation where earlier ones are to be deleted."""
+    """Return the address of content with this SHA-256 (hex); a later generation if earlier ones are to be deleted."""
     return f"{OBJECTS}/{digest[:2]}/{digest[2:4]}/{digest}" + (f"-{generation}" if generation else "")
 
 
@@ -89,7 +89,7 @@ def new_item(data: Bytes, now: datetime, *, content_type: str = "") -> Item:
 
 
 def reference(address: str, size: int, etag: str, now: datetime, *, offset: int | None = None) -> Item:
-    """Refer to an object, or a part of one from `offset` on, that stands somewhere already: nothing is copied."""
+    """Refer to an object, or a part of one from `offset` on, that exists already: nothing is copied."""
     metadata = {} if offset is None else {_OFFSET: str(offset), _LENGTH: str(size)}
     return Item(Entry(address, size, etag, nanoseconds(now), metadata))
 
@@ -142,12 +142,12 @@ class ContentStore:
         bodies: list[bytes | None] = [None if item.data is None else item.data[start:end] for item, start, end in requests]
         remote = [place for place, data in enumerate(bodies) if data is None]
         try:
-            got = self._root.get_many([_request(*requests[place]) for place in remote])
+            answers = self._root.get_many([_request(*requests[place]) for place in remote])
         except NotFound as error:
             raise ContentMissing(
                 f"{error.key} is gone, though a commit refers to it: restore it from a backup. `lake verify` tells what else is missing"
             ) from None
-        for place, data in zip(remote, got, strict=True):
+        for place, data in zip(remote, answers, strict=True):
             _check_unchanged(requests[place][0].entry, data.meta)
             bodies[place] = data
         return [data for data in bodies if data is not None]

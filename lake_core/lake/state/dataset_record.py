@@ -54,7 +54,7 @@ def dataset_path(path: str) -> str:
 
 
 def dataset_above(key: str, datasets: Mapping[str, DatasetRecord]) -> DatasetRecord | None:
-    """Find the dataset in whose folder a key lies."""
+    """Find the dataset in whose folder a key is."""
     parts = key.split("/")
     for length in range(1, len(parts)):
         record = datasets.get("/".join(parts[:length]))

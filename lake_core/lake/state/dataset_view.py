@@ -19,7 +19,7 @@ from lake_core.store.object_store import Bytes
 
 
 class DatasetView(DatasetStore):
-    """The objects of a dataset by their keys within it: its log from the tree, all others from where they stand in place."""
+    """The objects of a dataset by their keys within it: its log from the tree, all others from where they are in place."""
 
     def __init__(self, tree: StateTree, record: DatasetRecord) -> None:
         self._tree, self._record = tree, record
@@ -70,7 +70,7 @@ class DatasetView(DatasetStore):
         return self._tree.view.get(f"{self._prefix}{key}")
 
     def in_place(self, key: str) -> bool:
-        """Tell whether a key's object stands at its natural place for all states, not in the tree."""
+        """Return whether a key's object is at its natural place for all states, not in the tree."""
         match self._class_of(key):
             case KeyClass.UNIQUE:
                 return True
@@ -104,9 +104,9 @@ class DatasetView(DatasetStore):
             self._check_derived(requests[number][0])
         bodies = dict(zip(in_place, self._place.get_many([requests[number] for number in in_place]), strict=True))
         rest = [number for number in range(len(requests)) if number not in bodies]
-        wanted = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in rest)]
+        ranges = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in rest)]
         with renamed(self._prefix, ""):
-            bodies |= zip(rest, (self._own(data) for data in self._tree.get_many(wanted)), strict=True)
+            bodies |= zip(rest, (self._own(data) for data in self._tree.get_many(ranges)), strict=True)
         return [bodies[number] for number in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:
@@ -143,7 +143,7 @@ class DatasetView(DatasetStore):
             yield derived[key]
 
     def _derived(self, prefix: str) -> list[ObjectMeta]:
-        """List the newest derived objects in place that are of this state; older ones tell nothing more."""
+        """List the newest derived objects in place that are of this state; older ones add nothing."""
         inner = prefix[len(self._prefix) :]
         groups: dict[str, list[ObjectMeta]] = {}
         folder = self._format.derived_prefix
@@ -164,7 +164,7 @@ class DatasetView(DatasetStore):
             raise NotFound(f"{self._prefix}{key} is not of {self._tree.name}", key=key)
 
     def _is_own(self, key: str) -> bool:
-        """Tell whether a derived object in place is derived from this state's log: its log entry in place is the very one of this state."""
+        """Return whether a derived object in place comes from this state's log: its log entry in place is the very one of this state."""
         source = self._format.derived_from(key)
         if not source:
             return source is not None

@@ -31,7 +31,7 @@ _LAST = "\U0010ffff" * 256
 class StateStore(ObjectStore):
     """A state of the lake: plain files and datasets at their natural keys. Reads only; `Session` writes.
 
-    What stands in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they stand in place,
+    What is in the tree is read by content. A dataset's unique objects (data files, chunks) are read where they are in place,
     which is the same for all states.
     """
 
@@ -134,12 +134,12 @@ class StateStore(ObjectStore):
                 self._tree.note_read(key)
                 plain.append(number)
             else:
-                _, numbers, wanted = inside.setdefault(owner[0].record.path, (owner[0], [], []))
+                _, numbers, ranges = inside.setdefault(owner[0].record.path, (owner[0], [], []))
                 numbers.append(number)
-                wanted.append((owner[1], start, end))
-        for path, (view, numbers, wanted) in inside.items():
+                ranges.append((owner[1], start, end))
+        for path, (view, numbers, ranges) in inside.items():
             with renamed("", f"{path}/"):
-                stored = view.get_many(wanted)
+                stored = view.get_many(ranges)
             for number, data in zip(numbers, stored, strict=True):
                 bodies[number] = ObjectBytes(data, _named(data.meta, requests[number][0]))
         bodies |= zip(plain, self._tree.get_many([requests[number] for number in plain]), strict=True)
@@ -179,7 +179,7 @@ class StateStore(ObjectStore):
                 yield item.meta(key)
 
     def _hidden(self, key: str) -> bool:
-        """Tell whether a key is of a dropped dataset, whose log stays in the tree."""
+        """Return whether a key is of a dropped dataset, whose log stays in the tree."""
         above = dataset_above(key, self.registered())
         return above is not None and above.dropped
 

@@ -61,7 +61,7 @@ class StateTree:
         """Take note of a key, or a prefix and a `*`, that was read."""
 
     def refusal(self, key: str) -> ReadOnly:
-        """Say why nothing can be written at a key."""
+        """Return why nothing can be written at a key."""
         return ReadOnly(f"{self.name} is only read: write {key!r} in a session, `with lake.session(branch) as s: s.put(…)`")
 
     def __getstate__(self) -> dict[str, Any]:

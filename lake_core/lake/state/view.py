@@ -64,7 +64,7 @@ class View:
             return View(self.graveler, self.tree, Overlay(dict(self.overlay.items), list(self.overlay.keys)))
 
     def get(self, key: str) -> Item | None:
-        """Find what stands at a key, None for nothing."""
+        """Find what is at a key, None for nothing."""
         with self.overlay.lock:
             if key in self.overlay.items:
                 return self.overlay.items[key]
@@ -81,7 +81,7 @@ class View:
         return [changed[key] if key in changed else stored[key] for key in keys]
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[tuple[str, Item]]:
-        """Walk the keys that start with `prefix` and sort after `start_after`, in order, with what stands there."""
+        """Walk the keys that start with `prefix` and sort after `start_after`, in order, with what is there."""
         with self.overlay.lock:
             names = self.overlay.under(prefix, start_after)
             changed = [(name, self.overlay.items[name]) for name in names]

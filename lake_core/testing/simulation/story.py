@@ -13,7 +13,7 @@ A = TypeVar("A")
 
 
 class HistoryFailed(AssertionError):
-    """A history broke a promise. The message tells the smallest part of it that still does."""
+    """A history broke a promise. The message names the smallest part of it that still does."""
 
 
 def check_history(history: History[A], scenario_in: Callable[[World], Scenario[A]], *, tries: int = 300) -> Result:

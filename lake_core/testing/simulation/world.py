@@ -136,11 +136,11 @@ class World:
             raise failure
 
     def _await_end(self, threads: list[threading.Thread]) -> None:
-        seen = -1
+        last_count = -1
         while not self._finished.acquire(timeout=_STUCK_SECONDS):
-            if self.operations == seen:
+            if self.operations == last_count:
                 raise SimulationStuck(f"no store operation for {_STUCK_SECONDS:g} s: a process waits for another outside of the gate")
-            seen = self.operations
+            last_count = self.operations
         for thread in threads:
             thread.join()
 

@@ -60,7 +60,7 @@ class Rows(Protocol):
         """Return the rows with clock times of no zone taken as UTC, in columns that get these types."""
 
     def guarded(self, guard: PartitionGuard, name: str) -> Self:
-        """Return the rows, which raise RowsOutsidePredicate as they are read if one lies outside the guard's slice."""
+        """Return the rows, which raise RowsOutsidePredicate as they are read if one is outside the guard's slice."""
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
         """Return the rows in the order of some columns, as far as they are at hand. Raises InvalidDefinition for types without order."""
@@ -81,7 +81,7 @@ class Rows(Protocol):
         """Label the rows with an asset's key, by which the lineage of what is computed from them names it."""
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
-        """Say which columns of upstream assets the columns are computed from; None where nothing is known."""
+        """Return which columns of upstream assets the columns are computed from; None where nothing is known."""
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
         """Count the rows, and find those that break each condition. Raises InvalidDefinition for SQL that cannot be evaluated, and
