@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+
 import pytest
 
 from tests.skip_rule import CASES, NO_CASES
@@ -29,3 +32,50 @@ def damaged_files() -> dict[str, bytes]:
     if not ZED_LAKES.is_dir():
         pytest.skip(NO_CASES)
     return {name: (ZED_LAKES / name).read_bytes() for name in DAMAGED}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBranch:
+    """A branch of a pool in the collection: what its objects hold, and what `zed` printed.
+
+    Attributes:
+        name: The names of the lake, the pool and the branch.
+        keys: The pool's keys, as paths of field names.
+        descending: The pool is in descending order.
+        objects: The bytes of its data objects.
+        zson: Its records in pool order.
+        ndjson: The same as JSON; None where `zed` cannot print them so.
+    """
+
+    name: str
+    keys: list[list[str]]
+    descending: bool
+    objects: list[bytes]
+    zson: list[str]
+    ndjson: list[str] | None
+
+
+def stored_branches() -> list[StoredBranch]:
+    """Return the branches whose objects are all there; skips where the collection is absent."""
+    if not ZED_LAKES.is_dir():
+        pytest.skip(NO_CASES)
+    branches = []
+    for path in sorted(ZED_LAKES.glob("*.expected.json")):
+        expected = json.loads(path.read_text())
+        for pool in expected.get("pools", ()):
+            for branch in pool["branches"]:
+                objects = [ZED_LAKES / expected["name"] / pool["id"] / "data" / f"{each['id']}.zng" for each in branch["objects"]]
+                records = branch.get("records") or {}
+                if not records.get("zson") or not all(each.is_file() for each in objects):
+                    continue
+                branches.append(
+                    StoredBranch(
+                        name=f"{expected['name']} {pool['name']} {branch['name']}",
+                        keys=pool["layout"]["keys"],
+                        descending=pool["layout"]["order"] == "desc",
+                        objects=[each.read_bytes() for each in objects],
+                        zson=records["zson"],
+                        ndjson=records.get("ndjson"),
+                    )
+                )
+    return branches
