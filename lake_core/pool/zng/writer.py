@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import BinaryIO, Final
 
+import numpy as np
+import numpy.typing as npt
+
+from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import END_OF_STREAM, FrameType, frame
 from lake_core.pool.zng.tag import tagged
@@ -42,6 +46,26 @@ class ZngWriter:
         if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
             self.flush()
 
+    def write_encoded(self, type: Type, data: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+        """Write values of one type that are encoded already, as if they were written one by one.
+
+        Args:
+            type: Their type.
+            data: Their bodies behind their tags, one behind the other.
+            offsets: Where each begins in the data, and where the last one ends.
+        """
+        first, count = 0, len(offsets) - 1
+        while first < count:
+            id = uvarint(self._types.id(type))
+            # A frame ends behind the value with which it is full: each takes its id and its bytes.
+            missing = max(self._threshold - len(self._values), 1) if self._types.pending < self._threshold else 1
+            sizes = offsets[first + 1 :] - offsets[first] + len(id) * np.arange(1, count - first + 1)
+            last = first + min(int(np.searchsorted(sizes, missing)) + 1, count - first)
+            self._values += _interleaved(id, data[int(offsets[first]) : int(offsets[last])], offsets[first : last + 1] - offsets[first])
+            if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
+                self.flush()
+            first = last
+
     def flush(self) -> None:
         """Write what is kept as frames."""
         self._put(frame(FrameType.TYPES, self._types.take(), compress=self._compress))
@@ -66,6 +90,19 @@ class ZngWriter:
     def _put(self, data: bytes) -> None:
         self._file.write(data)
         self.position += len(data)
+
+
+def _interleaved(prefix: bytes, data: memoryview, offsets: npt.NDArray[np.int64]) -> bytes:
+    """Return parts of data, each behind a prefix."""
+    count = len(offsets) - 1
+    out = np.empty(len(data) + len(prefix) * count, np.uint8)
+    starts = offsets[:-1] + len(prefix) * np.arange(count)
+    is_prefix = np.zeros(len(out), np.bool_)
+    for number, byte in enumerate(prefix):
+        out[starts + number] = byte
+        is_prefix[starts + number] = True
+    out[~is_prefix] = np.frombuffer(data, np.uint8)
+    return out.tobytes()
 
 
 def encode_values(values: Iterable[Value], *, compress: bool = True) -> bytes:
