@@ -141,18 +141,15 @@ def walk(payload: bytes, *, with_ids: bool) -> Positions:
     positions: list[int] = []
     add = positions.append
     at, end = 0, len(payload)
-    skip = 1 if with_ids else 0
+    before_tag = 1 if with_ids else 0
     try:
         while at < end:
             add(at)
-            if skip:
-                at = at + 1 if payload[at] < 0x80 else _behind(payload, at)[1]
-            tag = payload[at]
-            if tag < 0x80:
-                at += 1 + tag - (tag > 0)
+            tag = payload[at + before_tag]
+            if payload[at] < 0x80 > tag > 0:  # an id and a tag of one byte each
+                at += before_tag + tag
             else:
-                tag, at = _behind(payload, at)
-                at += max(tag - 1, 0)
+                at = _behind(payload, at, with_ids=with_ids)
     except IndexError:
         raise InvalidZng("the last value is cut short") from None
     if at > end:
@@ -160,7 +157,15 @@ def walk(payload: bytes, *, with_ids: bool) -> Positions:
     return np.array(positions, np.int64)
 
 
-def _behind(payload: bytes, at: int) -> tuple[int, int]:
+def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:
+    """Return the position behind a value, which begins with an id and a tag of any length."""
+    if with_ids:
+        _, at = _uvarint(payload, at)
+    tag, at = _uvarint(payload, at)
+    return at + max(tag - 1, 0)
+
+
+def _uvarint(payload: bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 7 * _LONGEST_TAG, 7):
         byte = payload[at]
