@@ -291,10 +291,7 @@ def _union(type: UnionType, array: pa.Array) -> pa.Array:
     names = [array.type.field(number).name for number in range(array.type.num_fields)] if pa.types.is_union(array.type) else []
     if names != [str(number) for number in range(len(type.types))] + [NULL_CHILD] or array.type.mode != "dense":
         raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {arrow} is needed")
-    # pyarrow's own accessors show those of the whole array where it is a slice.
-    _, codes_buffer, offsets_buffer = array.buffers()[:3]
-    codes = np.frombuffer(codes_buffer, np.int8, len(array), array.offset)
-    offsets = np.frombuffer(offsets_buffer, np.int32, len(array), 4 * array.offset)
+    codes, offsets = union_codes(array)
     parts, rows = [], []
     for number, member in enumerate(type.types):
         of_member = np.flatnonzero(codes == number)
@@ -306,6 +303,13 @@ def _union(type: UnionType, array: pa.Array) -> pa.Array:
     parts.append(_uvarints(np.zeros(len(nulls), np.int64)))
     rows.append(nulls)
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows), kind="stable")))
+
+
+def union_codes(array: pa.Array) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:
+    """Return the code of each value of a dense union, and its position in the child of that code."""
+    # pyarrow's own accessors show those of the whole array where it is a slice.
+    _, codes, offsets = array.buffers()[:3]
+    return np.frombuffer(codes, np.int8, len(array), array.offset), np.frombuffer(offsets, np.int32, len(array), 4 * array.offset)
 
 
 def _enum(type: EnumType, array: pa.Array) -> pa.Array:
