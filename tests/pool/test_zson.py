@@ -8,7 +8,7 @@ import pytest
 
 from lake_core.pool import types
 from lake_core.pool.errors import InvalidZson
-from lake_core.pool.types import EnumType, MapType, NamedType, SetType, UnionType, record
+from lake_core.pool.types import ArrayType, EnumType, MapType, NamedType, SetType, UnionType, record
 from lake_core.pool.value import Tagged, Value
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zson.formatter import format_value
@@ -169,6 +169,11 @@ def test_a_text_has_the_types_that_it_says() -> None:
         p=NamedType("port", types.UINT16),
     )
     assert value.decode() == {"m": [("a", 1)], "s": ["x"], "e": "up", "u": Tagged(0, 1), "p": 80}
+
+
+def test_a_decorator_can_use_names_that_the_value_defines() -> None:
+    line = "[80(port=uint16),null]([(port,string)])"
+    assert parse_value(line).type == ArrayType(UnionType((NamedType("port", types.UINT16), types.STRING)))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lake_core.pool import types
-from lake_core.pool.errors import InvalidValue
+from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
 from lake_core.pool.primitive import encode_uint
 from lake_core.pool.type_value import encode_type
 from lake_core.pool.types import (
@@ -44,9 +45,8 @@ class Analyzer:
     def value(self, syntax: Syntax, parent: Type | None = None) -> Value:
         """Return the value of what is written. `parent`: the type that what holds the value prescribes for it."""
         match syntax:
-            case Definition(inner, name):
-                value = self.value(inner, parent)
-                return Value(self._names.define(name, value.type), value.body)
+            case Definition():
+                return self._definition(syntax, parent)
             case Cast():
                 return self._cast(syntax, parent)
         if parent is not None and isinstance(under(parent), UnionType):
@@ -59,7 +59,7 @@ class Analyzer:
             self.value(syntax.value)
         elif isinstance(syntax.value, Cast):
             syntax.value.type(self._names)
-        cast = syntax.type(self._names)
+        cast = self._cast_type(syntax)
         in_union = parent is not None and isinstance(under(parent), UnionType)
         if parent is not None and not in_union and cast != parent:
             raise InvalidValue(f"the decorator {format_type(cast)} conflicts with the type {format_type(parent)} of what holds the value")
@@ -68,6 +68,23 @@ class Analyzer:
         else:
             value = self.value(syntax.value, cast)
         return _in_union(value, parent) if parent is not None and in_union and value.type != parent else value
+
+    def _definition(self, syntax: Definition, parent: Type | None) -> Value:
+        union = None if parent is None else under(parent)
+        value = self.value(syntax.value, None if isinstance(union, UnionType) else parent)
+        named = Value(self._names.define(syntax.name, value.type), value.body)
+        if parent is None or not isinstance(union, UnionType):
+            return named
+        return _in_union(named if named.type in union.types else value, parent)
+
+    def _cast_type(self, syntax: Cast) -> Type:
+        try:
+            return syntax.type(self._names)
+        except InvalidZson:
+            # Perhaps the value defines the name that is missing.
+            with suppress(InvalidType, InvalidValue):
+                self.value(syntax.value)
+            return syntax.type(self._names)
 
     def _undecorated(self, syntax: Syntax, cast: Type | None) -> Value:
         match syntax:
@@ -82,7 +99,7 @@ class Analyzer:
             case Symbol(name):
                 return _symbol(name, cast)
             case TypeValue(type):
-                return Value(_checked(cast, PrimitiveType, types.TYPE), encode_type(type(self._names)))
+                return Value(_checked(cast), encode_type(self._names.type_value(type)))
             case Error(inner):
                 return self._error(inner, cast)
         raise AssertionError(f"{syntax!r} has a decorator")
@@ -133,10 +150,10 @@ class Analyzer:
         return Value(cast, self.value(inner, error.inner).body)
 
 
-def _checked(cast: Type | None, kind: type[Type], default: Type) -> Type:
+def _checked(cast: Type | None) -> Type:
     if cast is None:
-        return default
-    if under(cast) != default or not isinstance(under(cast), kind):
+        return types.TYPE
+    if under(cast) != types.TYPE:
         raise InvalidValue(f"a type value is no {format_type(cast)}")
     return cast
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lake_core.pool.errors import InvalidZson
 from lake_core.pool.types import MAX_DEPTH, PRIMITIVES, ArrayType, EnumType, ErrorType, Field, MapType, RecordType, SetType, Type, UnionType
 from lake_core.pool.zson.scanner import Scanner
 from lake_core.pool.zson.syntax import (
@@ -199,8 +200,7 @@ class Parser:
 
         def lookup(names: Names) -> Type:
             if name not in names.types:
-                scanner.at = offset
-                scanner.fail(f"no type is named {name!r}")
+                raise InvalidZson(f"no type is named {name!r}", offset)
             return names.types[name]
 
         return lookup

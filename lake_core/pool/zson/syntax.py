@@ -20,6 +20,13 @@ class Names:
         self.types[name] = type if name.isdecimal() else NamedType(name, type)
         return self.types[name]
 
+    def type_value(self, syntax: TypeSyntax) -> Type:
+        """Return the type of a type value. What it defines is known behind it, unless the name is known otherwise."""
+        inner = Names(dict(self.types))
+        type = syntax(inner)
+        self.types = inner.types | self.types
+        return type
+
 
 TypeSyntax: TypeAlias = "Callable[[Names], Type]"
 """A type as it is written. Called with the names that are defined so far, it defines others and returns the type."""
