@@ -42,7 +42,13 @@ class Analyzer:
     def __init__(self) -> None:
         self._names = Names()
 
-    def value(self, syntax: Syntax, parent: Type | None = None) -> Value:
+    def analyze(self, syntax: Syntax) -> Value:
+        """Return the value of what is written."""
+        value = self._value(syntax)
+        self._names.end_value()
+        return value
+
+    def _value(self, syntax: Syntax, parent: Type | None = None) -> Value:
         """Return the value of what is written. `parent`: the type that what holds the value prescribes for it."""
         match syntax:
             case Definition():
@@ -56,7 +62,7 @@ class Analyzer:
     def _cast(self, syntax: Cast, parent: Type | None) -> Value:
         # What is written inside may define names that the type uses.
         if isinstance(syntax.value, Definition):
-            self.value(syntax.value)
+            self._value(syntax.value)
         elif isinstance(syntax.value, Cast):
             syntax.value.type(self._names)
         cast = self._cast_type(syntax)
@@ -64,14 +70,14 @@ class Analyzer:
         if parent is not None and not in_union and cast != parent:
             raise InvalidValue(f"the decorator {format_type(cast)} conflicts with the type {format_type(parent)} of what holds the value")
         if isinstance(under(cast), UnionType):
-            value = _in_union(self.value(syntax.value), cast)
+            value = _in_union(self._value(syntax.value), cast)
         else:
-            value = self.value(syntax.value, cast)
+            value = self._value(syntax.value, cast)
         return _in_union(value, parent) if parent is not None and in_union and value.type != parent else value
 
     def _definition(self, syntax: Definition, parent: Type | None) -> Value:
         union = None if parent is None else under(parent)
-        value = self.value(syntax.value, None if isinstance(union, UnionType) else parent)
+        value = self._value(syntax.value, None if isinstance(union, UnionType) else parent)
         named = Value(self._names.define(syntax.name, value.type), value.body)
         if parent is None or not isinstance(union, UnionType):
             return named
@@ -79,11 +85,11 @@ class Analyzer:
 
     def _cast_type(self, syntax: Cast) -> Type:
         try:
-            return syntax.type(self._names)
+            return syntax.type(self._names.of_value())
         except InvalidZson:
-            # Perhaps the value defines the name that is missing.
+            # The value itself defines the name that is missing, or else a value before it.
             with suppress(InvalidType, InvalidValue):
-                self.value(syntax.value)
+                self._value(syntax.value)
             return syntax.type(self._names)
 
     def _undecorated(self, syntax: Syntax, cast: Type | None) -> Value:
@@ -106,48 +112,48 @@ class Analyzer:
 
     def _record(self, fields: Sequence[tuple[str, Syntax]], cast: Type | None) -> Value:
         if cast is None:
-            values = [(name, self.value(each)) for name, each in fields]
+            values = [(name, self._value(each)) for name, each in fields]
             type: Type = RecordType(tuple(Field(name, value.type) for name, value in values))
             return Value(type, b"".join([tagged(value.body) for _, value in values]))
         record = under(cast)
         if not isinstance(record, RecordType) or [each.name for each in record.fields] != [name for name, _ in fields]:
             raise InvalidValue(f"a record with the fields {', '.join(name for name, _ in fields) or 'none'} is no {format_type(cast)}")
-        bodies = [self.value(each, field.type).body for (_, each), field in zip(fields, record.fields, strict=True)]
+        bodies = [self._value(each, field.type).body for (_, each), field in zip(fields, record.fields, strict=True)]
         return Value(cast, b"".join(map(tagged, bodies)))
 
     def _elements(self, elements: Sequence[Syntax], cast: Type | None, kind: type[ArrayType] | type[SetType]) -> Value:
         if cast is None:
-            element, bodies = _united([self.value(each) for each in elements])
+            element, bodies = _united([self._value(each) for each in elements])
             cast = kind(element)
         else:
             container = under(cast)
             if not isinstance(container, kind):
                 raise InvalidValue(f"elements in these brackets are no {format_type(cast)}")
-            bodies = [self.value(each, container.element).body for each in elements]
+            bodies = [self._value(each, container.element).body for each in elements]
         encoded = [tagged(body) for body in bodies]
         return Value(cast, normalized_set(encoded) if kind is SetType else b"".join(encoded))
 
     def _map(self, entries: Sequence[tuple[Syntax, Syntax]], cast: Type | None) -> Value:
         if cast is None:
-            key, keys = _united([self.value(each) for each, _ in entries])
-            value, values = _united([self.value(each) for _, each in entries])
+            key, keys = _united([self._value(each) for each, _ in entries])
+            value, values = _united([self._value(each) for _, each in entries])
             cast = MapType(key, value)
         else:
             container = under(cast)
             if not isinstance(container, MapType):
                 raise InvalidValue(f"a map is no {format_type(cast)}")
-            pairs = [(self.value(each, container.key).body, self.value(other, container.value).body) for each, other in entries]
+            pairs = [(self._value(each, container.key).body, self._value(other, container.value).body) for each, other in entries]
             keys, values = [each for each, _ in pairs], [each for _, each in pairs]
         return Value(cast, normalized_map([(tagged(each), tagged(other)) for each, other in zip(keys, values, strict=True)]))
 
     def _error(self, inner: Syntax, cast: Type | None) -> Value:
         if cast is None:
-            value = self.value(inner)
+            value = self._value(inner)
             return Value(ErrorType(value.type), value.body)
         error = under(cast)
         if not isinstance(error, ErrorType):
             raise InvalidValue(f"an error is no {format_type(cast)}")
-        return Value(cast, self.value(inner, error.inner).body)
+        return Value(cast, self._value(inner, error.inner).body)
 
 
 def _checked(cast: Type | None) -> Type:

@@ -199,9 +199,10 @@ class Parser:
             return lambda names: names.define(name, definition(names))
 
         def lookup(names: Names) -> Type:
-            if name not in names.types:
+            type = names.lookup(name)
+            if type is None:
                 raise InvalidZson(f"no type is named {name!r}", offset)
-            return names.types[name]
+            return type
 
         return lookup
 

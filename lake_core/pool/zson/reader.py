@@ -17,7 +17,7 @@ def parse_values(text: str) -> Iterator[Value]:
     parser, analyzer = Parser(text), Analyzer()
     while (syntax := parser.next_value()) is not None:
         try:
-            yield analyzer.value(syntax)
+            yield analyzer.analyze(syntax)
         except InvalidZson:
             raise
         except (InvalidType, InvalidValue) as error:

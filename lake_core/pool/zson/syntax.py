@@ -11,9 +11,28 @@ from lake_core.pool.types import NamedType, PrimitiveType, Type
 
 @dataclass(slots=True)
 class Names:
-    """The names of types that a text has defined so far."""
+    """The names of types that a text has defined so far.
+
+    Attributes:
+        types: Those that the current value has defined.
+        earlier: Those of the values before it.
+    """
 
     types: dict[str, Type] = field(default_factory=dict)
+    earlier: dict[str, Type] = field(default_factory=dict)
+
+    def lookup(self, name: str) -> Type | None:
+        """Return the type of a name, or None if it is not defined."""
+        return self.types.get(name) or self.earlier.get(name)
+
+    def of_value(self) -> Names:
+        """Return the names of the current value alone; what is defined in them is defined here, too."""
+        return Names(self.types)
+
+    def end_value(self) -> None:
+        """Keep the names of a value for those behind it."""
+        self.earlier.update(self.types)
+        self.types = {}
 
     def define(self, name: str, type: Type) -> Type:
         """Bind a name, and return the named type. A name of digits alone is an abbreviation: the type keeps no name."""
@@ -22,7 +41,7 @@ class Names:
 
     def type_value(self, syntax: TypeSyntax) -> Type:
         """Return the type of a type value. What it defines is known behind it, unless the name is known otherwise."""
-        inner = Names(dict(self.types))
+        inner = Names(dict(self.types), self.earlier)
         type = syntax(inner)
         self.types = inner.types | self.types
         return type
