@@ -1,12 +1,15 @@
-"""Random types and values of all kinds."""
+"""Random types and values of all kinds, and what their texts can tell."""
 
 from __future__ import annotations
 
 import ipaddress
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from lake_core.pool import types
+from lake_core.pool.errors import InvalidJson
+from lake_core.pool.ndjson import format_json
 from lake_core.pool.types import (
     FLOATS,
     PRIMITIVES,
@@ -111,3 +114,55 @@ def _random_primitive(rng: random.Random, type: PrimitiveType) -> Any:
         case types.TYPE:
             return random_type(rng, 2)
     return None
+
+
+def has_two_types_of_one_name(type: Type) -> bool:
+    """Tell whether a type gives one name to two types: `zed` prints only the first one's definition."""
+    named = list(named_types(type))
+    return len({name for name, _ in named}) < len(set(named))
+
+
+def named_types(type: Type) -> Iterator[tuple[str, Type]]:
+    """Yield the names in a type, and what they stand for."""
+    match type:
+        case NamedType(name, inner):
+            yield name, inner
+            yield from named_types(inner)
+        case RecordType(fields):
+            for each in fields:
+                yield from named_types(each.type)
+        case UnionType(members):
+            for member in members:
+                yield from named_types(member)
+        case ArrayType(element) | SetType(element):
+            yield from named_types(element)
+        case MapType(key, value):
+            yield from named_types(key)
+            yield from named_types(value)
+        case ErrorType(inner):
+            yield from named_types(inner)
+
+
+def is_told_by_text(type: Type) -> bool:
+    """Tell whether the text that `zed` prints of a value tells its type in full, empty and null ones included."""
+    match type:
+        case UnionType(members):
+            ambiguous = any(under(member) == types.NULL or isinstance(under(member), UnionType) for member in members)
+            return len(members) > 1 and not ambiguous and all(map(is_told_by_text, members))
+        case NamedType(_, inner) | ErrorType(inner):
+            return not isinstance(inner, ArrayType | SetType | MapType | NamedType) and is_told_by_text(inner)
+        case RecordType(fields):
+            return all(is_told_by_text(each.type) for each in fields)
+        case ArrayType(element) | SetType(element):
+            return is_told_by_text(element)
+        case MapType(key, value):
+            return is_told_by_text(key) and is_told_by_text(value)
+    return True
+
+
+def is_finite(value: Value) -> bool:
+    """Tell whether a value has a form in JSON."""
+    try:
+        return bool(format_json(value))
+    except InvalidJson:
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,7 @@ from lake_core.pool import types
 from lake_core.pool.arrow.columns import read_columns, values_of
 from lake_core.pool.errors import InvalidJson, InvalidZng, InvalidZson
 from lake_core.pool.ndjson import format_json, parse_json
-from lake_core.pool.types import ArrayType, ErrorType, MapType, NamedType, RecordType, SetType, Type, UnionType, under
+from lake_core.pool.types import ArrayType
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import MAX_FRAME, FrameType, frame, read_frames
 from lake_core.pool.zng.reader import read_values
@@ -23,7 +23,7 @@ from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.reader import parse_value, parse_values
 from lake_core.varint import uvarint
-from tests.pool.random_values import random_record_type, random_value
+from tests.pool.random_values import has_two_types_of_one_name, is_told_by_text, random_record_type, random_value
 
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
@@ -166,50 +166,6 @@ def test_random_records_of_all_types_go_through_zng_zson_and_arrow_and_back(seed
     assert sorted(columns, key=repr) == sorted(values, key=repr)
     exact = [value for value in values if is_told_by_text(value.type) and not has_two_types_of_one_name(value.type)]
     assert list(parse_values("\n".join(map(format_value, exact)))) == exact
-
-
-def has_two_types_of_one_name(type: Type) -> bool:
-    """Tell whether a type gives one name to two types: `zed` prints only the first one's definition."""
-    named = list(named_types(type))
-    return len({name for name, _ in named}) < len(set(named))
-
-
-def named_types(type: Type) -> Iterator[tuple[str, Type]]:
-    """Yield the names in a type, and what they stand for."""
-    match type:
-        case NamedType(name, inner):
-            yield name, inner
-            yield from named_types(inner)
-        case RecordType(fields):
-            for each in fields:
-                yield from named_types(each.type)
-        case UnionType(members):
-            for member in members:
-                yield from named_types(member)
-        case ArrayType(element) | SetType(element):
-            yield from named_types(element)
-        case MapType(key, value):
-            yield from named_types(key)
-            yield from named_types(value)
-        case ErrorType(inner):
-            yield from named_types(inner)
-
-
-def is_told_by_text(type: Type) -> bool:
-    """Tell whether the text that `zed` prints of a value tells its type in full, empty and null ones included."""
-    match type:
-        case UnionType(members):
-            ambiguous = any(under(member) == types.NULL or isinstance(under(member), UnionType) for member in members)
-            return len(members) > 1 and not ambiguous and all(map(is_told_by_text, members))
-        case NamedType(_, inner) | ErrorType(inner):
-            return not isinstance(inner, ArrayType | SetType | MapType | NamedType) and is_told_by_text(inner)
-        case RecordType(fields):
-            return all(is_told_by_text(each.type) for each in fields)
-        case ArrayType(element) | SetType(element):
-            return is_told_by_text(element)
-        case MapType(key, value):
-            return is_told_by_text(key) and is_told_by_text(value)
-    return True
 
 
 @pytest.mark.parametrize("seed", range(20))

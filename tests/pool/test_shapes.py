@@ -26,7 +26,7 @@ from lake_core.pool.zng.writer import ZngWriter, encode_values
 from lake_core.pool.zson.reader import parse_type, parse_values
 from lake_core.pool.zson.type_text import format_type
 from tests.pool.cases import zng_files
-from tests.pool.random_values import random_record_type, random_type, random_value
+from tests.pool.random_values import is_finite, random_record_type, random_type, random_value
 
 
 def zng(zson: str) -> bytes:
@@ -187,14 +187,6 @@ def test_fused_values_say_what_they_said_before(seed: int, conflicts: Any) -> No
     type, arrays = from_table(table)
     fused = [value for array in arrays for value in values_of(type, array)]
     assert [said(value) for value in fused] == [said(value) for value in values]
-
-
-def is_finite(value: Value) -> bool:
-    """Tell whether a value has a form in JSON."""
-    try:
-        return bool(format_json(value))
-    except InvalidJson:
-        return False
 
 
 def said(value: Value) -> Any:
