@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from lake_core.pool import types
 from lake_core.pool.errors import InvalidJson
 from lake_core.pool.ndjson import format_json
@@ -32,6 +34,11 @@ from lake_core.pool.value import Tagged, Value
 
 _LEAVES = tuple(PRIMITIVES.values())
 _NAMES = ("a", "b", "key", "snow ☃", "x.y", "_id", "9")
+
+
+def seeds(few: int, many: int) -> list[Any]:
+    """Return seeds of random tests: a few for every run, more for exhaustive ones."""
+    return [*range(few), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(few, many))]
 
 
 def random_type(rng: random.Random, depth: int = 3) -> Type:

@@ -22,7 +22,7 @@ from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.tag import tagged
 from lake_core.pool.zng.writer import ZngWriter, encode_values
 from tests.pool.cases import zng_files
-from tests.pool.random_values import random_record_type, random_type, random_value
+from tests.pool.random_values import random_record_type, random_type, random_value, seeds
 
 
 def column_of(values: list[Value]) -> pa.Array:
@@ -41,7 +41,7 @@ def values_in_order(data: bytes) -> list[Value]:
     return [value for _, value in sorted(rows, key=lambda pair: pair[0])]
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(40, 300))
 def test_random_values_become_a_column_and_come_back_byte_for_byte(seed: int) -> None:
     rng = random.Random(seed)
     type = random_type(rng)
@@ -52,7 +52,7 @@ def test_random_values_become_a_column_and_come_back_byte_for_byte(seed: int) ->
     assert values_of(type, column) == values
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(10, 60))
 def test_streams_of_several_types_are_read_as_they_are_value_by_value(seed: int) -> None:
     rng = random.Random(seed)
     kinds = [random_record_type(rng) for _ in range(3)]

@@ -26,7 +26,7 @@ from lake_core.pool.zng.writer import ZngWriter, encode_values
 from lake_core.pool.zson.reader import parse_type, parse_values
 from lake_core.pool.zson.type_text import format_type
 from tests.pool.cases import zng_files
-from tests.pool.random_values import is_finite, random_record_type, random_type, random_value
+from tests.pool.random_values import is_finite, random_record_type, random_type, random_value, seeds
 
 
 def zng(zson: str) -> bytes:
@@ -62,7 +62,7 @@ def test_values_without_columns_of_their_own_come_back_too(zson: str) -> None:
     assert written(table) == values
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(15, 100))
 def test_tables_of_random_values_come_back_as_what_they_were(seed: int) -> None:
     rng = random.Random(seed)
     type = rng.choice((random_record_type, random_type))(rng)
@@ -177,7 +177,7 @@ def test_an_empty_stream_is_an_empty_table() -> None:
 
 
 @pytest.mark.parametrize("conflicts", ["union", "json"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(8, 100))
 def test_fused_values_say_what_they_said_before(seed: int, conflicts: Any) -> None:
     rng = random.Random(seed)
     # The text of a map's keys changes with their type.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -138,7 +139,7 @@ def walk(payload: bytes, *, with_ids: bool) -> Positions:
     Raises:
         InvalidZng: The last value is cut short.
     """
-    positions: list[int] = []
+    positions = array("q")
     add = positions.append
     at, end = 0, len(payload)
     before_tag = 1 if with_ids else 0
@@ -154,7 +155,7 @@ def walk(payload: bytes, *, with_ids: bool) -> Positions:
         raise InvalidZng("the last value is cut short") from None
     if at > end:
         raise InvalidZng("the last value is cut short")
-    return np.array(positions, np.int64)
+    return np.frombuffer(positions, np.int64) if positions else np.zeros(0, np.int64)
 
 
 def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:

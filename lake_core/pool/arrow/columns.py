@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,16 @@ import pyarrow as pa
 from lake_core.pool.arrow.bodies import Positions, buffer_of, read_uvarints, tagged_at, walk
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
+from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import FrameType, Source, read_frames
 from lake_core.pool.zng.tag import split
 from lake_core.pool.zng.typedef import TypeDecoder
 from lake_core.pool.zng.writer import ZngWriter
+
+_MAX_CELLS: Final = 1 << 26
+_MAX_CELLS_PER_BYTE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,16 @@ def read_columns(source: Source) -> Iterator[Column]:
             for id in np.unique(ids):
                 rows = np.flatnonzero(ids == id)
                 value_type = decoder.lookup(int(id))
+                _check_cells(value_type, len(rows), len(payload))
                 yield Column(value_type, read_column(value_type, bodies if len(rows) == len(ids) else bodies.select(rows)), row + rows)
             row += len(ids)
+
+
+def _check_cells(type: Type, rows: int, size: int) -> None:
+    """Raise InvalidZng if values would become columns that take far more memory than their bytes: a record that is null takes one byte."""
+    cells = rows * type.nodes
+    if cells > max(_MAX_CELLS, _MAX_CELLS_PER_BYTE * size):
+        raise InvalidZng(f"{rows} values in {size} bytes would become {cells} values in columns; read them one by one")
 
 
 def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:

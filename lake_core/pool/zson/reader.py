@@ -15,13 +15,20 @@ from lake_core.pool.zson.syntax import Names
 def parse_values(text: str) -> Iterator[Value]:
     """Yield the values of a text, one behind the other. A type that one of them names is known to those behind it. Raises InvalidZson."""
     parser, analyzer = Parser(text), Analyzer()
-    while (syntax := parser.next_value()) is not None:
-        try:
-            yield analyzer.analyze(syntax)
-        except InvalidZson:
-            raise
-        except (InvalidType, InvalidValue) as error:
-            raise InvalidZson(str(error), parser.offset) from None
+    while (value := _next_value(parser, analyzer)) is not None:
+        yield value
+
+
+def _next_value(parser: Parser, analyzer: Analyzer) -> Value | None:
+    try:
+        syntax = parser.next_value()
+        return None if syntax is None else analyzer.analyze(syntax)
+    except InvalidZson:
+        raise
+    except (InvalidType, InvalidValue) as error:
+        raise InvalidZson(str(error), parser.offset) from None
+    except RecursionError:
+        raise InvalidZson("too many values and decorators are nested in one another", parser.offset) from None
 
 
 def parse_value(text: str) -> Value:
