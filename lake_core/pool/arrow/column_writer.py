@@ -256,7 +256,8 @@ def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array
         case ArrayType(element):
             elements = write_column(element, values)
         case SetType(element):
-            elements, bounds = _normalized(keys := write_column(element, values), keys, bounds)
+            elements = write_column(element, values)
+            elements, bounds = _normalized(elements, elements, bounds)
         case MapType(key, value):
             keys = write_column(key, values.field("key"))
             elements, bounds = _normalized(keys, _joined(keys, write_column(value, values.field("value"))), bounds)
@@ -268,7 +269,7 @@ def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[p
     """Return the entries of sets or maps in the order of their keys' bytes, the first of those with one key, and their new bounds."""
     count = len(keys)
     owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-    if count < 2 or _is_ascending(keys, owners, strictly=True):
+    if count < 2 or _is_ascending(keys, owners):
         return entries, bounds
     order = pc.sort_indices(
         pa.table({"owner": owners, "key": keys, "row": np.arange(count)}),
@@ -281,7 +282,8 @@ def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[p
     return entries.take(order.filter(pa.array(first))), np.append(0, np.cumsum(counts))
 
 
-def _is_ascending(keys: pa.Array, owners: Positions, *, strictly: bool) -> bool:
+def _is_ascending(keys: pa.Array, owners: Positions) -> bool:
+    """Tell whether the keys of each owner stand in the order of their bytes, each once."""
     ascending = pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
     return bool((ascending | (owners[1:] != owners[:-1])).all())
 

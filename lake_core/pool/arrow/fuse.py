@@ -82,8 +82,8 @@ def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:
             return _list(array, target, _widened(array.values, inner, target_inner))
         case MapType(), MapType():
             entries = array.values
-            columns_ = [_widened(entries.field(0), type.key, target.key), _widened(entries.field(1), type.value, target.value)]
-            return _list(array, target, struct_array(("key", "value"), columns_, len(entries)))
+            pair = [_widened(entries.field(0), type.key, target.key), _widened(entries.field(1), type.value, target.value)]
+            return _list(array, target, struct_array(("key", "value"), pair, len(entries)))
         case ErrorType(inner), ErrorType(target_inner):
             return _widened(array, inner, target_inner)
     try:
