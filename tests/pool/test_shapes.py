@@ -23,6 +23,7 @@ from lake_core.pool.types import ErrorType, NamedType, RecordType, Type, UnionTy
 from lake_core.pool.value import Value
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.writer import ZngWriter, encode_values
+from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.reader import parse_type, parse_values
 from lake_core.pool.zson.type_text import format_type
 from tests.pool.cases import zng_files
@@ -89,6 +90,26 @@ def test_columns_of_a_table_can_be_dropped_and_added() -> None:
     (table,) = read_tables(zng("{i:10.0.0.1,n:1(uint8)}(=row)")).values()
     changed = table.select(["i"]).append_column("x", pa.array([1.5]))
     assert written(changed) == list(parse_values("{i:10.0.0.1,x:1.5}"))
+
+
+def test_tables_of_other_origin_are_written_with_the_types_that_are_like_theirs() -> None:
+    table = pa.table(
+        {
+            "a": pa.chunked_array([[1], [2, None]], pa.int32()),
+            "s": pa.array([{"x": 1.5}, None, {"x": None}]),
+            "d": pa.array(["x", "y", None]).dictionary_encode(),
+            "m": pa.array([None, [("b", 2), ("a", 3)], []], pa.map_(pa.string(), pa.int64())),
+            "f": pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int64(), 2)),
+        }
+    )
+    expected = [
+        '{a:1(int32),s:{x:1.5},d:"x",m:null(|{string:int64}|),f:[1,2]}',
+        '{a:2(int32),s:null({x:float64}),d:"y",m:|{"a":3,"b":2}|,f:null([int64])}',
+        "{a:null(int32),s:{x:null(float64)},d:null(string),m:|{}|(|{string:int64}|),f:[3,4]}",
+    ]
+    assert [format_value(value) for value in written(table)] == expected
+    assert [format_value(value) for value in written(table.slice(1, 1))] == expected[1:2]
+    assert written(table.slice(0, 0)) == []
 
 
 def test_columns_that_no_longer_have_the_stated_type_are_refused() -> None:
