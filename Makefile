@@ -38,11 +38,14 @@ stress: java ## run the long versions of races and sweeps
 	@$(MAKE) .venv
 	@exec $(PY) -m pytest -m stress $(ARGS)
 
-interop: java ## run delta-spark and this on the same tables; fetches it, and its jars from Maven Central, into .venv-interop
+interop: java ## run delta-spark, zq (where Go is) and this on the same data; fetches them, and jars from Maven Central, into .venv-interop
 	@$(MAKE) .venv
 	@test -x .venv-interop/bin/python || $(PY) -m venv .venv-interop
 	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check delta-spark==4.4.0 pyspark==4.2.0
-	@DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python exec $(PY) -m pytest -m interop $(ARGS)
+	@if command -v go >/dev/null; then mkdir -p .venv-interop/zed && cd .venv-interop/zed && \
+	    printf 'module zed\n\nrequire github.com/brimdata/zed v1.18.0\n' >go.mod && go build -mod=mod -o zq github.com/brimdata/zed/cmd/zq; \
+	    else echo "Go is missing: the tests against zq are skipped." >&2; fi
+	@DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python ZQ=$(CURDIR)/.venv-interop/zed/zq exec $(PY) -m pytest -m interop $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

@@ -10,10 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff", "lake_core.clock")
+_GROUND = ("lake_core.errors", "lake_core.readable", "lake_core.runtime", "lake_core.backoff", "lake_core.clock", "lake_core.varint")
 _FOUNDATION = (*_GROUND, "lake_core.dataset", "lake_core.key_rules", "lake_core.store")
 _TREE = ("lake_core.journal", "lake_core.graveler")
-_FORMATS = ("lake_core.delta", "lake_core.icechunk")
+_FORMATS = ("lake_core.delta", "lake_core.icechunk", "lake_core.pool")
 _LAKE_WINGS = (
     *("errors", "lake_format", "state", "refs", "repository", "publish", "session", "gc"),
     *("exporting", "settings", "maintenance", "lake", "filesystem"),
@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.readable": (),
     "lake_core.runtime": (),
     "lake_core.clock": (),
+    "lake_core.varint": ("lake_core.errors",),
     "lake_core.backoff": ("lake_core.runtime",),
     "lake_core.store": ("lake_core.errors", "lake_core.runtime", "lake_core.backoff"),
     "lake_core.dataset": ("lake_core.errors", "lake_core.store"),  # a format is handed stores
@@ -59,6 +60,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # formats know neither lakes nor one another
     "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
     "lake_core.icechunk": _FOUNDATION,
+    "lake_core.pool": (*_FOUNDATION, "lake_core.journal"),
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),

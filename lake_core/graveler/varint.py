@@ -1,34 +1,17 @@
-"""Variable-length integers as SSTables, Go's binary package and protocol buffers write them: seven bits a byte, lowest first."""
+"""Variable-length integers in SSTables: whatever is wrong with one means that the table is corrupt."""
 
 from __future__ import annotations
 
+from lake_core import varint
 from lake_core.graveler.errors import CorruptTable
+from lake_core.varint import uvarint
 
-_LONGEST = 10
-
-
-def uvarint(number: int) -> bytes:
-    """Encode an unsigned number."""
-    if number < 0x80:
-        return bytes((number,))
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+__all__ = ["read_uvarint", "uvarint"]
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the unsigned number at a position. Returns it with the position behind it.
-
-    Raises CorruptTable for a number that is cut short or too long.
-    """
-    number = 0
-    for index, byte in enumerate(data[at : at + _LONGEST]):
-        number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            if number >> 64:
-                break
-            return number, at + index + 1
-    raise CorruptTable(f"no whole number of at most 64 bits stands at byte {at}")
+    """Return the unsigned number at a position, and the position behind it. Raises CorruptTable for one cut short or too long."""
+    try:
+        return varint.read_uvarint(data, at)
+    except varint.InvalidVarint as error:
+        raise CorruptTable(str(error)) from None

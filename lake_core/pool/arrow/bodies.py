@@ -1,0 +1,177 @@
+"""The bodies of many values in one buffer, as positions and sizes: what columns are read from."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lake_core.pool.errors import InvalidZng
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+PADDING: Final = bytes(16)
+"""Zeros behind a buffer, so that numbers can be read at every position."""
+_LONGEST_TAG: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """Bodies of values of one type, in the order of their positions.
+
+    Attributes:
+        data: The buffer, with PADDING behind its end.
+        starts: Where each body begins, in bytes from the start of the buffer. Of no meaning for null.
+        sizes: How many bytes each has; -1 for null.
+    """
+
+    data: npt.NDArray[np.uint8]
+    starts: Positions
+    sizes: Positions
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def end(self) -> int:
+        """Return where the buffer ends, without its padding."""
+        return len(self.data) - len(PADDING)
+
+    def valid(self) -> Mask:
+        """Return which values are not null."""
+        return self.sizes >= 0
+
+    def select(self, rows: Positions | Mask) -> Bodies:
+        """Return some of the bodies."""
+        return Bodies(self.data, self.starts[rows], self.sizes[rows])
+
+    def numbers(self, dtype: str) -> npt.NDArray[Any]:
+        """Return the number at the start of each body; what comes behind a shorter body is part of it."""
+        kind = np.dtype(dtype)
+        every_byte: npt.NDArray[Any] = np.ndarray((len(self.data) - kind.itemsize + 1,), kind, self.data, strides=(1,))
+        return every_byte[np.where(self.sizes < 0, 0, self.starts)]
+
+    def binary(self) -> pa.Array:
+        """Return the bodies as a binary array that holds nothing else."""
+        count = len(self)
+        ends = np.maximum.accumulate(np.where(self.sizes < 0, 0, self.starts + self.sizes)) if count else self.starts
+        # Every other element is a body; what stands between two bodies are the others.
+        offsets = np.zeros(2 * count + 1, np.int32)
+        offsets[1::2] = ends
+        starts = np.where(self.sizes < 0, ends, self.starts)
+        offsets[0 : 2 * count : 2] = starts
+        offsets[2 * count] = ends[-1] if count else 0
+        between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)])
+        bodies = between.take(pa.array(np.arange(0, 2 * count, 2)))
+        return pa.Array.from_buffers(pa.binary(), count, [validity(self.valid()), *bodies.buffers()[1:]])
+
+
+def buffer_of(payload: bytes | pa.Buffer) -> npt.NDArray[np.uint8]:
+    """Return bytes as a buffer with padding."""
+    size = len(payload)
+    data = np.zeros(size + len(PADDING), np.uint8)
+    data[:size] = np.frombuffer(payload, np.uint8, size)
+    return data
+
+
+def validity(valid: Mask) -> pa.Buffer | None:
+    """Return the bitmap of what is not null; None where nothing is null."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def read_uvarints(data: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, Positions]:
+    """Return the numbers that stand at positions, and the positions behind them. Raises InvalidZng for numbers of more than 62 bits."""
+    first = data[at]
+    numbers = first.astype(np.int64)
+    behind = at + 1
+    rows = np.flatnonzero(first >= 0x80)
+    numbers[rows] &= 0x7F
+    shift = 7
+    while len(rows):
+        if shift > 55:
+            raise InvalidZng("a tag or type id has more than 62 bits")
+        places = behind[rows]
+        if int(places.max()) >= len(data):
+            raise InvalidZng("a tag or type id is cut short")
+        bytes_ = data[places]
+        numbers[rows] |= (bytes_ & 0x7F).astype(np.int64) << shift
+        behind[rows] += 1
+        rows = rows[bytes_ >= 0x80]
+        shift += 7
+    return numbers, behind
+
+
+def tagged_at(data: npt.NDArray[np.uint8], at: Positions, limits: Positions | int) -> tuple[Bodies, Positions]:
+    """Return the bodies of the tagged values at positions, and the positions behind them.
+
+    Args:
+        data: The buffer.
+        at: Where the tags stand.
+        limits: Where what holds each value ends.
+
+    Raises:
+        InvalidZng: A value reaches over its limit.
+    """
+    if len(at) and bool((at >= limits).any()):
+        raise InvalidZng("a container ends before its last value")
+    tags, starts = read_uvarints(data, at)
+    sizes = tags - 1
+    behind = starts + np.maximum(sizes, 0)
+    if bool((behind > limits).any()):
+        raise InvalidZng("a value reaches over the end of what holds it")
+    return Bodies(data, starts, sizes), behind
+
+
+def walk(payload: bytes, *, with_ids: bool) -> Positions:
+    """Return where the values begin that bytes consist of, one behind the other.
+
+    Where a value begins is known only when the one before it was read, so this goes from tag to tag. It keeps nothing but positions.
+
+    Args:
+        payload: The bytes.
+        with_ids: Values begin with the id of their type, and not with their tag.
+
+    Raises:
+        InvalidZng: The last value is cut short.
+    """
+    positions = array("q")
+    add = positions.append
+    at, end = 0, len(payload)
+    before_tag = 1 if with_ids else 0
+    try:
+        while at < end:
+            add(at)
+            tag = payload[at + before_tag]
+            if payload[at] < 0x80 > tag > 0:  # an id and a tag of one byte each
+                at += before_tag + tag
+            else:
+                at = _behind(payload, at, with_ids=with_ids)
+    except IndexError:
+        raise InvalidZng("the last value is cut short") from None
+    if at > end:
+        raise InvalidZng("the last value is cut short")
+    return np.frombuffer(positions, np.int64) if positions else np.zeros(0, np.int64)
+
+
+def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:
+    """Return the position behind a value, which begins with an id and a tag of any length."""
+    if with_ids:
+        _, at = _uvarint(payload, at)
+    tag, at = _uvarint(payload, at)
+    return at + max(tag - 1, 0)
+
+
+def _uvarint(payload: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 7 * _LONGEST_TAG, 7):
+        byte = payload[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise InvalidZng("a tag or type id has more than 70 bits")

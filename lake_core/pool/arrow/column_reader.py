@@ -1,0 +1,269 @@
+"""Turns the bodies of many values of one type into an Arrow array. What is refused here is refused when values are decoded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.pool import types
+from lake_core.pool.arrow.arrow_type import arrow_type
+from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, tagged_at, validity, walk
+from lake_core.pool.errors import InvalidZng
+from lake_core.pool.primitive import decode_ip, decode_net
+from lake_core.pool.type_value import decode_type
+from lake_core.pool.types import (
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    ArrayType,
+    EnumType,
+    ErrorType,
+    MapType,
+    NamedType,
+    PrimitiveType,
+    RecordType,
+    SetType,
+    Type,
+    UnionType,
+)
+from lake_core.pool.zson.primitive_text import format_ip, format_net
+from lake_core.pool.zson.type_text import format_type
+
+_LOW_BYTES: Final = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""Masks that keep as many low bytes of a number as a body has."""
+_OCTETS: Final = pa.array([str(octet) for octet in range(256)])
+
+
+def read_column(type: Type, bodies: Bodies) -> pa.Array:
+    """Return the values of a type as an array of its Arrow type. Raises InvalidZng if bytes are not valid for the type."""
+    match type:
+        case NamedType(_, inner) | ErrorType(inner):
+            return read_column(inner, bodies)
+        case PrimitiveType():
+            return _PRIMITIVE[type](type, bodies)
+        case RecordType():
+            return _record(type, bodies)
+        case ArrayType(element):
+            offsets, elements, _ = _elements(bodies)
+            return _list(type, bodies, offsets, read_column(element, elements))
+        case SetType(element):
+            offsets, elements, encoded = _elements(bodies)
+            _check_order(encoded, offsets, "the elements of a set")
+            return _list(type, bodies, offsets, read_column(element, elements))
+        case MapType():
+            return _map(type, bodies)
+        case UnionType():
+            return _union(type, bodies)
+        case EnumType():
+            return _enum(type, bodies)
+    raise AssertionError(f"{type!r} is no type")
+
+
+def _fixed(type: Type, bodies: Bodies, values: npt.NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(arrow_type(type), len(bodies), [validity(bodies.valid()), pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _integers(bodies: Bodies) -> npt.NDArray[np.uint64]:
+    if len(bodies) and int(bodies.sizes.max()) > 8:
+        raise InvalidZng(f"an integer has {bodies.sizes.max()} bytes; at most 8 are valid")
+    numbers: npt.NDArray[np.uint64] = bodies.numbers("<u8") & _LOW_BYTES[np.maximum(bodies.sizes, 0)]
+    return numbers
+
+
+def _unsigned(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    numbers = _integers(bodies)
+    bits = UNSIGNED[type]
+    if bits < 64 and len(numbers) and int(numbers.max()) >> bits:
+        raise InvalidZng(f"{numbers.max()} is out of the range of {type.name}")
+    return _fixed(type, bodies, numbers.astype(f"<u{bits // 8}"))
+
+
+def _signed(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    raw = _integers(bodies)
+    magnitudes = (raw >> np.uint64(1)).astype(np.int64)
+    numbers = np.where(raw & np.uint64(1), -magnitudes, magnitudes)
+    numbers[raw == 1] = np.iinfo(np.int64).min
+    bits = SIGNED[type]
+    if bits < 64 and len(numbers):
+        for number in (int(numbers.min()), int(numbers.max())):
+            if not -(1 << bits - 1) <= number < 1 << bits - 1:
+                raise InvalidZng(f"{number} is out of the range of {type.name}")
+    return _fixed(type, bodies, numbers.astype(f"<i{bits // 8}"))
+
+
+def _check_size(type: PrimitiveType, bodies: Bodies, size: int) -> None:
+    if bool(((bodies.sizes != size) & bodies.valid()).any()):
+        raise InvalidZng(f"a {type.name} does not have {size} bytes")
+
+
+def _float(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    size = FLOATS[type]
+    _check_size(type, bodies, size)
+    return _fixed(type, bodies, bodies.numbers(f"<u{size}"))
+
+
+def _bool(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    _check_size(type, bodies, 1)
+    bits = np.packbits(bodies.numbers("u1") != 0, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(bodies), [validity(bodies.valid()), pa.py_buffer(bits)])
+
+
+def _bytes(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    return bodies.binary()
+
+
+def _string(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    try:
+        return bodies.binary().cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InvalidZng("a string is not UTF-8") from None
+
+
+def _texts(bodies: Bodies, text: Callable[[bytes], str]) -> pa.Array:
+    """Return the text of each body, found once for each distinct body."""
+    encoded = bodies.binary().dictionary_encode()
+    texts = pa.array([text(body) for body in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
+
+
+def _ip(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    if not len(bodies) or bool((bodies.sizes != 4).any()):
+        return _texts(bodies, lambda body: format_ip(decode_ip(body)))
+    octets = bodies.numbers("<u4").view(np.uint8).reshape(-1, 4)
+    return pc.binary_join_element_wise(*(_OCTETS.take(pa.array(octets[:, number])) for number in range(4)), ".")
+
+
+def _net(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    return _texts(bodies, lambda body: format_net(decode_net(body)))
+
+
+def _type(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    return _texts(bodies, lambda body: format_type(decode_type(body)))
+
+
+def _null(type: PrimitiveType, bodies: Bodies) -> pa.Array:
+    if bool(bodies.valid().any()):
+        raise InvalidZng("a value of type null has a body")
+    return pa.nulls(len(bodies))
+
+
+_PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, Bodies], pa.Array]]] = {
+    **dict.fromkeys(UNSIGNED, _unsigned),
+    **dict.fromkeys(SIGNED, _signed),
+    **dict.fromkeys(FLOATS, _float),
+    types.BOOL: _bool,
+    types.BYTES: _bytes,
+    types.STRING: _string,
+    types.IP: _ip,
+    types.NET: _net,
+    types.TYPE: _type,
+    types.NULL: _null,
+}
+
+
+def _record(type: RecordType, bodies: Bodies) -> pa.Array:
+    valid = bodies.valid()
+    whole = bool(valid.all())
+    rows = bodies if whole else bodies.select(valid)
+    ends = rows.starts + rows.sizes
+    at = rows.starts
+    children = []
+    for field in type.fields:
+        column, at = tagged_at(rows.data, at, ends)
+        children.append(read_column(field.type, column if whole else _spread(column, valid)))
+    if bool((at != ends).any()):
+        raise InvalidZng(f"a record of {len(type.fields)} fields has more values")
+    return pa.Array.from_buffers(arrow_type(type), len(bodies), [validity(valid)], children=children)
+
+
+def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:
+    """Return the bodies of what is not null, with null in between."""
+    starts = np.zeros(len(valid), np.int64)
+    sizes = np.full(len(valid), -1, np.int64)
+    starts[valid] = column.starts
+    sizes[valid] = column.sizes
+    return Bodies(column.data, starts, sizes)
+
+
+def _elements(bodies: Bodies) -> tuple[Positions, Bodies, pa.Array]:
+    """Return what containers hold: the number of each one's first element and the total, all elements, and these with their tags."""
+    joined = bodies.binary()
+    container_starts = np.frombuffer(joined.buffers()[1], np.int32, len(bodies) + 1).astype(np.int64)
+    payload = joined.buffers()[2]
+    size = int(container_starts[-1])
+    payload_bytes = payload.slice(0, size).to_pybytes() if payload is not None else b""
+    starts = walk(payload_bytes, with_ids=False)
+    bounds = np.append(starts, size)
+    offsets = np.searchsorted(bounds, container_starts)
+    if bool((bounds[offsets] != container_starts).any()):
+        raise InvalidZng("a value reaches over the end of what holds it")
+    elements, _ = tagged_at(buffer_of(payload_bytes), starts, size)
+    encoded = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(payload_bytes)])
+    return offsets, elements, encoded
+
+
+def _list(type: Type, bodies: Bodies, offsets: Positions, values: pa.Array) -> pa.Array:
+    buffers = [validity(bodies.valid()), pa.py_buffer(offsets.astype(np.int32))]
+    return pa.Array.from_buffers(arrow_type(type), len(bodies), buffers, children=[values])
+
+
+def _check_order(encoded: pa.Array, offsets: Positions, what: str) -> None:
+    """Raise InvalidZng unless the elements of each container stand in the order of their bytes, each once."""
+    if len(encoded) < 2:
+        return
+    ascending = pc.less(encoded.slice(0, len(encoded) - 1), encoded.slice(1)).to_numpy(zero_copy_only=False)
+    firsts = offsets[(offsets > 0) & (offsets < len(encoded))]
+    ascending[firsts - 1] = True
+    if not ascending.all():
+        raise InvalidZng(f"{what} are not in the order of their bytes, or one occurs twice")
+
+
+def _map(type: MapType, bodies: Bodies) -> pa.Array:
+    offsets, elements, encoded = _elements(bodies)
+    if bool((offsets % 2).any()):
+        raise InvalidZng("a map has a key without a value")
+    evens = np.arange(0, len(elements), 2)
+    _check_order(encoded.take(pa.array(evens)), offsets // 2, "the keys of a map")
+    keys = read_column(type.key, elements.select(evens))
+    values = read_column(type.value, elements.select(evens + 1))
+    entry = arrow_type(type).value_type
+    return _list(type, bodies, offsets // 2, pa.Array.from_buffers(entry, len(keys), [None], children=[keys, values]))
+
+
+def _union(type: UnionType, bodies: Bodies) -> pa.Array:
+    arrow = arrow_type(type)
+    valid = bodies.valid()
+    rows = bodies.select(valid)
+    ends = rows.starts + rows.sizes
+    tags, at = tagged_at(rows.data, rows.starts, ends)
+    values, at = tagged_at(rows.data, at, ends)
+    if bool((at != ends).any()) or not bool(tags.valid().all()):
+        raise InvalidZng("a value of a union does not consist of a tag and a value")
+    numbers = _signed(types.INT64, tags).to_numpy(zero_copy_only=False)
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(type.types):
+        raise InvalidZng(f"a value of a union of {len(type.types)} types has another tag")
+    codes = np.full(len(bodies), len(type.types), np.int8)
+    codes[valid] = numbers
+    offsets = np.zeros(len(bodies), np.int32)
+    children = []
+    for number, member in enumerate(type.types):
+        offsets[codes == number] = np.arange(int((numbers == number).sum()))
+        children.append(read_column(member, values.select(numbers == number)))
+    nulls = len(bodies) - len(rows)
+    offsets[~valid] = np.arange(nulls)
+    children.append(pa.nulls(nulls))
+    names = [arrow.field(number).name for number in range(arrow.num_fields)]
+    return pa.UnionArray.from_dense(pa.array(codes), pa.array(offsets), children, names)
+
+
+def _enum(type: EnumType, bodies: Bodies) -> pa.Array:
+    positions = _integers(bodies)
+    if len(positions) and int(positions.max()) >= len(type.symbols) and bool(bodies.valid().any()):
+        raise InvalidZng(f"a value of an enum has the position {positions.max()}, and the enum {len(type.symbols)} symbols")
+    indices = pa.Array.from_buffers(pa.int32(), len(bodies), [validity(bodies.valid()), pa.py_buffer(positions.astype(np.int32))])
+    return pa.DictionaryArray.from_arrays(indices, pa.array(type.symbols, pa.string()))

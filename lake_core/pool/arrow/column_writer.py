@@ -1,0 +1,325 @@
+"""Turns an Arrow array into the tagged bodies of its values. The bytes are those of values that are encoded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.pool import types
+from lake_core.pool.arrow.arrow_type import NULL_CHILD, arrow_type
+from lake_core.pool.arrow.bodies import Mask, Positions, validity
+from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
+from lake_core.pool.primitive import ENCODERS, encode_int
+from lake_core.pool.type_value import encode_type
+from lake_core.pool.types import (
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    ArrayType,
+    EnumType,
+    ErrorType,
+    MapType,
+    NamedType,
+    PrimitiveType,
+    RecordType,
+    SetType,
+    Type,
+    UnionType,
+)
+from lake_core.pool.zng.tag import tagged
+from lake_core.pool.zson.primitive_text import parse_ip, parse_net
+from lake_core.pool.zson.reader import parse_type
+from lake_core.pool.zson.type_text import format_type
+
+_BOUNDS: Final = np.array([1 << 8 * size for size in range(8)], np.uint64)
+"""The smallest numbers that take one byte, two bytes, and so on up to eight."""
+
+
+def write_column(type: Type, array: pa.Array) -> pa.Array:
+    """Return the tagged bodies of the values of an array, as a binary array without nulls.
+
+    Args:
+        type: The values' type. The array has its Arrow type, or one that casts to it without loss.
+        array: The values.
+
+    Raises:
+        InvalidValue: A value has no form in the type.
+    """
+    match type:
+        case NamedType(_, inner) | ErrorType(inner):
+            return write_column(inner, array)
+        case PrimitiveType():
+            return _PRIMITIVE[type](type, array)
+        case RecordType():
+            return _record(type, array)
+        case ArrayType() | SetType() | MapType():
+            return _container(type, array)
+        case UnionType():
+            return _union(type, array)
+        case EnumType():
+            return _enum(type, array)
+    raise AssertionError(f"{type!r} is no type")
+
+
+def offsets_of(array: pa.Array) -> Positions:
+    """Return where the elements of a binary array begin in its data, and where the last one ends."""
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
+
+
+def _binary(offsets: npt.NDArray[Any], data: Any, valid: Mask | None = None) -> pa.Array:
+    """Return a binary array. Raises InvalidValue beyond 2 GiB."""
+    if int(offsets[-1]) > np.iinfo(np.int32).max:
+        raise InvalidValue("values of one column take more than 2 GiB; write fewer rows at a time")
+    bitmap = None if valid is None else validity(valid)
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)])
+
+
+def _joined(*columns: pa.Array) -> pa.Array:
+    """Return the elements of binary arrays, those of one row one behind the other; null as nothing."""
+    return pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
+
+
+def _uvarints(numbers: Positions) -> pa.Array:
+    """Return numbers as variable-length integers."""
+    count = len(numbers)
+    if not count or int(numbers.max()) < 0x80:
+        return _binary(np.arange(count + 1), numbers.astype(np.uint8))
+    width = (int(numbers.max()).bit_length() + 6) // 7
+    shifts = 7 * np.arange(width)
+    groups = numbers[:, None] >> shifts
+    used = groups > 0
+    used[:, 0] = True
+    more = np.zeros_like(used)
+    more[:, :-1] = used[:, 1:]
+    encoded = (groups & 0x7F | np.where(more, 0x80, 0)).astype(np.uint8)
+    return _binary(np.append(0, np.cumsum(used.sum(axis=1))), encoded[used])
+
+
+def _tagged(bodies: pa.Array) -> pa.Array:
+    """Return bodies behind their tags; null is null."""
+    lengths = np.diff(offsets_of(bodies))
+    if bodies.null_count:
+        valid = _valid(bodies)
+        return _joined(_uvarints(np.where(valid, lengths + 1, 0)), bodies)
+    return _joined(_uvarints(lengths + 1), bodies)
+
+
+def _valid(array: pa.Array) -> Mask:
+    valid: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _numbers(array: pa.Array, dtype: str) -> npt.NDArray[Any]:
+    """Return the numbers of an array as they stand in its buffer; what is null has any."""
+    kind = np.dtype(dtype)
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(len(array), kind)
+    return np.frombuffer(buffer, kind, len(array), array.offset * kind.itemsize)
+
+
+def _cast(type: Type, array: pa.Array) -> pa.Array:
+    """Return an array as one of the type's Arrow type. Raises InvalidValue if that loses something."""
+    expected = arrow_type(type)
+    if array.type == expected:
+        return array
+    try:
+        return array.cast(expected)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {error}") from None
+
+
+def _tagged_rows(sizes: npt.NDArray[Any], raw: npt.NDArray[np.uint8], valid: Mask) -> pa.Array:
+    """Return tagged bodies of at most eight bytes, which are the first bytes of each row."""
+    lengths = np.where(valid, sizes + 1, 1)
+    if lengths.size and bool((lengths == lengths[0]).all()):
+        length = int(lengths[0])
+        matrix = np.empty((len(raw), length), np.uint8)
+        matrix[:, 0] = np.where(valid, length, 0)
+        matrix[:, 1:] = raw[:, : length - 1]
+        return _binary(np.arange(0, len(raw) * length + 1, length), matrix)
+    matrix = np.empty((len(raw), raw.shape[1] + 1), np.uint8)
+    matrix[:, 0] = np.where(valid, lengths, 0)
+    matrix[:, 1:] = raw
+    return _binary(np.append(0, np.cumsum(lengths)), matrix[np.arange(matrix.shape[1]) < lengths[:, None]])
+
+
+def _integer_rows(numbers: npt.NDArray[np.uint64], valid: Mask) -> pa.Array:
+    sizes = np.searchsorted(_BOUNDS, numbers, side="right")
+    raw = numbers.astype("<u8").view(np.uint8).reshape(-1, 8)
+    return _tagged_rows(sizes, raw, valid)
+
+
+def _unsigned(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    column = _cast(type, array)
+    return _integer_rows(_numbers(column, f"<u{UNSIGNED[type] // 8}").astype(np.uint64), _valid(column))
+
+
+def _signed(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    column = _cast(type, array)
+    return _integer_rows(_with_sign(_numbers(column, f"<i{SIGNED[type] // 8}").astype(np.int64)), _valid(column))
+
+
+def _with_sign(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return numbers with the sign as their lowest bit. The lowest number of 64 bits becomes 1, as the format wants it."""
+    magnitudes = np.where(numbers < 0, -numbers, numbers).view(np.uint64)
+    signs = (numbers < 0).astype(np.uint64)
+    return (magnitudes << np.uint64(1)) | signs
+
+
+def _float(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    size = FLOATS[type]
+    column = _cast(type, array)
+    raw = np.ascontiguousarray(_numbers(column, f"<u{size}")).view(np.uint8).reshape(-1, size)
+    return _tagged_rows(np.full(len(column), size), raw, _valid(column))
+
+
+def _bool(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    column = _cast(type, array)
+    raw = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint8).reshape(-1, 1)
+    return _tagged_rows(np.full(len(column), 1), raw, _valid(column))
+
+
+def _bytes(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    return _tagged(_cast(type, array))
+
+
+def _string(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    return _tagged(_cast(type, array).cast(pa.binary()))
+
+
+def _from_texts(parse: Callable[[str], bytes]) -> Callable[[PrimitiveType, pa.Array], pa.Array]:
+    """Return what encodes texts, each distinct one once."""
+
+    def write(type: PrimitiveType, array: pa.Array) -> pa.Array:
+        encoded = _cast(type, array).dictionary_encode()
+        bodies = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], pa.binary())
+        return _tagged(bodies.take(encoded.indices))
+
+    return write
+
+
+def _type_body(text: str) -> bytes:
+    try:
+        return encode_type(parse_type(text))
+    except (InvalidZson, InvalidType) as error:
+        raise InvalidValue(f"{text!r} is no type: {error}") from None
+
+
+def _null(type: PrimitiveType, array: pa.Array) -> pa.Array:
+    if array.null_count < len(array):
+        raise InvalidValue("a column of type null holds a value; give the field another type")
+    return _uvarints(np.zeros(len(array), np.int64))
+
+
+_PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, pa.Array], pa.Array]]] = {
+    **dict.fromkeys(UNSIGNED, _unsigned),
+    **dict.fromkeys(SIGNED, _signed),
+    **dict.fromkeys(FLOATS, _float),
+    types.BOOL: _bool,
+    types.BYTES: _bytes,
+    types.STRING: _string,
+    types.IP: _from_texts(lambda text: ENCODERS[types.IP](parse_ip(text))),
+    types.NET: _from_texts(lambda text: ENCODERS[types.NET](parse_net(text))),
+    types.TYPE: _from_texts(_type_body),
+    types.NULL: _null,
+}
+
+
+def _record(type: RecordType, array: pa.Array) -> pa.Array:
+    if not pa.types.is_struct(array.type) or [each.name for each in array.type] != [each.name for each in type.fields]:
+        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: its fields are others")
+    children = [write_column(each.type, array.field(number)) for number, each in enumerate(type.fields)]
+    valid = _valid(array)
+    if not children:
+        return _tagged(_binary(np.zeros(len(array) + 1, np.int64), b"", valid))
+    bodies = _joined(*children) if len(children) > 1 else children[0]
+    if not valid.all():
+        bodies = pc.if_else(pa.array(valid), bodies, pa.scalar(None, pa.binary()))
+    return _tagged(bodies)
+
+
+def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array:
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    if not any(is_list(array.type) for is_list in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
+        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: it holds no lists")
+    lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    bounds = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    values = array.flatten()
+    match type:
+        case ArrayType(element):
+            elements = write_column(element, values)
+        case SetType(element):
+            elements = write_column(element, values)
+            elements, bounds = _normalized(elements, elements, bounds)
+        case MapType(key, value):
+            keys = write_column(key, values.field("key"))
+            elements, bounds = _normalized(keys, _joined(keys, write_column(value, values.field("value"))), bounds)
+    offsets = offsets_of(elements)
+    return _tagged(_binary(offsets[bounds], elements.buffers()[2] or b"", _valid(array)))
+
+
+def _normalized(keys: pa.Array, entries: pa.Array, bounds: Positions) -> tuple[pa.Array, Positions]:
+    """Return the entries of sets or maps in the order of their keys' bytes, the first of those with one key, and their new bounds."""
+    count = len(keys)
+    owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    if count < 2 or _is_ascending(keys, owners):
+        return entries, bounds
+    order = pc.sort_indices(
+        pa.table({"owner": owners, "key": keys, "row": np.arange(count)}),
+        [("owner", "ascending"), ("key", "ascending"), ("row", "ascending")],
+    )
+    keys, owners = keys.take(order), owners[order.to_numpy()]
+    same = pc.equal(keys.slice(0, count - 1), keys.slice(1)).to_numpy(zero_copy_only=False) & (owners[1:] == owners[:-1])
+    first = np.append(True, ~same)
+    counts = np.bincount(owners[first], minlength=len(bounds) - 1)
+    return entries.take(order.filter(pa.array(first))), np.append(0, np.cumsum(counts))
+
+
+def _is_ascending(keys: pa.Array, owners: Positions) -> bool:
+    """Tell whether the keys of each owner stand in the order of their bytes, each once."""
+    ascending = pc.less(keys.slice(0, len(keys) - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
+    return bool((ascending | (owners[1:] != owners[:-1])).all())
+
+
+def _union(type: UnionType, array: pa.Array) -> pa.Array:
+    arrow = arrow_type(type)
+    names = [array.type.field(number).name for number in range(array.type.num_fields)] if pa.types.is_union(array.type) else []
+    if names != [str(number) for number in range(len(type.types))] + [NULL_CHILD] or array.type.mode != "dense":
+        raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: {arrow} is needed")
+    codes, offsets = union_codes(array)
+    parts, rows = [], []
+    for number, member in enumerate(type.types):
+        of_member = np.flatnonzero(codes == number)
+        values = write_column(member, array.field(number).take(pa.array(offsets[of_member])))
+        tag = pa.array([tagged(encode_int(number))], pa.binary()).take(pa.array(np.zeros(len(of_member), np.int64)))
+        parts.append(_tagged(_joined(tag, values)))
+        rows.append(of_member)
+    nulls = np.flatnonzero(codes == len(type.types))
+    parts.append(_uvarints(np.zeros(len(nulls), np.int64)))
+    rows.append(nulls)
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows), kind="stable")))
+
+
+def union_codes(array: pa.Array) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int32]]:
+    """Return the code of each value of a dense union, and its position in the child of that code."""
+    # pyarrow's own accessors show those of the whole array where it is a slice.
+    _, codes, offsets = array.buffers()[:3]
+    return np.frombuffer(codes, np.int8, len(array), array.offset), np.frombuffer(offsets, np.int32, len(array), 4 * array.offset)
+
+
+def _enum(type: EnumType, array: pa.Array) -> pa.Array:
+    encoded = array if pa.types.is_dictionary(array.type) else _cast(types.STRING, array).dictionary_encode()
+    positions = pc.index_in(encoded.dictionary.cast(pa.string()), pa.array(type.symbols, pa.string()))
+    if positions.null_count:
+        used = encoded.dictionary.filter(positions.is_null()).to_pylist()
+        if bool(pc.any(pc.is_null(positions.take(encoded.indices.drop_null()))).as_py()):
+            raise InvalidValue(f"{', '.join(map(repr, used[:10]))} are no symbols of {format_type(type)}")
+    column = positions.take(encoded.indices)
+    return _integer_rows(_numbers(column, "<i4").astype(np.uint64), _valid(column))

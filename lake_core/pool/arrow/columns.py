@@ -1,0 +1,92 @@
+"""Reads and writes whole ZNG streams as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from lake_core.pool.arrow.bodies import Positions, buffer_of, read_uvarints, tagged_at, walk
+from lake_core.pool.arrow.column_reader import read_column
+from lake_core.pool.arrow.column_writer import offsets_of, write_column
+from lake_core.pool.errors import InvalidZng
+from lake_core.pool.types import Type
+from lake_core.pool.value import Value
+from lake_core.pool.zng.frame import FrameType, Source, read_frames
+from lake_core.pool.zng.tag import split
+from lake_core.pool.zng.typedef import TypeDecoder
+from lake_core.pool.zng.writer import ZngWriter
+
+_MAX_CELLS: Final = 1 << 26
+_MAX_CELLS_PER_BYTE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Values of one type.
+
+    Attributes:
+        type: Their type.
+        values: The values, of its Arrow type.
+        rows: Where each stands among all values of what they were read from.
+    """
+
+    type: Type
+    values: pa.Array
+    rows: Positions
+
+
+def read_columns(source: Source) -> Iterator[Column]:
+    """Yield the values of ZNG streams: those of one type in one frame as a column. Raises InvalidZng.
+
+    Args:
+        source: The bytes, or a file.
+    """
+    decoder = TypeDecoder()
+    row = 0
+    for type, payload in read_frames(source):
+        if type is None:
+            decoder.reset()
+        elif type is FrameType.TYPES:
+            decoder.decode(payload)
+        else:
+            starts = walk(payload, with_ids=True)
+            data = buffer_of(payload)
+            ids, at = read_uvarints(data, starts)
+            bodies, _ = tagged_at(data, at, len(payload))
+            for id in np.unique(ids):
+                rows = np.flatnonzero(ids == id)
+                value_type = decoder.lookup(int(id))
+                _check_cells(value_type, len(rows), len(payload))
+                yield Column(value_type, read_column(value_type, bodies if len(rows) == len(ids) else bodies.select(rows)), row + rows)
+            row += len(ids)
+
+
+def _check_cells(type: Type, rows: int, size: int) -> None:
+    """Raise InvalidZng if values would become columns that take far more memory than their bytes: a record that is null takes one byte."""
+    cells = rows * type.nodes
+    if cells > max(_MAX_CELLS, _MAX_CELLS_PER_BYTE * size):
+        raise InvalidZng(f"{rows} values in {size} bytes would become {cells} values in columns; read them one by one")
+
+
+def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:
+    """Write values of one type, as if they were written one by one.
+
+    Args:
+        writer: Where they go.
+        type: Their type.
+        values: The values, of its Arrow type or one that casts to it without loss.
+
+    Raises:
+        InvalidValue: A value has no form in the type. Nothing was written.
+    """
+    encoded = write_column(type, values)
+    writer.write_encoded(type, memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
+
+
+def values_of(type: Type, array: pa.Array) -> list[Value]:
+    """Return the values of an array one by one. Raises InvalidValue."""
+    return [Value(type, split(encoded)[0]) for encoded in write_column(type, array).to_pylist()]

@@ -1,0 +1,85 @@
+"""Arrow tables of values of one type, and back. Metadata keeps the Zed types: of each field, and of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from lake_core.pool.arrow.arrow_type import arrow_type, inferred_type
+from lake_core.pool.arrow.bodies import validity
+from lake_core.pool.errors import InvalidValue, InvalidZson
+from lake_core.pool.types import Field, RecordType, Type, under
+from lake_core.pool.zson.reader import parse_type
+from lake_core.pool.zson.type_text import format_type
+
+TYPE_KEY: Final = b"zed.type"
+"""Under this key, the metadata of a field and of a schema keep the Zed type as text."""
+WHOLE: Final = "this"
+"""The column of a table whose values are no records, or null."""
+
+
+def to_table(type: Type, arrays: Sequence[pa.Array]) -> pa.Table:
+    """Return values of one type as a table.
+
+    Each field of a record is a column. Values that are no records, records without fields and records that are null are one column, `this`.
+
+    Args:
+        type: The values' type.
+        arrays: The values, of its Arrow type.
+    """
+    record = under(type)
+    metadata = {TYPE_KEY: format_type(type).encode()}
+    chunked = pa.chunked_array(arrays, arrow_type(type))
+    if not isinstance(record, RecordType) or not record.fields or chunked.null_count:
+        return pa.Table.from_arrays([chunked], schema=pa.schema([_field(WHOLE, type)], metadata))
+    schema = pa.schema([_field(each.name, each.type) for each in record.fields], metadata)
+    columns = [
+        pa.chunked_array([array.field(number) for array in arrays], arrow_type(each.type)) for number, each in enumerate(record.fields)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _field(name: str, type: Type) -> pa.Field:
+    return pa.field(name, arrow_type(type), metadata={TYPE_KEY: format_type(type).encode()})
+
+
+def from_table(table: pa.Table) -> tuple[Type, list[pa.Array]]:
+    """Return the values of a table: their type, and arrays of them.
+
+    Columns without metadata, those of other origin, get the Zed type that is like their Arrow type.
+
+    Raises:
+        InvalidType: A column has no Zed type.
+        InvalidValue: The metadata is not valid.
+    """
+    type = _stated_type(table.schema.metadata)
+    if type is not None and table.column_names == [WHOLE] and _stated_type(table.schema.field(0).metadata) == type:
+        return type, table.column(0).chunks
+    fields = tuple(Field(field.name, _stated_type(field.metadata) or inferred_type(field.type)) for field in table.schema)
+    record = under(type) if type is not None else None
+    if type is None or not isinstance(record, RecordType) or record.fields != fields:
+        type = RecordType(fields)
+    return type, [_struct(batch) for batch in table.to_batches()]
+
+
+def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
+    text = (metadata or {}).get(TYPE_KEY)
+    if text is None:
+        return None
+    try:
+        return parse_type(text.decode())
+    except (InvalidZson, UnicodeDecodeError) as error:
+        raise InvalidValue(f"the metadata {TYPE_KEY.decode()!r} states no Zed type: {error}; remove it from the field or schema") from None
+
+
+def _struct(batch: pa.RecordBatch) -> pa.Array:
+    return struct_array([field.name for field in batch.schema], batch.columns, batch.num_rows)
+
+
+def struct_array(names: Sequence[str], columns: Sequence[pa.Array], rows: int, nulls_of: pa.Array | None = None) -> pa.Array:
+    """Return columns as a struct array. `nulls_of`: an array that is null where the structs are."""
+    type = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
+    bitmap = None if nulls_of is None else validity(nulls_of.is_valid().to_numpy(zero_copy_only=False))
+    return pa.Array.from_buffers(type, rows, [bitmap], children=list(columns))

@@ -1,0 +1,41 @@
+"""The errors of Zed pools. One meaning each; every one is a LakeError."""
+
+from __future__ import annotations
+
+from lake_core.errors import LakeError
+
+
+class PoolError(LakeError):
+    """Every error of a pool, and of the formats that it is stored in, is one of these."""
+
+
+class InvalidType(PoolError, ValueError):
+    """A Zed type cannot exist: a field's name occurs twice, a union has no types, or the type nests too deep or is too large."""
+
+
+class InvalidValue(PoolError, ValueError):
+    """An object or an Arrow column cannot be stored as a value of the Zed type."""
+
+
+class InvalidZng(PoolError):
+    """Bytes are not ZNG: they are cut short, name an unknown type or break another rule of the format."""
+
+
+class InvalidZson(PoolError, ValueError):
+    """A text is not ZSON.
+
+    Attributes:
+        offset: Where in the text the error was found, in characters.
+    """
+
+    def __init__(self, why: str, offset: int) -> None:
+        super().__init__(f"the text is not ZSON at character {offset}: {why}")
+        self.why = why
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type[InvalidZson], tuple[str, int]]:
+        return type(self), (self.why, self.offset)
+
+
+class InvalidJson(PoolError, ValueError):
+    """A line is not JSON, or a value has no form in JSON."""

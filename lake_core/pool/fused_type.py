@@ -1,0 +1,123 @@
+"""The type that values of several types have in common, as fusing them needs it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from lake_core.pool import types
+from lake_core.pool.types import (
+    FLOATS,
+    NULL,
+    SIGNED,
+    UNSIGNED,
+    ArrayType,
+    ErrorType,
+    Field,
+    MapType,
+    NamedType,
+    PrimitiveType,
+    RecordType,
+    SetType,
+    Type,
+    UnionType,
+    under,
+    unique_types,
+)
+
+Conflicts: TypeAlias = Literal["union", "json"]
+"""What becomes of types that have no common one: a union of them, or JSON text."""
+
+JSON: Final = NamedType("json", types.STRING)
+"""The type of values that became JSON text."""
+
+_SIGNED_BY_BITS: Final = {8: types.INT8, 16: types.INT16, 32: types.INT32, 64: types.INT64}
+_DIGITS: Final = {types.FLOAT16: 11, types.FLOAT32: 24, types.FLOAT64: 53}
+"""The floats, and up to how many bits an integer may have to be one exactly."""
+
+
+def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: bool = False) -> Type:
+    """Return the type that values of two types have in common.
+
+    Fields of records are united, those of the first one first. Null gives way. Numbers become the smallest type that holds both without
+    loss. Names are kept where both types have them.
+
+    Args:
+        one: A type.
+        other: Another.
+        conflicts: What becomes of types that have no common one.
+        round_integers: Integers and floats are float64, whether all integers are exact in it or not.
+    """
+    if one == other or other == NULL:
+        return one
+    if one == NULL:
+        return other
+    if JSON in (one, other):
+        return JSON
+    plain_one, plain_other = under(one), under(other)
+    if plain_one == plain_other:
+        return plain_one
+    common = _common(plain_one, plain_other, conflicts, round_integers)
+    if common is not None:
+        return common
+    if conflicts == "json":
+        return JSON
+    return _united(plain_one, plain_other, round_integers)
+
+
+def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) -> Type | None:
+    """Return the common type of two types below their names, or None if there is none but a union."""
+
+    def fuse(inner: Type, other_inner: Type) -> Type:
+        return fused_type(inner, other_inner, conflicts, round_integers=round_integers)
+
+    match one, other:
+        case PrimitiveType(), PrimitiveType():
+            return _common_number(one, other, round_integers)
+        case RecordType(), RecordType():
+            fields = {each.name: each.type for each in one.fields}
+            for each in other.fields:
+                fields[each.name] = fuse(fields[each.name], each.type) if each.name in fields else each.type
+            return RecordType(tuple(Field(name, type) for name, type in fields.items()))
+        case ArrayType(), ArrayType():
+            return ArrayType(fuse(one.element, other.element))
+        case SetType(), SetType():
+            return SetType(fuse(one.element, other.element))
+        case MapType(), MapType():
+            return MapType(fuse(one.key, other.key), fuse(one.value, other.value))
+        case ErrorType(), ErrorType():
+            return ErrorType(fuse(one.inner, other.inner))
+    return None
+
+
+def _common_number(one: PrimitiveType, other: PrimitiveType, round_integers: bool) -> Type | None:
+    exact = (one in FLOATS or one in UNSIGNED or one in _SIGNED_BY_BITS.values()) and (
+        other in FLOATS or other in UNSIGNED or other in _SIGNED_BY_BITS.values()
+    )
+    if not exact:
+        return None
+    if one in FLOATS and other in FLOATS:
+        return max(one, other, key=FLOATS.__getitem__)
+    if one in FLOATS or other in FLOATS:
+        number, integer = (one, other) if one in FLOATS else (other, one)
+        bits = UNSIGNED.get(integer) or SIGNED[integer]
+        if bits > 53:
+            return types.FLOAT64 if round_integers else None
+        return next(each for each in _DIGITS if _DIGITS[each] >= bits and FLOATS[each] >= FLOATS[number])
+    if one in UNSIGNED and other in UNSIGNED:
+        return max(one, other, key=UNSIGNED.__getitem__)
+    bits = max(2 * UNSIGNED[each] if each in UNSIGNED else SIGNED[each] for each in (one, other))
+    return _SIGNED_BY_BITS.get(bits)
+
+
+def _united(one: Type, other: Type, round_integers: bool) -> Type:
+    """Return a union of two types, or of their types where they are unions. Types in it that have a common one become that."""
+    members = list(one.types if isinstance(one, UnionType) else (one,))
+    for new in other.types if isinstance(other, UnionType) else (other,):
+        for position, member in enumerate(members):
+            common = member if member == new else _common(under(member), under(new), "union", round_integers)
+            if common is not None:
+                members[position] = common
+                break
+        else:
+            members.append(new)
+    return UnionType(unique_types(members))

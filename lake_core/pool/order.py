@@ -1,0 +1,123 @@
+"""The total order of values, by which pools sort their records.
+
+Nulls come last. Numbers, durations and times compare as numbers, whatever their types; not a number is the smallest.
+Other values compare within their type, and by the order of types otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cmp_to_key
+from typing import Any, TypeVar
+
+from lake_core.pool import types
+from lake_core.pool.primitive import DECODERS, decode_ip
+from lake_core.pool.type_value import decode_type
+from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ArrayType, ErrorType, PrimitiveType, SetType, Type, under
+from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.pool.zng.tag import split
+
+_NUMBERS = UNSIGNED.keys() | SIGNED.keys() | FLOATS.keys()
+_NATIVE: dict[Type, Callable[[bytes], Any]] = {
+    **{type: DECODERS[type] for type in (*UNSIGNED, *SIGNED, types.BOOL)},
+    types.BYTES: bytes,
+    types.STRING: bytes,
+    types.IP: lambda body: (len(body), body),
+}
+"""Types whose values Python compares as pools do, and what it compares."""
+_Comparable = TypeVar("_Comparable", int, bytes, float)
+
+
+def compare_values(one: Value, other: Value) -> int:
+    """Return -1, 0 or 1 as a value sorts before, with or after another. Raises InvalidZng."""
+    if one.body is None or other.body is None:
+        return (one.body is None) - (other.body is None)
+    return _compare_bodies(under(one.type), one.body, under(other.type), other.body)
+
+
+def _compare_bodies(type: Type, body: bytes, other_type: Type, other: bytes) -> int:
+    if isinstance(type, PrimitiveType) and isinstance(other_type, PrimitiveType) and type in _NUMBERS and other_type in _NUMBERS:
+        return _compare_numbers(type, body, other_type, other)
+    if type != other_type:
+        return -1 if type.sort_key < other_type.sort_key else 1
+    if type == types.BOOL:
+        return _compare(DECODERS[types.BOOL](body), DECODERS[types.BOOL](other))
+    if type == types.IP:
+        decode_ip(body), decode_ip(other)
+        return _compare(len(body), len(other)) or _compare(body, other)
+    if type == types.TYPE:
+        one_key, other_key = decode_type(body).sort_key, decode_type(other).sort_key
+        return (one_key > other_key) - (one_key < other_key)
+    if isinstance(type, ArrayType | SetType):
+        return _compare_elements(type.element, split(body), split(other))
+    return _compare(body, other)
+
+
+def _compare(one: _Comparable, other: _Comparable) -> int:
+    return (one > other) - (one < other)
+
+
+def _compare_numbers(type: PrimitiveType, body: bytes, other_type: PrimitiveType, other: bytes) -> int:
+    one_number, other_number = DECODERS[type](body), DECODERS[other_type](other)
+    if type not in FLOATS and other_type not in FLOATS:
+        return _compare(one_number, other_number)
+    # An integer is rounded to a float where it meets one.
+    one_float, other_float = float(one_number), float(other_number)
+    if math.isnan(one_float) or math.isnan(other_float):
+        return math.isnan(other_float) - math.isnan(one_float)
+    return _compare(one_float, other_float)
+
+
+def _compare_elements(type: Type, ones: Sequence[bytes | None], others: Sequence[bytes | None]) -> int:
+    for one, other in zip(ones, others, strict=False):
+        if order := compare_values(Value(type, one), Value(type, other)):
+            return order
+    return _compare(len(ones), len(others))
+
+
+def pool_key(value: Value, path: Sequence[str]) -> Value:
+    """Return what a pool sorts a value by. What has no such field, and the error `missing`, sort as null."""
+    key = value.field(*path)
+    if key is None or (isinstance(key.type, ErrorType) and key.type.inner == types.STRING and key.body == b"missing"):
+        return NULL_VALUE
+    return key
+
+
+def compare_in_pool(one: Value, other: Value, paths: Sequence[Sequence[str]], *, descending: bool) -> int:
+    """Return -1, 0 or 1 as a value comes before, with or after another in a pool.
+
+    Args:
+        one: A value.
+        other: Another.
+        paths: The pool's keys, as paths of field names. Values with equal keys are compared by their bytes.
+        descending: The pool is in descending order, of the bytes, too.
+    """
+    for path in paths:
+        if order := compare_values(pool_key(one, path), pool_key(other, path)):
+            return -order if descending else order
+    order = compare_values(Value(types.BYTES, one.body), Value(types.BYTES, other.body))
+    return -order if descending else order
+
+
+def sort_values(values: Iterable[Value], paths: Sequence[Sequence[str]], *, descending: bool = False) -> list[Value]:
+    """Return values in the order in which a pool stores them; see `compare_in_pool`. Raises InvalidZng."""
+    rows = [(value, [pool_key(value, path) for path in paths]) for value in values]
+    native = [
+        _native_key({under(keys[position].type) for _, keys in rows if keys[position].body is not None}) for position in range(len(paths))
+    ]
+
+    def sort_key(row: tuple[Value, list[Value]]) -> tuple[Any, ...]:
+        value, keys = row
+        parts = [make(key) for make, key in zip(native, keys, strict=True)]
+        return (*parts, (value.body is None, value.body))
+
+    rows.sort(key=sort_key, reverse=descending)
+    return [value for value, _ in rows]
+
+
+def _native_key(distinct: set[Type]) -> Callable[[Value], Any]:
+    """Return what turns keys of the given types into objects that Python compares as pools compare the keys."""
+    if len(distinct) == 1 and (decode := _NATIVE.get(next(iter(distinct)))):
+        return lambda key: (True, None) if key.body is None else (False, decode(key.body))
+    return cmp_to_key(compare_values)

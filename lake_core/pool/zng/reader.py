@@ -1,0 +1,48 @@
+"""Reads the values of ZNG streams, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lake_core.pool.errors import InvalidZng
+from lake_core.pool.value import Value
+from lake_core.pool.zng.frame import FrameType, Source, read_frames
+from lake_core.pool.zng.tag import read_tagged
+from lake_core.pool.zng.typedef import TypeDecoder
+from lake_core.varint import InvalidVarint, read_uvarint
+
+
+def read_values(source: Source) -> Iterator[Value]:
+    """Yield the values of one stream or of several, one behind the other.
+
+    What is inside of a value is checked when it is decoded.
+
+    Args:
+        source: The bytes, or a file.
+
+    Raises:
+        InvalidZng: The bytes are damaged. Values of the frames before were yielded already.
+    """
+    types = TypeDecoder()
+    for type, payload in read_frames(source):
+        if type is None:
+            types.reset()
+        elif type is FrameType.TYPES:
+            types.decode(payload)
+        else:
+            yield from _values_of(payload, types)
+
+
+def _values_of(payload: bytes, types: TypeDecoder) -> Iterator[Value]:
+    at, end = 0, len(payload)
+    while at < end:
+        id = payload[at]
+        if id < 0x80:
+            at += 1
+        else:
+            try:
+                id, at = read_uvarint(payload, at)
+            except InvalidVarint as error:
+                raise InvalidZng(f"a value has no valid type id: {error}") from None
+        body, at = read_tagged(payload, at)
+        yield Value(types.lookup(id), body)

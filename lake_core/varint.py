@@ -1,0 +1,35 @@
+"""Variable-length integers as SSTables, ZNG, Go's binary package and protocol buffers write them: seven bits a byte, lowest first."""
+
+from __future__ import annotations
+
+from lake_core.errors import LakeError
+
+_LONGEST = 10
+
+
+class InvalidVarint(LakeError):
+    """No whole number of at most 64 bits stands at the position."""
+
+
+def uvarint(number: int) -> bytes:
+    """Encode an unsigned number."""
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned number that stands at a position, and the position behind it. Raises InvalidVarint."""
+    number = 0
+    for index, byte in enumerate(data[at : at + _LONGEST]):
+        number |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if number >> 64:
+                break
+            return number, at + index + 1
+    raise InvalidVarint(f"no whole number of at most 64 bits stands at byte {at}")
