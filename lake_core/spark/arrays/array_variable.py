@@ -80,6 +80,8 @@ class ArrayGroup:
         path = "/" + f"{self.path}/{name}".strip("/")
         node = self._session.array(path)
         dimensions = node.dimension_names
+        if not node.shape:
+            raise unsupported(path, "it has no dimensions, and so a single value. Read it with Zarr or xarray")
         if not dimensions or any(dimension is None for dimension in dimensions):
             raise unsupported(path, "its dimensions have no names. Create it with dimension_names, as xarray does")
         if len(set(dimensions)) < len(dimensions) or name in dimensions:

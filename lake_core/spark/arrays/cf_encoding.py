@@ -72,18 +72,28 @@ class CFEncoding:
     def _reals(self, values: pa.Array) -> npt.NDArray[Any]:
         numbers: npt.NDArray[Any] = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # null becomes NaN
         absent = np.isnan(numbers)
+        if self.stored.kind != "f" and absent.any() and not self.missing:
+            raise self._no_missing_value(int(absent.sum()))
         if self.add_offset is not None:
             numbers = numbers - self.add_offset
         if self.scale_factor is not None:
             numbers = numbers / self.scale_factor
-        if not absent.any():
-            return numbers.astype(self.stored) if self.stored.kind == "f" else self._whole(np.rint(numbers))
-        if self.stored.kind == "f":
-            return np.where(absent, self.missing[0] if self.missing else np.nan, numbers).astype(self.stored)
-        if not self.missing:
-            raise self._no_missing_value(int(absent.sum()))
-        cells = self._whole(np.where(absent, 0, np.rint(numbers)))
-        cells[absent] = self.missing[0]
+        cells = self._rounded(numbers) if self.stored.kind == "f" else self._whole(np.rint(np.where(absent, 0, numbers)))
+        for missing in self.missing:
+            if (cells[~absent] == missing).any():
+                raise InvalidValues(
+                    f"a value takes the cell {missing}, which stands for a missing value in {self.path}: filter such rows, or store the "
+                    f"array with another _FillValue"
+                )
+        cells[absent] = self.missing[0] if self.missing else np.nan
+        return cells
+
+    def _rounded(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with np.errstate(over="ignore"):
+            cells: npt.NDArray[Any] = numbers.astype(self.stored)
+        outside = np.isinf(cells) & ~np.isinf(numbers)
+        if outside.any():
+            raise self._outside(numbers[outside][0])
         return cells
 
     def _whole(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -92,11 +102,14 @@ class CFEncoding:
         above = numbers >= float(limits.max) + 1 if numbers.dtype.kind == "f" else numbers > limits.max
         outside = above | (numbers < limits.min)
         if outside.any():
-            raise InvalidValues(
-                f"a value takes the cell {numbers[outside][0]:g}, which does not fit {self.path}: its cells are {self.stored.name}. Store "
-                f"the array with another type or scale_factor, or filter such rows"
-            )
+            raise self._outside(numbers[outside][0])
         return numbers.astype(self.stored)
+
+    def _outside(self, number: Any) -> InvalidValues:
+        return InvalidValues(
+            f"a value takes the cell {number:g}, which does not fit {self.path}: its cells are {self.stored.name}. Store the array with "
+            f"another type or scale_factor, or filter such rows"
+        )
 
     def _without_nulls(self, values: pa.Array) -> pa.Array:
         if values.null_count:
