@@ -1,8 +1,12 @@
-"""From rows to chunks, in Spark's executors: first each row finds its cell, then, sorted by chunk, rows are put together and written."""
+"""From rows to chunks, in Spark's executors: rows find their cells, and those of one chunk are put together and written in one task.
+
+Between the two, Spark moves the cells of a chunk as two blocks of bytes, not row by row.
+"""
 
 from __future__ import annotations
 
 import collections
+import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,10 +24,15 @@ from lake_core.spark.arrays.coordinates import CoordinateIndex
 from lake_core.spark.arrays.stored_array import StoredArray
 from lake_core.spark.errors import DuplicateCells, InvalidValues
 
-WRITTEN_CHUNKS = "chunk bigint, chunk_id binary, length bigint, data binary, cells bigint, error string"
+LOCATED_CELLS = "chunk bigint, places binary, cells binary, unknown bigint, error string"
+"""Cells on their way to the task of their chunk: their places in the chunk, and what they are to hold.
+
+Rows with `error` have no chunk: `unknown` rows with coordinates that the array lacks, or else values that it cannot hold.
+"""
+WRITTEN_CHUNKS = "chunk bigint, chunk_id binary, length bigint, data binary, cells bigint, unknown bigint, error string"
 """What executors tell of a chunk that they wrote: where it is, or its bytes if they are few, and how many of its cells were written.
 
-With `error`, of rows that have no place in the array: of `cells` rows with unknown coordinates if there is no `chunk`.
+`unknown` and `error` are as in `LOCATED_CELLS`.
 """
 
 _WRITTEN = pa.schema(
@@ -33,12 +42,15 @@ _WRITTEN = pa.schema(
         ("length", pa.int64()),
         ("data", pa.binary()),
         ("cells", pa.int64()),
+        ("unknown", pa.int64()),
         ("error", pa.string()),
     ]
 )
 _NO_CHUNK = -1
 _EXAMPLES = 5
-"""How many rows without a cell are told of in each batch."""
+"""How many rows without a cell an error names."""
+_ROWS_AT_ONCE = 1 << 17
+"""Rows of which the cells of a chunk are brought together before they are sent."""
 _CHUNKS_AHEAD = 4
 """Chunks that a task writes side by side."""
 
@@ -50,37 +62,86 @@ class CellLocator:
     indexes: tuple[CoordinateIndex, ...]
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
+    encoding: CFEncoding
 
     def locate(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the number of each row's chunk, that of its cell in the chunk, and its value. Rows without a cell make one with `error`."""
+        """Yield rows of `LOCATED_CELLS`."""
         grid = tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
-        for batch in batches:
-            places = np.stack([index.places(column) for index, column in zip(self.indexes, batch.columns, strict=False)])
+        steps = np.array(self.chunk_shape, np.int64)[:, None]
+        for rows in _gathered(batches):
+            places = np.stack([index.places(column) for index, column in zip(self.indexes, rows.columns, strict=False)])
             unknown: npt.NDArray[np.bool_] = np.asarray((places < 0).any(axis=0))
             if unknown.any():
-                yield self._unknown(batch, unknown)
+                yield _refused(int(unknown.sum()), self._examples(rows, unknown))
                 known = np.flatnonzero(~unknown)
-                batch, places = batch.take(pa.array(known)), places[:, known]
-            steps = np.array(self.chunk_shape, np.int64)[:, None]
-            # Without rows there is nothing to number, in an array without cells in particular.
-            chunks = np.ravel_multi_index(tuple(places // steps), grid) if batch.num_rows else np.empty(0, np.int64)
-            cells = np.ravel_multi_index(tuple(places % steps), self.chunk_shape) if batch.num_rows else chunks
-            yield _located(chunks, cells, batch.column(len(self.indexes)), [None] * batch.num_rows)
+                rows, places = rows.take(pa.array(known)), places[:, known]
+            if not rows.num_rows:
+                continue
+            try:
+                cells = self.encoding.encode(rows.column(len(self.indexes)))
+            except InvalidValues as error:
+                # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
+                yield _refused(0, f"{type(error).__name__}: {error}")
+                continue
+            chunks = np.ravel_multi_index(tuple(places // steps), grid)
+            yield _located(chunks, np.ravel_multi_index(tuple(places % steps), self.chunk_shape), cells)
 
-    def _unknown(self, batch: pa.RecordBatch, unknown: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-        numbers = np.flatnonzero(unknown)
-        examples = batch.take(pa.array(numbers[:_EXAMPLES]))
-        shown = [
+    def _examples(self, rows: pa.RecordBatch, unknown: npt.NDArray[np.bool_]) -> str:
+        examples = rows.take(pa.array(np.flatnonzero(unknown)[:_EXAMPLES]))
+        return ", ".join(
             "(" + ", ".join(f"{index.dimension} {column[row]}" for index, column in zip(self.indexes, examples.columns, strict=False)) + ")"
             for row in range(examples.num_rows)
-        ]
-        value = pa.nulls(1, batch.schema.types[-1])
-        return _located(np.array([_NO_CHUNK]), np.array([len(numbers)]), value, [", ".join(shown)])
+        )
 
 
-def _located(chunks: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], values: pa.Array, errors: Sequence[str | None]) -> pa.RecordBatch:
-    columns = [pa.array(chunks, pa.int64()), pa.array(cells, pa.int64()), values, pa.array(errors, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, names=["chunk", "cell", "value", "error"])
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches in larger ones."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        pending.append(batch)
+        if sum(one.num_rows for one in pending) >= _ROWS_AT_ONCE:
+            yield pa.concat_batches(pending)
+            pending = []
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def _located(chunks: npt.NDArray[np.int64], places: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> pa.RecordBatch:
+    """Return the cells of each chunk as one row of `LOCATED_CELLS`."""
+    order = np.argsort(chunks, kind="stable")
+    chunks = chunks[order]
+    bounds = np.concatenate([[0], np.flatnonzero(chunks[1:] != chunks[:-1]) + 1, [len(chunks)]])
+    count = len(bounds) - 1
+    columns = [
+        pa.array(chunks[bounds[:-1]], pa.int64()),
+        _packed(places[order].astype(np.int64), bounds),
+        _packed(cells[order], bounds),
+        pa.array(np.zeros(count, np.int64)),
+        pa.nulls(count, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["chunk", "places", "cells", "unknown", "error"])
+
+
+def _refused(unknown: int, error: str) -> pa.RecordBatch:
+    row = {"chunk": _NO_CHUNK, "places": b"", "cells": b"", "unknown": unknown, "error": error}
+    types = {"chunk": pa.int64(), "places": pa.binary(), "cells": pa.binary(), "unknown": pa.int64(), "error": pa.string()}
+    return pa.RecordBatch.from_pylist([row], schema=pa.schema(types))
+
+
+def _packed(values: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> pa.Array:
+    """Return runs of values, given by their bounds, as bytes."""
+    if values.dtype.kind == "O":
+        return pa.array([pickle.dumps(values[start:stop].tolist()) for start, stop in pairwise(bounds.tolist())], pa.binary())
+    offsets = (bounds * values.dtype.itemsize).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(np.ascontiguousarray(values).tobytes())]
+    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
+
+
+def _unpacked(runs: Sequence[bytes], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the values of all runs, one run behind the other."""
+    if dtype.kind in "OT":
+        return np.array([value for run in runs for value in pickle.loads(run)], object)
+    return np.frombuffer(b"".join(runs), dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +149,6 @@ class ChunkWriter:
     """Writes the chunks of an array."""
 
     array: StoredArray
-    encoding: CFEncoding
     inline_threshold: int
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -105,25 +165,28 @@ class ChunkWriter:
     def _write(self, rows: pa.Table) -> pa.RecordBatch:
         chunk = rows["chunk"][0].as_py()
         if chunk == _NO_CHUNK:
-            return _written(None, None, int(rows["cell"].to_numpy().sum()), ", ".join(rows["error"].to_pylist()[:_EXAMPLES]))
+            refused = [{"unknown": row["unknown"], "error": row["error"], "cells": 0} for row in rows.to_pylist()]
+            return pa.RecordBatch.from_pylist(refused, schema=_WRITTEN)
+        places = _unpacked(rows["places"].to_pylist(), np.dtype(np.int64))
         try:
-            return self._write_chunk(chunk, rows["cell"].to_numpy(), rows["value"].combine_chunks())
-        except (DuplicateCells, InvalidValues) as error:
-            # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
-            return _written(chunk, None, 0, f"{type(error).__name__}: {error}")
+            reference = self._write_chunk(chunk, places, _unpacked(rows["cells"].to_pylist(), self.array.dtype))
+        except DuplicateCells as error:
+            refused = [{"unknown": 0, "error": f"{type(error).__name__}: {error}", "cells": 0}]
+            return pa.RecordBatch.from_pylist(refused, schema=_WRITTEN)
+        stored = {"data": reference.data} if isinstance(reference, InlineChunk) else {"chunk_id": reference.chunk_id}
+        written = {"chunk": chunk, "length": reference.length, "cells": len(places), "unknown": 0, **stored}
+        return pa.RecordBatch.from_pylist([written], schema=_WRITTEN)
 
-    def _write_chunk(self, chunk: int, cells: npt.NDArray[np.int64], values: pa.Array) -> pa.RecordBatch:
+    def _write_chunk(self, chunk: int, places: npt.NDArray[np.int64], cells: npt.NDArray[Any]) -> InlineChunk | NativeChunk:
         index = tuple(int(coordinate) for coordinate in np.unravel_index(chunk, self.array.grid))
-        self._check_distinct(index, cells)
-        encoded = self.encoding.encode(values)
-        before = self.array.read_chunk(index) if len(cells) < self.array.cells_inside(index) else None
+        self._check_distinct(index, places)
+        before = self.array.read_chunk(index) if len(places) < self.array.cells_inside(index) else None
         content = self.array.empty_chunk() if before is None else before.copy()
-        content.reshape(-1)[cells] = encoded
-        reference = self.array.write_chunk(content, self.inline_threshold)
-        return _written(chunk, reference, len(cells), None)
+        content.reshape(-1)[places] = cells
+        return self.array.write_chunk(content, self.inline_threshold)
 
-    def _check_distinct(self, index: tuple[int, ...], cells: npt.NDArray[np.int64]) -> None:
-        ordered = np.sort(cells)
+    def _check_distinct(self, index: tuple[int, ...], places: npt.NDArray[np.int64]) -> None:
+        ordered = np.sort(places)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if len(twice):
             steps = zip(np.unravel_index(int(twice[0]), self.array.chunk_shape), index, self.array.chunk_shape, strict=True)
@@ -149,12 +212,3 @@ def _by_chunk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             parts.append(batch.slice(start, stop - start))
     if parts:
         yield pa.Table.from_batches(parts)
-
-
-def _written(chunk: int | None, reference: InlineChunk | NativeChunk | None, cells: int, error: str | None) -> pa.RecordBatch:
-    row: dict[str, Any] = {"chunk": chunk, "cells": cells, "error": error}
-    if isinstance(reference, InlineChunk):
-        row |= {"length": reference.length, "data": reference.data}
-    elif reference is not None:
-        row |= {"length": reference.length, "chunk_id": reference.chunk_id}
-    return pa.RecordBatch.from_pylist([row], schema=_WRITTEN)

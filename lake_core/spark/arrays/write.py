@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from lake_core.expression import quote_identifier
 from lake_core.icechunk import DatasetRepository, Session
@@ -21,7 +20,7 @@ from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
-from lake_core.spark.arrays.chunk_writer import WRITTEN_CHUNKS, CellLocator, ChunkWriter
+from lake_core.spark.arrays.chunk_writer import LOCATED_CELLS, WRITTEN_CHUNKS, CellLocator, ChunkWriter
 from lake_core.spark.arrays.coordinates import coordinate_index
 from lake_core.spark.arrays.executors import check_executors
 from lake_core.spark.errors import ArrayChanged, InvalidColumns, SparkJobFailed, UnknownCoordinates
@@ -84,10 +83,10 @@ def write_array(
     if array.codec.needs_zarr:
         check_executors(df.sparkSession, array.path)
     stored = array.stored(opened)
-    locator = CellLocator(indexes, array.node.shape, array.node.chunk_shape)
-    writer = ChunkWriter(stored, array.encoding, opened.config.inline_threshold)
+    locator = CellLocator(indexes, array.node.shape, array.node.chunk_shape, array.encoding)
+    writer = ChunkWriter(stored, opened.config.inline_threshold)
     rows = selected.toDF(*(f"c{number}" for number in range(len(columns))))
-    located = rows.mapInArrow(batch_function(locator.locate), _located_rows(selected.schema[columns[-1]].dataType))
+    located = rows.mapInArrow(batch_function(locator.locate), LOCATED_CELLS)
     # The number of a chunk decides alone which task it goes to, so that it goes there again if a part of the work is repeated.
     chunks = located.repartition("chunk").sortWithinPartitions("chunk").mapInArrow(batch_function(writer.write), WRITTEN_CHUNKS)
     try:
@@ -126,16 +125,11 @@ def _check_value(column: pa.Field, array: ArrayVariable) -> None:
         )
 
 
-def _located_rows(value_type: T.DataType) -> T.StructType:
-    types = {"chunk": T.LongType(), "cell": T.LongType(), "value": value_type, "error": T.StringType()}
-    return T.StructType([T.StructField(name, type_) for name, type_ in types.items()])
-
-
 def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
     """Raise the error that executors tell of, if they do."""
-    unknown = written.filter(pc.is_null(written["chunk"]))
+    unknown = written.filter(pc.greater(written["unknown"], 0))
     if len(unknown):
-        count, examples = pc.sum(unknown["cells"]).as_py(), unknown["error"][0].as_py()
+        count, examples = pc.sum(unknown["unknown"]).as_py(), unknown["error"][0].as_py()
         raise UnknownCoordinates(
             f"{count} rows have coordinates that {array.path} lacks, such as {examples}: filter them, or make room for them first, by "
             f"xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. Nothing was written to the array"
