@@ -28,7 +28,7 @@ from lake_core.icechunk import (
     VirtualChunkContainer,
     local_filesystem_store,
 )
-from lake_core.icechunk.errors import ReadOnlySession
+from lake_core.icechunk.errors import NodeNotFound, ReadOnlySession
 from lake_core.icechunk.identifier import encode_id
 from lake_core.spark import (
     ArrayChanged,
@@ -187,6 +187,14 @@ def test_arrays_that_have_no_rows_are_refused(spark: SparkSession, tmp_path: Pat
     ):
         with pytest.raises(error, match=message):
             read_array(spark, repository, variables=names)
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="single", shape=(), dtype="f8")
+    zarr.create_array(session.store, name="bare/a", shape=(2,), dtype="f8")
+    for name, message in (("single", "has no dimensions"), ("bare/a", "dimension_names")):
+        with pytest.raises(UnsupportedArray, match=message):
+            read_array(spark, session, variables=[name])
+    with pytest.raises(NodeNotFound):
+        read_array(spark, session, variables=["absent"])
     with pytest.raises(UnreachableStore, match="files or in S3"):
         read_array(spark, created(MemoryStore(), weather()), variables=["t2m"])
 
@@ -250,10 +258,20 @@ def test_rows_that_fit_no_cell_change_nothing(spark: SparkSession, tmp_path: Pat
     assert not session.has_uncommitted_changes
 
 
+def test_arrays_without_cells_have_no_rows_and_take_none(spark: SparkSession, tmp_path: Path) -> None:
+    session = created(tmp_path / "r", weather().isel(time=slice(0, 0))).writable_session("main")
+    assert read_array(spark, session, variables=["t2m"], where="t2m > 0").count() == 0
+    assert write_array(frame(spark, [(0, 0)], [1.0]).where("false"), session, "t2m").chunks == 0
+    with pytest.raises(UnknownCoordinates, match="1 row with coordinates"):
+        write_array(frame(spark, [(0, 0)], [1.0]), session, "t2m")
+
+
 def test_sessions_that_cannot_take_chunks_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     repository = created(tmp_path / "r", weather())
     with pytest.raises(ReadOnlySession):
         write_array(frame(spark, [(0, 0)], [1.0]), repository.readonly_session("main"), "t2m")
+    with pytest.raises(ReadOnlySession, match="writable_session"):
+        write_array(frame(spark, [(0, 0)], [1.0]), repository, "t2m")  # type: ignore[arg-type]
     session = repository.writable_session("main")
 
     def resize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -346,7 +364,9 @@ def test_a_job_that_fails_leaves_the_session_as_it_was(spark: SparkSession, tmp_
 def test_arrays_on_s3(spark: SparkSession, s3_url: str, s3_options: dict[str, Any]) -> None:
     repository = created(s3_url, weather(), storage_options=s3_options)
     session = repository.writable_session("main")
-    everything = read_array(spark, repository, variables=["t2m"]).selectExpr("time", "station", "t2m + 1 AS t2m")
-    assert write_array(everything, session, "t2m").chunks == 6
+    rows = read_array(spark, repository, variables=["t2m"])
+    scattered = rows.repartition(3, "station").selectExpr("time", "station", "t2m + 1 AS t2m")
+    assert write_array(scattered, session, "t2m").chunks == 6
     session.commit("spark")
     xr.testing.assert_equal(opened(repository.readonly_session("main")), weather().assign(t2m=weather().t2m + 1))
+    assert str(s3_options["secret"]) not in rows._jdf.queryExecution().toString()  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake_core.readable import count_of
 from lake_core.spark.errors import InvalidValues
 
 
@@ -118,8 +119,8 @@ class CFEncoding:
 
     def _no_missing_value(self, count: int) -> InvalidValues:
         return InvalidValues(
-            f"{count} rows have no value, and {self.path} has no _FillValue that stands for that: filter them, which leaves their cells as "
-            f"they are, or store the array with a _FillValue"
+            f"{count_of(count, 'row')} without a value, and {self.path} has no _FillValue that stands for that: filter them, which leaves "
+            f"their cells as they are, or store the array with a _FillValue"
         )
 
 

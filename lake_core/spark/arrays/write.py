@@ -19,7 +19,8 @@ from lake_core.icechunk import DatasetRepository, Session
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
 from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
-from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, split_path
+from lake_core.readable import count_of
+from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, session_of, split_path
 from lake_core.spark.arrays.chunk_writer import LOCATED_CELLS, WRITTEN_CHUNKS, CellLocator, ChunkWriter
 from lake_core.spark.arrays.coordinates import coordinate_index
 from lake_core.spark.arrays.executors import check_executors
@@ -70,7 +71,7 @@ def write_array(
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
         SparkJobFailed: The job failed. The session is as it was before, as after all of these errors.
     """
-    opened = session.session if isinstance(session, DatasetRepository) else session
+    opened = session_of(session)
     opened.check_writable()
     group, name = split_path(path)
     arrays = ArrayGroup(opened, group)
@@ -131,7 +132,7 @@ def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
     if len(unknown):
         count, examples = pc.sum(unknown["unknown"]).as_py(), unknown["error"][0].as_py()
         raise UnknownCoordinates(
-            f"{count} rows have coordinates that {array.path} lacks, such as {examples}: filter them, or make room for them first, by "
+            f"{count_of(count, 'row')} with coordinates that {array.path} lacks, such as {examples}: filter them, or make room first, by "
             f"xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. Nothing was written to the array"
         )
     failed = written.filter(pc.is_valid(written["error"]))
