@@ -36,6 +36,8 @@ def prune(predicate: Predicate | None, coordinates: Sequence[Coordinates], box_s
 
 
 class _Dimensions:
+    """The dimensions of arrays, and the grid of boxes that they are cut into."""
+
     def __init__(self, coordinates: Sequence[Coordinates], box_shape: Sequence[int]) -> None:
         self._coordinates = {one.dimension: one.values for one in coordinates}
         self._box_shape = tuple(box_shape)
