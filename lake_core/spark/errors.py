@@ -58,4 +58,4 @@ class InvalidValues(LakeError):
 
 
 class ArrayChanged(LakeError):
-    """The array was given other metadata while Spark wrote chunks of it. Nothing of the write is visible."""
+    """The array, or its chunks, were changed in the session while Spark wrote the same chunks. Nothing of the write is visible."""

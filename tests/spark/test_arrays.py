@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -266,27 +267,40 @@ def test_arrays_without_cells_have_no_rows_and_take_none(spark: SparkSession, tm
         write_array(frame(spark, [(0, 0)], [1.0]), session, "t2m")
 
 
-def test_sessions_that_cannot_take_chunks_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_sessions_that_only_read_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     repository = created(tmp_path / "r", weather())
-    with pytest.raises(ReadOnlySession):
-        write_array(frame(spark, [(0, 0)], [1.0]), repository.readonly_session("main"), "t2m")
-    with pytest.raises(ReadOnlySession, match="writable_session"):
-        write_array(frame(spark, [(0, 0)], [1.0]), repository, "t2m")  # type: ignore[arg-type]
-    session = repository.writable_session("main")
+    for session in (repository.readonly_session("main"), repository):
+        with pytest.raises(ReadOnlySession, match="writable_session"):
+            write_array(frame(spark, [(0, 0)], [1.0]), session, "t2m")  # type: ignore[arg-type]
 
-    def resize(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        while not os.path.exists(tmp_path / "resized"):
-            pass
+
+def resize(array: Any) -> None:
+    array.resize((2, 4))
+
+
+def write_beside(array: Any) -> None:
+    array[0, 1] = 5.0
+
+
+@pytest.mark.parametrize(("change", "message"), [(resize, "was resized"), (write_beside, "chunks of /t2m that Spark wrote")])
+def test_what_the_session_has_changed_meanwhile_is_not_overwritten(
+    spark: SparkSession, tmp_path: Path, change: Callable[[Any], None], message: str
+) -> None:
+    session = created(tmp_path / "r", weather()).writable_session("main")
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while not os.path.exists(tmp_path / "changed"):
+            time.sleep(0.01)
         yield from batches
 
     df = frame(spark, [(0, 0)], [1.0])
     with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write_array, df.mapInArrow(resize, df.schema), session, "t2m")
+        written = pool.submit(write_array, df.mapInArrow(wait, df.schema), session, "t2m")
         while not spark.sparkContext.statusTracker().getActiveJobsIds():
             assert not written.done(), written.result()
-        zarr.open_array(session.store, path="t2m").resize((2, 4))
-        (tmp_path / "resized").touch()
-        with pytest.raises(ArrayChanged):
+        change(zarr.open_array(session.store, path="t2m"))
+        (tmp_path / "changed").touch()
+        with pytest.raises(ArrayChanged, match=message):
             written.result()
 
 

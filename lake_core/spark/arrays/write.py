@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from lake_core.expression import quote_identifier
 from lake_core.icechunk import DatasetRepository, Session
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
-from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, sorted_references
+from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, is_in, sorted_references
 from lake_core.icechunk.snapshot import ArrayNode
 from lake_core.readable import count_of
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, session_of, split_path
@@ -67,7 +67,7 @@ def write_array(
         UnknownCoordinates: Rows have coordinates that the array lacks.
         DuplicateCells: Two rows are of one cell.
         InvalidValues: A value does not fit the array.
-        ArrayChanged: The array was changed in the session meanwhile.
+        ArrayChanged: The array, or one of the chunks, was changed in the session meanwhile.
         MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
         SparkJobFailed: The job failed. The session is as it was before, as after all of these errors.
     """
@@ -96,7 +96,7 @@ def write_array(
         raise_ours(error)
     _raise_errors(written, array)
     references = _references(written, array.node)
-    _check_unchanged(opened, array.node)
+    _check_unchanged(opened, array.node, stored.references, references)
     if len(references):
         opened.set_references(array.path, references)
     return ArrayWriteResult(len(references), int(written["cells"].to_numpy().sum()), int(written["length"].to_numpy().sum()))
@@ -167,9 +167,18 @@ def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
     return sorted_references(references)
 
 
-def _check_unchanged(session: Session, node: ArrayNode) -> None:
-    """Raise ArrayChanged where an array of the session is not the one whose chunks were written."""
+def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences, written: ChunkReferences) -> None:
+    """Raise ArrayChanged where the session has another array by now, or other chunks in the place of those that were written."""
     session.check_writable()
     now = session.node(node.path)
     if not isinstance(now, ArrayNode) or (now.node_id, now.user_data) != (node.node_id, node.user_data):
         raise ArrayChanged(f"{node.path} was resized, replaced or deleted in the session while Spark wrote chunks of it: write them again")
+    if not _are_same(*(references.take(is_in(references.index, written.index)) for references in (before, session.references(now)))):
+        raise ArrayChanged(f"chunks of {node.path} that Spark wrote were changed in the session meanwhile: write them again")
+
+
+def _are_same(one: ChunkReferences, other: ChunkReferences) -> bool:
+    """Return whether references are of the same chunks, wherever in their heaps the bytes are."""
+    if any(not np.array_equal(getattr(one, name), getattr(other, name)) for name in ("index", "kind", "chunk_id", "offset", "length")):
+        return False
+    return all(one[number] == other[number] for number in np.flatnonzero(one.kind != ReferenceKind.NATIVE).tolist())
