@@ -9,8 +9,9 @@ from datetime import datetime
 import numpy as np
 
 from lake_core.dataset import DatasetConflict
-from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
+from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
 from lake_core.icechunk.change_set import ChangeSet
+from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.conflict import Conflict

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lake_core.errors import NotFound
+from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 from lake_core.icechunk.identifier import encode_id, new_object_id
@@ -20,7 +21,7 @@ from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
 from lake_core.icechunk.transaction_log import TransactionLog, decode_transaction_log, encode_transaction_log
 from lake_core.store import ObjectBytes, ObjectStore
 
-SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS = "snapshots/", "manifests/", "transactions/", "chunks/"
+SNAPSHOTS, MANIFESTS, TRANSACTIONS = "snapshots/", "manifests/", "transactions/"
 
 _LARGEST_CACHE = 256 * 2**20
 """Bytes of decoded manifests that are kept."""
@@ -135,18 +136,11 @@ class AssetManager:
 
     def chunk(self, chunk: NativeChunk, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes [start, end) of a native chunk. Raises MissingObject; DamagedObject where its object is too short."""
-        path = CHUNKS + encode_id(chunk.chunk_id)
-        end = chunk.length if end is None else min(end, chunk.length)
-        data = self._get(path, chunk.offset + start, chunk.offset + max(start, end))
-        if len(data) < end - start:
-            raise DamagedObject(path, f"it has {data.size} bytes, and a chunk in it reaches to byte {chunk.offset + chunk.length}")
-        return data
+        return read_chunk(self.store, chunk, start, end)
 
     def write_chunk(self, data: bytes | memoryview) -> NativeChunk:
         """Write a chunk to an object of its own."""
-        chunk_id = new_object_id()
-        self._put(CHUNKS, chunk_id, data)
-        return NativeChunk(chunk_id, 0, len(data))
+        return write_chunk(self.store, data)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot under its id."""

@@ -10,7 +10,7 @@ from lake_core.icechunk import refs
 from lake_core.icechunk.commit import CommitResult
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.conflict_detector import ConflictDetector
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference
+from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, Extents
 from lake_core.icechunk.refs import MAIN, RefKind
 from lake_core.icechunk.repository import Repository
 from lake_core.icechunk.session import Session
@@ -48,6 +48,11 @@ class BufferedSession(Session):
         """Return where the bytes of a chunk are. A serializable session then relies on the repository staying as it is."""
         self._dataset.note_scan()
         return super().reference(array, index)
+
+    def references(self, array: ArrayNode, extents: Extents | None = None) -> ChunkReferences:
+        """Return where the bytes of chunks are. A serializable session then relies on the repository staying as it is."""
+        self._dataset.note_scan()
+        return super().references(array, extents)
 
     def _finish(self, snapshot_id: bytes, result: CommitResult) -> CommitResult:
         super()._finish(snapshot_id, result)

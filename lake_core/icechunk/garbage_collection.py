@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
-from lake_core.icechunk.asset_manager import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
+from lake_core.icechunk.asset_manager import MANIFESTS, SNAPSHOTS, TRANSACTIONS, AssetManager
+from lake_core.icechunk.chunk_file import CHUNKS
 from lake_core.icechunk.collection_mark import CollectionMark, read_mark, write_mark
 from lake_core.icechunk.identifier import OBJECT_ID_LENGTH, encode_ids
 from lake_core.icechunk.object_ids import ObjectIds, decode_names, id_keys

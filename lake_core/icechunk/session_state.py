@@ -23,7 +23,17 @@ from lake_core.icechunk.errors import (
     UnconfirmedCommit,
 )
 from lake_core.icechunk.identifier import encode_id, new_node_id
-from lake_core.icechunk.manifest import ChunkIndex, ChunkReference, ChunkReferences, InlineChunk, NativeChunk, VirtualChunk, is_in
+from lake_core.icechunk.manifest import (
+    ChunkIndex,
+    ChunkReference,
+    ChunkReferences,
+    Extents,
+    InlineChunk,
+    NativeChunk,
+    VirtualChunk,
+    concatenated,
+    is_in,
+)
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
 from lake_core.icechunk.virtual import VirtualChunks
@@ -261,12 +271,22 @@ class SessionState:
 
     def chunk_indexes(self, array: ArrayNode) -> npt.NDArray[np.uint32]:
         """Return which chunks of an array were written: shape (chunks, dimensions), sorted."""
-        indexes = self._committed(array).index.T
-        if array.node_id not in self.change_set.changed_arrays():
-            return indexes
-        written = self.change_set.written(array.node_id, array.grid)
-        unchanged = indexes[~is_in(indexes.T, self.change_set.changed_chunks(array.node_id, array.grid).T)]
-        return np.unique(np.concatenate([unchanged, written.index.T]), axis=0)
+        return self._references(array).index.T
+
+    def references(self, array: ArrayNode, extents: Extents | None = None) -> ChunkReferences:
+        """Return where the bytes of all chunks of an array are that were written, or of those in a box of its grid.
+
+        Raises MissingObject and DamagedObject where a manifest cannot be read.
+        """
+        return self._references(array, extents)
+
+    def _references(self, array: ArrayNode, extents: Extents | None = None) -> ChunkReferences:
+        outside = frozenset(ref for ref in array.manifests if extents is not None and not _overlap(ref.extents, extents))
+        references = self.assets.references(array, self.change_set.bounds.get(array.node_id), without=outside)
+        if array.node_id in self.change_set.changed_arrays():
+            unchanged = ~is_in(references.index, self.change_set.changed_chunks(array.node_id, array.grid).T)
+            references = concatenated([references.take(unchanged), self.change_set.written(array.node_id, array.grid)])
+        return references if extents is None else references.take(references.inside(extents))
 
     async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[ChunkIndex]:
         """Yield the coordinates of the chunks of an array that were written, sorted. Raises NodeNotFound.
@@ -287,18 +307,8 @@ class SessionState:
         for path in list(self.node_paths()):
             node = self.node(path)
             if isinstance(node, ArrayNode):
-                locations |= self._virtual_locations(node)
+                locations |= self._references(node).locations()
         return sorted(locations)
-
-    def _virtual_locations(self, array: ArrayNode) -> set[str]:
-        changed = self.change_set.changed_chunks(array.node_id, array.grid).T
-        committed = self._committed(array)
-        unchanged = committed.take(~is_in(committed.index, changed))
-        return self.change_set.written(array.node_id, array.grid).locations() | unchanged.locations()
-
-    def _committed(self, array: ArrayNode) -> ChunkReferences:
-        """Return the references of an array in the snapshot, but for those that were cut off."""
-        return self.assets.references(array, self.change_set.bounds.get(array.node_id))
 
     chunk_type_async = asynchronous(chunk_type)
     all_virtual_chunk_locations_async = asynchronous(all_virtual_chunk_locations)
@@ -306,3 +316,8 @@ class SessionState:
 
 def _absolute(path: str) -> str:
     return "/" + path.strip("/")
+
+
+def _overlap(extents: Extents, other: Extents) -> bool:
+    """Return whether two boxes have chunks in common."""
+    return all(first < end and start < last for (first, last), (start, end) in zip(extents, other, strict=False))

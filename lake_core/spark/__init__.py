@@ -5,28 +5,73 @@ Reads are planned from the log in the driver; writes run in the executors and ar
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lake_core.spark.data_source import register
-from lake_core.spark.errors import InvalidOption, JavaTooOld, NoJava, SparkJobFailed, SparkServerFailed, UnreachableStore
+from lake_core.spark.errors import (
+    ArrayChanged,
+    DuplicateCells,
+    InvalidColumns,
+    InvalidCoordinates,
+    InvalidOption,
+    InvalidValues,
+    JavaTooOld,
+    MissingPackage,
+    NoJava,
+    SparkJobFailed,
+    SparkServerFailed,
+    UnknownCoordinates,
+    UnreachableStore,
+    UnsupportedArray,
+)
 from lake_core.spark.merge import merge_delta
 from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta
 from lake_core.spark.read import read_delta
 from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
 
+if TYPE_CHECKING:
+    from lake_core.spark.arrays.read import read_array
+    from lake_core.spark.arrays.write import ArrayWriteResult, write_array
+
 __all__ = [
+    "ArrayChanged",
+    "ArrayWriteResult",
+    "DuplicateCells",
+    "InvalidColumns",
+    "InvalidCoordinates",
     "InvalidOption",
+    "InvalidValues",
     "JavaTooOld",
+    "MissingPackage",
     "NoJava",
     "SparkJobFailed",
     "SparkServerFailed",
+    "UnknownCoordinates",
     "UnreachableStore",
+    "UnsupportedArray",
     "convert_delta",
     "delete_delta",
     "merge_delta",
     "optimize_delta",
+    "read_array",
     "read_delta",
     "register",
     "session",
     "update_delta",
+    "write_array",
     "write_delta",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Arrays need packages that are optional and slow to import.
+    if name == "read_array":
+        from lake_core.spark.arrays.read import read_array
+
+        return read_array
+    if name in ("write_array", "ArrayWriteResult"):
+        from lake_core.spark.arrays import write
+
+        return getattr(write, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,3 +27,35 @@ class SparkServerFailed(LakeError):
 
 class InvalidOption(LakeError):
     """An option of `format("lake")` is unknown, or means nothing here. Nothing was read or written."""
+
+
+class UnsupportedArray(LakeError):
+    """An array has no form as rows, or is of a kind that Spark's executors cannot read or write. Nothing was read or written."""
+
+
+class MissingPackage(LakeError):
+    """Spark's executors lack a Python package that the array needs. Nothing was written."""
+
+
+class InvalidColumns(LakeError):
+    """A DataFrame lacks a column that the array needs, or has one of another type. Nothing was written."""
+
+
+class InvalidCoordinates(LakeError):
+    """Coordinates do not say which cell is meant: a dimension has one of them twice."""
+
+
+class UnknownCoordinates(LakeError):
+    """Rows have coordinates that the array lacks. Nothing of the write is visible."""
+
+
+class DuplicateCells(LakeError):
+    """Several rows are of one cell. Nothing of the write is visible."""
+
+
+class InvalidValues(LakeError):
+    """Values cannot be stored in the cells of the array. Nothing of the write is visible."""
+
+
+class ArrayChanged(LakeError):
+    """The array, or its chunks, were changed in the session while Spark wrote the same chunks. Nothing of the write is visible."""

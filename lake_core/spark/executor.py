@@ -18,6 +18,7 @@ import lake_core
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
 from lake_core.expression import errors as expression_errors
+from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
 _PICKLING = threading.Lock()
@@ -52,7 +53,7 @@ def by_value(thing: object) -> bytes:
                 return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
             raise UnreachableStore(
-                f"the table's store cannot be sent to Spark's executors ({error}). Keep tables for Spark in files or in S3"
+                f"the store cannot be sent to Spark's executors ({error}). Keep tables and arrays for Spark in files or in S3"
             ) from None
         finally:
             cloudpickle.unregister_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
@@ -99,7 +100,7 @@ def raise_ours(error: PySparkException) -> NoReturn:
 
 def named_error(name: str, message: str) -> LakeError:
     """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
-    kind = getattr(delta_errors, name, None) or getattr(expression_errors, name, None)
+    kind = next((getattr(module, name) for module in (delta_errors, expression_errors, spark_errors) if hasattr(module, name)), None)
     if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
         return kind(message)
     return SparkJobFailed(f"{name}: {message}")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 
@@ -26,12 +27,14 @@ from lake_core.icechunk.errors import (
     ConfigConflict,
     InvalidConfig,
     InvalidRefName,
+    MissingObject,
     RefAlreadyExists,
     RefNotFound,
     RepositoryAlreadyExists,
     RepositoryNotFound,
     UnmergeableFork,
 )
+from lake_core.icechunk.identifier import encode_id
 from lake_core.store import FolderStore, LocalStore, MemoryStore
 from tests.icechunk.upkeep import RacingStore
 
@@ -230,6 +233,28 @@ def test_a_session_tells_its_changes(repository: Repository) -> None:
     assert (status.updated_chunks, status.new_groups) == ({"/a": [[3]]}, {"/g"})
     session.discard_changes()
     assert session.status().is_empty()
+
+
+def test_the_references_of_a_box_come_from_its_own_manifests() -> None:
+    splitting = ManifestSplittingConfig.from_dict({ManifestSplitCondition.AnyArray(): {ManifestSplitDimCondition.Axis(0): 2}})
+    repository = Repository.create(MemoryStore(), config=RepositoryConfig(manifest=ManifestConfig(splitting=splitting)))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.arange(1, 7), chunks=(1,))
+    session.commit("six chunks")
+    session = repository.writable_session("main")
+    array = session.array("/a")
+    for ref in array.manifests:
+        if ref.extents != ((2, 4),):
+            repository.storage.delete([f"manifests/{encode_id(ref.manifest_id)}"])
+    session.erase_chunk("/a", (2,))
+    zarr.open_array(session.store, path="a")[3:5] = [10, 11]
+    references = Repository.open(repository.storage).readonly_session("main").references(array, ((2, 4),))
+    assert references.index.tolist() == [[2, 3]]
+    changed = session.references(array, ((2, 4),))
+    assert changed.index.tolist() == [[3]]
+    assert changed[0] != references[1]
+    with pytest.raises(MissingObject):
+        session.references(array)
 
 
 def test_the_configuration_is_kept_and_saved_by_one_at_a_time(tmp_path: Path) -> None:

@@ -35,17 +35,22 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
+def run_job(python: Path, folder: Path, module: str, *arguments: str) -> dict[str, Any]:
+    """Run a job whose executors have this interpreter. Returns what it printed."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
+    environment["PYSPARK_PYTHON"] = str(python)
+    source = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.spark.{module} import main; main(*{arguments!r})"
+    process = subprocess.run([sys.executable, "-c", source], cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    assert process.returncode == 0, process.stderr
+    printed: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return printed
+
+
 @pytest.fixture(scope="module")
 def told(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the job saw."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_REMOTE")}
-    environment["PYSPARK_PYTHON"] = str(python)
     folder = tmp_path_factory.mktemp("job")
-    source = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.spark.lean_job import main; main({str(folder / 'data')!r})"
-    done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return run_job(python, folder, "lean_job", str(folder / "data"))
 
 
 def test_the_executors_are_lean(told: dict[str, Any]) -> None:
@@ -76,3 +81,18 @@ def test_a_data_source_is_planned_where_the_package_is(told: dict[str, Any]) -> 
     """Spark plans Python data sources by the executors' Python, on the driver's machine."""
     assert "lake-orch is not installed for the Python that Spark plans with" in told["source"]
     assert "lake-orch is not installed for the Python that Spark plans with" in told["source write"]
+
+
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_arrays_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
+    seen = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
+    message, chunks = seen.pop("sharded")
+    assert "need the package zarr" in message and "it has no package zarr" in message
+    assert chunks == 0, "it is refused before anything is written"
+    assert seen == {
+        "session": {"classic": "session", "connect": "connect"}[kind],
+        "plain chunks": 2,
+        "packed chunks": 2,
+        "rows": [[0, "a", 1.5, 1.5], [0, "b", 0.0, 0.0], [1, "a", 0.0, 0.0], [1, "b", 2.0, 2.0]],
+        "xarray": [[1.5, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, -9.0]],
+    }

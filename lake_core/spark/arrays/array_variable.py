@@ -1,0 +1,143 @@
+"""Arrays as the driver opens them: by Zarr and xarray, so that values and coordinates mean what they mean there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xarray as xr
+import zarr
+
+from lake_core.errors import LakeError
+from lake_core.icechunk import DatasetRepository, IcechunkStore, Repository, Session
+from lake_core.icechunk.manifest import Extents
+from lake_core.icechunk.snapshot import ArrayNode
+from lake_core.spark.arrays.cell_types import arrow_type, to_arrow
+from lake_core.spark.arrays.cf_encoding import CFEncoding, missing_values
+from lake_core.spark.arrays.chunk_codec import ChunkCodec, chunk_codec, unsupported
+from lake_core.spark.arrays.coordinates import Coordinates
+from lake_core.spark.arrays.stored_array import StoredArray
+from lake_core.spark.errors import InvalidCoordinates
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayVariable:
+    """An array that rows are read from or written to."""
+
+    node: ArrayNode
+    name: str
+    """The last part of its path."""
+    dimensions: tuple[str, ...]
+    fill_value: Any
+    """What cells of chunks hold that were never written."""
+    codec: ChunkCodec
+    encoding: CFEncoding
+    type: pa.DataType
+    """Of its values as a column."""
+
+    @property
+    def path(self) -> str:
+        return self.node.path
+
+    def stored(self, session: Session, extents: Extents | None = None) -> StoredArray:
+        """Return the array as executors need it, with all of its chunks or those in a box of its grid."""
+        return StoredArray(
+            path=self.path,
+            shape=self.node.shape,
+            chunk_shape=self.node.chunk_shape,
+            dtype=self.encoding.stored,
+            fill_value=self.fill_value,
+            codec=self.codec,
+            references=session.references(self.node, extents),
+            store=session.assets.store.data_root,
+            virtual_chunks=session.virtual_chunks,
+        )
+
+
+class ArrayGroup:
+    """A group of arrays that have their coordinates in common, in a session."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        """Open a group by its path without a slash at the ends, "" for the root. Raises UnsupportedArray where xarray cannot."""
+        self.path = path
+        self._session = session
+        self._store = IcechunkStore(session, read_only=True)
+        try:
+            # Spans of time stay numbers.
+            options: dict[str, Any] = {"consolidated": False, "chunks": None, "decode_timedelta": False}
+            self._dataset: xr.Dataset = xr.open_zarr(self._store, group=path or None, **options)
+        except LakeError:
+            raise
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
+            raise unsupported(f"/{path}", f"xarray does not open its group: {str(error)[:300]}") from None
+
+    def variable(self, name: str) -> ArrayVariable:
+        """Return an array of the group. Raises NodeNotFound, UnsupportedArray."""
+        path = "/" + f"{self.path}/{name}".strip("/")
+        node = self._session.array(path)
+        dimensions = node.dimension_names
+        if not node.shape:
+            raise unsupported(path, "it has no dimensions, and so a single value. Read it with Zarr or xarray")
+        if not dimensions or any(dimension is None for dimension in dimensions):
+            raise unsupported(path, "its dimensions have no names. Create it with dimension_names, as xarray does")
+        if len(set(dimensions)) < len(dimensions) or name in dimensions:
+            raise unsupported(path, "a coordinate, or a dimension that it has twice, would be two columns of one name. Name another array")
+        array = zarr.open_array(self._store, path=path.strip("/"), mode="r")
+        stored = array.dtype
+        encoding = self._encoding(path, name, stored)
+        type_ = arrow_type(encoding.decoded)
+        if type_ is None or encoding.decoded.kind == "M":
+            raise unsupported(path, f"its values are {encoding.decoded}, and rows hold numbers, booleans and texts")
+        codec = chunk_codec(node.user_data, stored, node.chunk_shape)
+        return ArrayVariable(node, name, tuple(map(str, dimensions)), array.fill_value, codec, encoding, type_)
+
+    def _encoding(self, path: str, name: str, stored: np.dtype[Any]) -> CFEncoding:
+        variable = self._dataset.variables[name]
+        settings = variable.encoding
+        if "_Unsigned" in settings:
+            raise unsupported(path, "it has the attribute _Unsigned. Store it with an unsigned type")
+        factor, offset = (None if settings.get(one) is None else float(settings[one]) for one in ("scale_factor", "add_offset"))
+        missing = missing_values(settings, stored) if stored.kind in "iuf" else ()
+        return CFEncoding(path, stored, np.dtype(variable.dtype), missing, factor, offset)
+
+    def coordinates(self, variable: ArrayVariable) -> tuple[Coordinates, ...]:
+        """Return the coordinates along each dimension of an array. Raises InvalidCoordinates."""
+        shape = zip(variable.dimensions, variable.node.shape, strict=True)
+        return tuple(Coordinates(dimension, self._values(dimension, length)) for dimension, length in shape)
+
+    def _values(self, dimension: str, length: int) -> pa.Array:
+        if dimension not in self._dataset.variables:
+            return pa.array(np.arange(length, dtype=np.int64))
+        values: npt.NDArray[Any] = self._dataset.variables[dimension].values
+        try:
+            return to_arrow(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise InvalidCoordinates(
+                f"the coordinates along {dimension!r} have no column of Spark: {str(error)[:200]}. There are columns for numbers "
+                f"below 2**63, for texts, and for times of the standard calendar in whole microseconds"
+            ) from None
+
+
+def session_of(source: Repository | Session) -> Session:
+    """Return the session that shows the arrays: of a repository without one, the newest state of its branch main."""
+    if isinstance(source, Session):
+        return source
+    return source.session if isinstance(source, DatasetRepository) else source.readonly_session("main")
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Return the group and the name of an array."""
+    group, _, name = path.strip("/").rpartition("/")
+    return group, name
+
+
+def common_group(paths: Sequence[str]) -> str:
+    """Return the group that all arrays are in. Raises UnsupportedArray."""
+    groups = sorted({split_path(path)[0] for path in paths})
+    if len(groups) > 1:
+        raise unsupported(paths[-1], f"arrays of one read are of one group, and these are of {', '.join(f'/{one}' for one in groups)}")
+    return groups[0]

@@ -1,0 +1,133 @@
+"""CF conventions of the values of an array, as xarray applies them: missing values, scale and offset. Runs in Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.readable import count_of
+from lake_core.spark.errors import InvalidValues
+
+
+@dataclass(frozen=True, slots=True)
+class CFEncoding:
+    """How the values of an array are stored in its cells."""
+
+    path: str
+    """The array, for messages."""
+    stored: np.dtype[Any]
+    """The type of the cells."""
+    decoded: np.dtype[Any]
+    """The type of the values."""
+    missing: tuple[Any, ...] = ()
+    """What cells without a value hold: the one that is written first."""
+    scale_factor: float | None = None
+    add_offset: float | None = None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether values are scaled or shifted."""
+        return self.scale_factor is not None or self.add_offset is not None
+
+    def decode(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of cells."""
+        if not self.missing and not self.is_packed:
+            plain: npt.NDArray[Any] = cells.astype(self.decoded, copy=False)
+            return plain
+        values: npt.NDArray[Any] = cells.astype(self.decoded)
+        for missing in self.missing:
+            if missing == missing:  # NaN is missing as it stands
+                values[cells == missing] = np.nan
+        if self.scale_factor is not None:
+            values *= self.scale_factor
+        if self.add_offset is not None:
+            values += self.add_offset
+        return values
+
+    def encode(self, values: pa.Array) -> npt.NDArray[Any]:
+        """Return the cells of values.
+
+        Raises:
+            InvalidValues: A value is null and the array has nothing that stands for it, or it does not fit the cells.
+        """
+        if self.stored.kind in "OT":
+            return self._texts(values)
+        if self.decoded.kind == "b":
+            truths: npt.NDArray[Any] = self._without_nulls(values).to_numpy(zero_copy_only=False).astype(self.stored)
+            return truths
+        if self.decoded.kind in "iu":
+            numbers: npt.NDArray[Any] = self._without_nulls(values).to_numpy(zero_copy_only=False)
+            return self._whole(numbers)
+        return self._reals(values)
+
+    def _texts(self, values: pa.Array) -> npt.NDArray[Any]:
+        texts: npt.NDArray[Any] = np.array(self._without_nulls(values).to_pylist(), object)
+        return texts
+
+    def _reals(self, values: pa.Array) -> npt.NDArray[Any]:
+        numbers: npt.NDArray[Any] = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # null becomes NaN
+        absent = np.isnan(numbers)
+        if self.stored.kind != "f" and absent.any() and not self.missing:
+            raise self._no_missing_value(int(absent.sum()))
+        if self.add_offset is not None:
+            numbers = numbers - self.add_offset
+        if self.scale_factor is not None:
+            numbers = numbers / self.scale_factor
+        cells = self._rounded(numbers) if self.stored.kind == "f" else self._whole(np.rint(np.where(absent, 0, numbers)))
+        for missing in self.missing:
+            if (cells[~absent] == missing).any():
+                raise InvalidValues(
+                    f"a value takes the cell {missing}, which stands for a missing value in {self.path}: filter such rows, or store the "
+                    f"array with another _FillValue"
+                )
+        cells[absent] = self.missing[0] if self.missing else np.nan
+        return cells
+
+    def _rounded(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        with np.errstate(over="ignore"):
+            cells: npt.NDArray[Any] = numbers.astype(self.stored)
+        outside = np.isinf(cells) & ~np.isinf(numbers)
+        if outside.any():
+            raise self._outside(numbers[outside][0])
+        return cells
+
+    def _whole(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        limits = np.iinfo(self.stored)
+        # The largest number of 64 bits has no exact float, and the one behind it has.
+        above = numbers >= float(limits.max) + 1 if numbers.dtype.kind == "f" else numbers > limits.max
+        outside = above | (numbers < limits.min)
+        if outside.any():
+            raise self._outside(numbers[outside][0])
+        return numbers.astype(self.stored)
+
+    def _outside(self, number: Any) -> InvalidValues:
+        return InvalidValues(
+            f"a value takes the cell {number:g}, which does not fit {self.path}: its cells are {self.stored.name}. Store the array with "
+            f"another type or scale_factor, or filter such rows"
+        )
+
+    def _without_nulls(self, values: pa.Array) -> pa.Array:
+        if values.null_count:
+            raise self._no_missing_value(values.null_count)
+        return values
+
+    def _no_missing_value(self, count: int) -> InvalidValues:
+        return InvalidValues(
+            f"{count_of(count, 'row')} without a value, and {self.path} has no _FillValue that stands for that: filter them, which leaves "
+            f"their cells as they are, or store the array with a _FillValue"
+        )
+
+
+def missing_values(encoding: dict[str, Any], stored: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return what cells without a value hold, by what xarray tells of a variable's encoding."""
+    values: list[Any] = []
+    for name in ("_FillValue", "missing_value"):
+        given: Sequence[Any] = np.atleast_1d(encoding[name]).tolist() if name in encoding else []
+        values.extend(stored.type(value) for value in given)
+    return tuple(values)

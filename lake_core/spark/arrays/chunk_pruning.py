@@ -1,0 +1,95 @@
+"""Which parts of arrays a predicate on coordinates leaves to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lake_core.expression import And, EvaluationFailed, Or, Predicate, columns, evaluate
+from lake_core.spark.arrays.coordinates import Coordinates
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What is left of arrays that are cut into a grid of boxes."""
+
+    places: tuple[Mask, ...]
+    """For each dimension, the places whose rows a predicate may keep."""
+    boxes: npt.NDArray[np.int64]
+    """The numbers of the boxes, in the order of the grid, that may have such rows."""
+
+
+def prune(predicate: Predicate | None, coordinates: Sequence[Coordinates], box_shape: Sequence[int]) -> Pruning:
+    """Return what a predicate leaves of arrays with these coordinates. All of it without a predicate."""
+    dimensions = _Dimensions(coordinates, box_shape)
+    if predicate is None:
+        places = tuple(np.ones(len(one.values), bool) for one in coordinates)
+        return Pruning(places, np.arange(dimensions.box_count, dtype=np.int64))
+    parts = predicate.operands if isinstance(predicate, And) else (predicate,)
+    return Pruning(dimensions.places(parts), np.flatnonzero(dimensions.boxes(predicate)).astype(np.int64))
+
+
+class _Dimensions:
+    """The dimensions of arrays, and the grid of boxes that they are cut into."""
+
+    def __init__(self, coordinates: Sequence[Coordinates], box_shape: Sequence[int]) -> None:
+        self._coordinates = {one.dimension: one.values for one in coordinates}
+        self._box_shape = tuple(box_shape)
+        self._grid = tuple(-(-len(one.values) // box) for one, box in zip(coordinates, box_shape, strict=True))
+        self.box_count = int(np.prod(self._grid, dtype=np.int64))
+
+    def places(self, parts: Sequence[Predicate]) -> tuple[Mask, ...]:
+        """Return, for each dimension, the places that those of the predicates keep which are of this dimension alone."""
+        masks = {name: np.ones(len(values), bool) for name, values in self._coordinates.items()}
+        for part in parts:
+            name = self._only_dimension(part)
+            if name is not None:
+                masks[name] &= self._mask(name, part)
+        return tuple(masks.values())
+
+    def boxes(self, predicate: Predicate) -> Mask:
+        """Return, for each box of the grid, whether it may have rows that a predicate keeps."""
+        name = self._only_dimension(predicate)
+        if name is not None:
+            return self._boxes_of(name, self._mask(name, predicate))
+        kept = np.ones(self._grid, bool)
+        if isinstance(predicate, And):
+            for name, mask in zip(self._coordinates, self.places(predicate.operands), strict=True):
+                kept &= self._boxes_of(name, mask)
+            for operand in predicate.operands:
+                if self._only_dimension(operand) is None:
+                    kept &= self.boxes(operand)
+        elif isinstance(predicate, Or):
+            kept[...] = False
+            for operand in predicate.operands:
+                kept |= self.boxes(operand)
+        return kept
+
+    def _only_dimension(self, predicate: Predicate) -> str | None:
+        """Return the one dimension that a predicate is about, or None if it is about several, or about values."""
+        names = {column.path[0] for column in columns(predicate)}
+        return names.pop() if len(names) == 1 and names <= self._coordinates.keys() else None
+
+    def _mask(self, name: str, predicate: Predicate) -> Mask:
+        values = self._coordinates[name]
+        try:
+            mask: Mask = evaluate(predicate, pa.table({name: values})).combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
+        except EvaluationFailed:  # for coordinates whose rows other parts of the predicate may drop
+            return np.ones(len(values), bool)
+        return mask.astype(bool)
+
+    def _boxes_of(self, name: str, mask: Mask) -> Mask:
+        """Return, for each box of the grid, whether some place of one dimension within it is kept."""
+        axis = list(self._coordinates).index(name)
+        length = self._box_shape[axis]
+        padded = np.zeros(self._grid[axis] * length, bool)
+        padded[: len(mask)] = mask
+        shape = [1] * len(self._grid)
+        shape[axis] = self._grid[axis]
+        return np.broadcast_to(padded.reshape(-1, length).any(axis=1).reshape(shape), self._grid).copy()

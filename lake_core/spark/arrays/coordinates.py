@@ -1,0 +1,107 @@
+"""The coordinates along a dimension of an array: as a column, and where each of them stands. Runs in Spark's executors too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake_core.spark.arrays.cell_types import TIMESTAMP
+from lake_core.spark.errors import InvalidColumns, InvalidCoordinates
+
+_NAIVE = pa.timestamp("us")
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """The coordinates along one dimension."""
+
+    dimension: str
+    values: pa.Array
+    """One for each place; 0, 1, … where the array's group has none for the dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinateIndex:
+    """Finds the places of coordinates along a dimension."""
+
+    dimension: str
+    type: pa.DataType
+    """What coordinates are cast to before they are looked up."""
+    sorted: pa.Array
+    order: npt.NDArray[np.int64]
+    """The place of each of the sorted coordinates."""
+
+    def places(self, column: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the place of each coordinate, -1 where the dimension lacks it."""
+        wanted = _comparable(column, self.type)
+        if pa.types.is_string(self.type):
+            numbers = pc.index_in(wanted, self.sorted).fill_null(-1).to_numpy(zero_copy_only=False)
+            return np.where(numbers < 0, -1, self.order[numbers]).astype(np.int64) if len(self.order) else numbers.astype(np.int64)
+        keys, wanted_keys = _keys(self.sorted), _keys(wanted)
+        if not len(keys):
+            return np.full(len(column), -1, np.int64)
+        numbers = np.minimum(np.searchsorted(keys, wanted_keys), len(keys) - 1)
+        known = (keys[numbers] == wanted_keys) & wanted.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(known, self.order[numbers], -1).astype(np.int64)
+
+
+def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> CoordinateIndex:
+    """Return an index of coordinates for a DataFrame's column of the dimension.
+
+    Raises:
+        InvalidColumns: The column is of a type whose values are no such coordinates.
+        InvalidCoordinates: A coordinate occurs twice, or is missing.
+    """
+    values = coordinates.values
+    if not _are_comparable(values.type, column_type):
+        raise InvalidColumns(
+            f"the column {coordinates.dimension!r} is of the type {column_type}, and the coordinates of the array along that dimension are "
+            f"{values.type}: cast the column"
+        )
+    type_ = _type_to_compare(values.type)
+    comparable = _comparable(values, type_)
+    order = pc.sort_indices(comparable).to_numpy().astype(np.int64)
+    ordered = comparable.take(pa.array(order))
+    if values.null_count:
+        raise InvalidCoordinates(f"a coordinate along {coordinates.dimension!r} is missing (NaT or None): give each place one")
+    equal = pc.equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False).astype(bool)
+    if equal.any():
+        twice = ordered[int(equal.argmax())].as_py()
+        raise InvalidCoordinates(f"the coordinate {twice} occurs twice along {coordinates.dimension!r}: rows cannot be told apart by it")
+    return CoordinateIndex(coordinates.dimension, type_, ordered, order)
+
+
+def _are_comparable(type_: pa.DataType, column_type: pa.DataType) -> bool:
+    if pa.types.is_timestamp(type_):
+        return bool(pa.types.is_timestamp(column_type) or pa.types.is_date(column_type))
+    if pa.types.is_floating(type_):
+        return bool(pa.types.is_floating(column_type) or pa.types.is_integer(column_type))
+    if pa.types.is_integer(type_):
+        return bool(pa.types.is_integer(column_type))
+    return bool(type_ == column_type)
+
+
+def _type_to_compare(type_: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_integer(type_) or pa.types.is_boolean(type_) else type_
+
+
+def _comparable(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return coordinates as one type. Times are instants; those without a zone are taken as UTC, as CF does."""
+    if type_ == TIMESTAMP:
+        return column.cast(TIMESTAMP) if pa.types.is_timestamp(column.type) and column.type.tz else column.cast(_NAIVE).cast(TIMESTAMP)
+    return column.cast(type_, safe=False)
+
+
+def _keys(values: pa.Array) -> npt.NDArray[Any]:
+    """Return values as numbers that sort and compare as they do. What is null may become any number."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    if pa.types.is_integer(values.type):
+        values = values.fill_null(0)
+    numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers

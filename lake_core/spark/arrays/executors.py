@@ -1,0 +1,32 @@
+"""What Spark's executors have of what an array needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lake_core.spark.arrays.chunk_codec import check_zarr
+from lake_core.spark.errors import MissingPackage
+from lake_core.spark.executor import batch_function, raise_ours
+
+
+def check_executors(spark: SparkSession, path: str) -> None:
+    """Raise MissingPackage where an executor cannot use Zarr, which the codecs of an array need."""
+    try:
+        rows = spark.range(1).mapInArrow(batch_function(_obstacles), "obstacle string").toArrow()
+    except PySparkException as error:
+        raise_ours(error)
+    for obstacle in rows["obstacle"].to_pylist():
+        if obstacle is not None:
+            raise MissingPackage(
+                f"Spark's executors need the package zarr (3 or newer) for the codecs of {path}, and one cannot use it: {obstacle}. "
+                f"Install it there, or create the array without shards and filters, with the compressor zstd or gzip or none"
+            )
+
+
+def _obstacles(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([check_zarr()], pa.string())], names=["obstacle"])

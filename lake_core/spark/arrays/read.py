@@ -1,0 +1,164 @@
+"""Arrays as rows: the driver chooses the chunks, and executors read them, a few a task."""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from lake_core import runtime
+from lake_core.delta.schema import schema_from_arrow, schema_to_json
+from lake_core.expression import parse_predicate
+from lake_core.icechunk import Repository, Session
+from lake_core.icechunk.manifest import Extents
+from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, common_group, session_of, split_path
+from lake_core.spark.arrays.cell_types import to_arrow
+from lake_core.spark.arrays.cf_encoding import CFEncoding
+from lake_core.spark.arrays.chunk_codec import unsupported
+from lake_core.spark.arrays.chunk_pruning import Mask, prune
+from lake_core.spark.arrays.executors import check_executors
+from lake_core.spark.arrays.stored_array import StoredArray
+from lake_core.spark.executor import batch_function
+from lake_core.spark.predicate import filtered
+
+_BYTES_PER_TASK = 64 << 20
+"""Bytes of rows that a task makes, in whole boxes."""
+_ROWS_PER_BATCH = 1 << 16
+_BOXES_AHEAD = 4
+"""Boxes that a task reads side by side."""
+
+
+def read_array(spark: SparkSession, source: Repository | Session, *, variables: Sequence[str], where: str | None = None) -> DataFrame:
+    """Return the cells of arrays as rows: a column for each dimension, and one for each array.
+
+    Values and coordinates are those that xarray shows: scaled, shifted, missing ones as NaN, times as timestamps. Cells that were never
+    written have the fill value. A dimension without coordinates counts 0, 1, …. What is read is fixed now: later changes and commits do
+    not show in it.
+
+    Args:
+        spark: A session, classic or of Connect.
+        source: A repository, of which the branch main is read, or one of its sessions, with what that has changed.
+        variables: Paths of the arrays. They are of one group, and have the same dimensions.
+        where: Spark SQL over the columns. Only chunks with coordinates that it may keep are read. Times are UTC unless they say otherwise.
+
+    Raises:
+        NodeNotFound: There is no such array.
+        UnsupportedArray: An array has no form as rows, or has other dimensions than the first.
+        InvalidCoordinates: Coordinates are of a type that Spark lacks.
+        InvalidExpression: `where` is not valid.
+        MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
+    """
+    if isinstance(variables, str) or not variables:
+        raise ValueError("variables is a list of paths of arrays: variables=['t2m']")
+    session = session_of(source)
+    group = ArrayGroup(session, common_group(variables))
+    arrays = [group.variable(split_path(path)[1]) for path in dict.fromkeys(variables)]
+    _check_same_dimensions(arrays)
+    coordinates = group.coordinates(arrays[0])
+    schema = pa.schema([*((one.dimension, one.values.type) for one in coordinates), *((array.name, array.type) for array in arrays)])
+    predicate = None if where is None else parse_predicate(where, schema)
+    if any(array.codec.needs_zarr for array in arrays):
+        check_executors(spark, arrays[0].path)
+    box_shape = tuple(max(lengths) for lengths in zip(*(array.node.chunk_shape for array in arrays), strict=True))
+    pruning = prune(predicate, coordinates, box_shape)
+    scan = ArrayScan(
+        schema=schema,
+        coordinates=tuple(one.values for one in coordinates),
+        places=pruning.places,
+        box_shape=box_shape,
+        boxes=pruning.boxes,
+        boxes_per_task=max(1, _BYTES_PER_TASK // (math.prod(box_shape) * 8 * len(schema))),
+        arrays=tuple(array.stored(session, _extents(array, box_shape, pruning.boxes)) for array in arrays),
+        encodings=tuple(array.encoding for array in arrays),
+    )
+    frame = _frame(spark, scan)
+    return frame if predicate is None else filtered(frame, predicate)
+
+
+def _check_same_dimensions(arrays: Sequence[ArrayVariable]) -> None:
+    first = arrays[0]
+    for array in arrays:
+        if (array.dimensions, array.node.shape) != (first.dimensions, first.node.shape):
+            raise unsupported(
+                array.path,
+                f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, and {first.path} has "
+                f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. Read them apart, and join the DataFrames",
+            )
+
+
+def _extents(array: ArrayVariable, box_shape: Sequence[int], boxes: npt.NDArray[np.int64]) -> Extents:
+    """Return the box of chunks that holds all that is read of an array."""
+    grid = tuple(-(-length // box) for length, box in zip(array.node.shape, box_shape, strict=True))
+    if not len(boxes):
+        return tuple((0, 0) for _ in grid)
+    spans = [(int(column.min()), int(column.max()) + 1) for column in np.unravel_index(boxes, grid)]
+    chunks = zip(spans, box_shape, array.node.chunk_shape, strict=True)
+    return tuple((first * box // chunk, -(-last * box // chunk)) for (first, last), box, chunk in chunks)
+
+
+def _frame(spark: SparkSession, scan: ArrayScan) -> DataFrame:
+    schema = T.StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(scan.schema))))
+    tasks = -(-len(scan.boxes) // scan.boxes_per_task)
+    if not tasks:
+        return spark.createDataFrame([], schema)
+    # `range` spreads numbers over its partitions in order: one number each.
+    return spark.range(0, tasks, 1, tasks).mapInArrow(batch_function(scan.batches), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayScan:
+    """What executors need to read arrays that are cut into boxes of whole chunks."""
+
+    schema: pa.Schema
+    coordinates: tuple[pa.Array, ...]
+    places: tuple[Mask, ...]
+    """For each dimension, the places whose rows are asked for."""
+    box_shape: tuple[int, ...]
+    boxes: npt.NDArray[np.int64]
+    boxes_per_task: int
+    arrays: tuple[StoredArray, ...]
+    encodings: tuple[CFEncoding, ...]
+
+    def batches(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of tasks, given by their numbers."""
+        for batch in tasks:
+            for task in batch.column(0).to_pylist():
+                yield from self._task(self.boxes[task * self.boxes_per_task : (task + 1) * self.boxes_per_task])
+
+    def _task(self, boxes: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        shape = self.arrays[0].shape
+        grid = tuple(-(-length // box) for length, box in zip(shape, self.box_shape, strict=True))
+        pending: collections.deque[tuple[Extents, Future[list[npt.NDArray[np.generic]]]]] = collections.deque()
+        with runtime.thread_pool(_BOXES_AHEAD) as pool:
+            for index in zip(*(column.tolist() for column in np.unravel_index(boxes, grid)), strict=True):
+                box = tuple((at * step, min((at + 1) * step, end)) for at, step, end in zip(index, self.box_shape, shape, strict=True))
+                pending.append((box, pool.submit(self._read, box)))
+                if len(pending) == _BOXES_AHEAD:
+                    yield from self._rows(*pending.popleft())
+            while pending:
+                yield from self._rows(*pending.popleft())
+
+    def _read(self, box: Extents) -> list[npt.NDArray[np.generic]]:
+        return [array.read_box(box) for array in self.arrays]
+
+    def _rows(self, box: Extents, read: Future[list[npt.NDArray[np.generic]]]) -> Iterator[pa.RecordBatch]:
+        places = [np.flatnonzero(mask[start:stop]) for mask, (start, stop) in zip(self.places, box, strict=True)]
+        counts = tuple(len(one) for one in places)
+        cells = [one[np.ix_(*places)].reshape(-1) for one in read.result()]
+        for start in range(0, math.prod(counts), _ROWS_PER_BATCH):
+            numbers = np.arange(start, min(start + _ROWS_PER_BATCH, math.prod(counts)))
+            columns = []
+            for axis, at in enumerate(np.unravel_index(numbers, counts)):
+                columns.append(self.coordinates[axis].take(pa.array(places[axis][at] + box[axis][0])))
+            for one, encoding in zip(cells, self.encodings, strict=True):
+                columns.append(to_arrow(encoding.decode(one[numbers[0] : numbers[-1] + 1])))
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

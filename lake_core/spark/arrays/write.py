@@ -1,0 +1,184 @@
+"""Rows into arrays: executors assemble the chunks and write them, each chunk in one task; the driver takes over their references.
+
+A task that failed or ran twice leaves at most chunks that nothing refers to: only the rows that reach the driver name chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from lake_core.expression import quote_identifier
+from lake_core.icechunk import DatasetRepository, Session
+from lake_core.icechunk.identifier import OBJECT_ID_LENGTH
+from lake_core.icechunk.manifest import ChunkReferences, ReferenceKind, is_in, sorted_references
+from lake_core.icechunk.snapshot import ArrayNode
+from lake_core.readable import count_of
+from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, session_of, split_path
+from lake_core.spark.arrays.chunk_writer import LOCATED_CELLS, WRITTEN_CHUNKS, CellLocator, ChunkWriter
+from lake_core.spark.arrays.coordinates import coordinate_index
+from lake_core.spark.arrays.executors import check_executors
+from lake_core.spark.errors import ArrayChanged, InvalidColumns, SparkJobFailed, UnknownCoordinates
+from lake_core.spark.executor import batch_function, named_error, raise_ours
+from lake_core.spark.write import arrow_schema
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayWriteResult:
+    """What a write has put into a session."""
+
+    chunks: int
+    """Chunks that were written."""
+    cells: int
+    """Cells that were written: the rows of the DataFrame."""
+    bytes: int
+    """Bytes of the chunks, as they are stored."""
+
+
+def write_array(
+    df: DataFrame, session: Session | DatasetRepository, path: str, *, dims: Sequence[str] | None = None, value: str | None = None
+) -> ArrayWriteResult:
+    """Write rows to the cells of an array that they name by their coordinates. The DataFrame is evaluated once.
+
+    The array and its coordinates stand in the session already, made with Zarr or xarray. Cells that no row names keep what they hold.
+    Values are stored as xarray stores them: packed with the array's scale_factor and add_offset, null and NaN as its _FillValue. Times
+    without a zone are UTC. The session then has the chunks as if it had written them itself: committing it, or publishing the lake's
+    session, makes them visible.
+
+    Args:
+        df: The rows, of classic Spark or of Connect.
+        session: A writable session of a repository, or a repository in a session of a lake.
+        path: The path of the array.
+        dims: The dimensions of the array, which are columns of the DataFrame; those of the array by default.
+        value: The column of the values; the one named like the array by default.
+
+    Raises:
+        ReadOnlySession: The session only reads.
+        NodeNotFound: There is no such array.
+        UnsupportedArray: Rows have no form as cells of the array.
+        InvalidColumns: The DataFrame lacks a column, or has one of another type.
+        InvalidCoordinates: The array's coordinates do not tell its cells apart.
+        UnknownCoordinates: Rows have coordinates that the array lacks.
+        DuplicateCells: Two rows are of one cell.
+        InvalidValues: A value does not fit the array.
+        ArrayChanged: The array, or one of the chunks, was changed in the session meanwhile.
+        MissingPackage: The array has codecs for which executors need the package zarr, and they lack it.
+        SparkJobFailed: The job failed. The session is as it was before, as after all of these errors.
+    """
+    opened = session_of(session)
+    opened.check_writable()
+    group, name = split_path(path)
+    arrays = ArrayGroup(opened, group)
+    array = arrays.variable(name)
+    columns = _columns(df, array, dims, value)
+    selected = df.select(*map(quote_identifier, columns))
+    types = arrow_schema(selected)
+    _check_value(types.field(columns[-1]), array)
+    indexes = tuple(coordinate_index(one, types.field(one.dimension).type) for one in arrays.coordinates(array))
+    if array.codec.needs_zarr:
+        check_executors(df.sparkSession, array.path)
+    stored = array.stored(opened)
+    locator = CellLocator(indexes, array.node.shape, array.node.chunk_shape, array.encoding)
+    writer = ChunkWriter(stored, opened.config.inline_threshold)
+    rows = selected.toDF(*(f"c{number}" for number in range(len(columns))))
+    located = rows.mapInArrow(batch_function(locator.locate), LOCATED_CELLS)
+    # The number of a chunk decides alone which task it goes to, so that it goes there again if a part of the work is repeated.
+    chunks = located.repartition("chunk").sortWithinPartitions("chunk").mapInArrow(batch_function(writer.write), WRITTEN_CHUNKS)
+    try:
+        written = chunks.toArrow()
+    except PySparkException as error:
+        raise_ours(error)
+    _raise_errors(written, array)
+    references = _references(written, array.node)
+    _check_unchanged(opened, array.node, stored.references, references)
+    if len(references):
+        opened.set_references(array.path, references)
+    return ArrayWriteResult(len(references), int(written["cells"].to_numpy().sum()), int(written["length"].to_numpy().sum()))
+
+
+def _columns(df: DataFrame, array: ArrayVariable, dims: Sequence[str] | None, value: str | None) -> list[str]:
+    """Return the columns of the coordinates, in the order of the array's dimensions, and that of the values. Raises InvalidColumns."""
+    if dims is not None and (isinstance(dims, str) or sorted(dims) != sorted(array.dimensions)):
+        raise InvalidColumns(f"dims names {dims}, and the dimensions of {array.path} are {', '.join(array.dimensions)}: name each of them")
+    columns = [*array.dimensions, array.name if value is None else value]
+    for column in columns:
+        if column not in df.columns:
+            raise InvalidColumns(
+                f"the DataFrame has no column {column!r}; there are {', '.join(df.columns)}. A write to {array.path} takes a "
+                f"column for each of its dimensions, named like it, and one of values (value=)"
+            )
+    return columns
+
+
+def _check_value(column: pa.Field, array: ArrayVariable) -> None:
+    """Raise InvalidColumns where a column's values are of another kind than the array's."""
+    numbers = pa.types.is_integer(column.type) or (pa.types.is_floating(column.type) and array.encoding.decoded.kind == "f")
+    fits = numbers if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) else column.type == array.type
+    if not fits:
+        raise InvalidColumns(
+            f"the column {column.name!r} is of the type {column.type}, and the values of {array.path} are {array.type}: cast it"
+        )
+
+
+def _raise_errors(written: pa.Table, array: ArrayVariable) -> None:
+    """Raise the error that executors tell of, if they do."""
+    unknown = written.filter(pc.greater(written["unknown"], 0))
+    if len(unknown):
+        count, examples = pc.sum(unknown["unknown"]).as_py(), unknown["error"][0].as_py()
+        raise UnknownCoordinates(
+            f"{count_of(count, 'row')} with coordinates that {array.path} lacks, such as {examples}: filter them, or make room first, by "
+            f"xarray's to_zarr with append_dim, or by resizing the arrays and writing the coordinates. Nothing was written to the array"
+        )
+    failed = written.filter(pc.is_valid(written["error"]))
+    if len(failed):
+        name, _, message = failed["error"][0].as_py().partition(": ")
+        raise named_error(name, message)
+
+
+def _references(written: pa.Table, node: ArrayNode) -> ChunkReferences:
+    """Return the references of the chunks that executors have written."""
+    written = written.combine_chunks()
+    count = len(written)
+    numbers = written["chunk"].to_numpy()
+    if len(np.unique(numbers)) < count:
+        raise SparkJobFailed(f"two tasks wrote the same chunk of {node.path}, which is not how Spark distributes rows: write it again")
+    inline = written["data"].is_valid().to_numpy()
+    data_length = np.where(inline, written["length"].to_numpy(), 0)
+    no_id = bytes(OBJECT_ID_LENGTH)
+    references = ChunkReferences(
+        index=np.stack(np.unravel_index(numbers, node.grid)).astype(np.uint32),
+        kind=np.where(inline, ReferenceKind.INLINE, ReferenceKind.NATIVE).astype(np.uint8),
+        offset=np.zeros(count, np.uint64),
+        length=np.where(inline, 0, written["length"].to_numpy()).astype(np.uint64),
+        chunk_id=np.frombuffer(b"".join(written["chunk_id"].fill_null(no_id).to_pylist()), np.uint8).reshape(count, OBJECT_ID_LENGTH),
+        data_start=np.cumsum(data_length) - data_length,
+        data_length=data_length,
+        etag_start=np.zeros(count, np.int64),
+        etag_length=np.full(count, -1, np.int64),
+        last_modified=np.zeros(count, np.uint32),
+        heap=b"".join(written["data"].drop_null().to_pylist()),
+    )
+    return sorted_references(references)
+
+
+def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences, written: ChunkReferences) -> None:
+    """Raise ArrayChanged where the session has another array by now, or other chunks in the place of those that were written."""
+    session.check_writable()
+    now = session.node(node.path)
+    if not isinstance(now, ArrayNode) or (now.node_id, now.user_data) != (node.node_id, node.user_data):
+        raise ArrayChanged(f"{node.path} was resized, replaced or deleted in the session while Spark wrote chunks of it: write them again")
+    if not _are_same(*(references.take(is_in(references.index, written.index)) for references in (before, session.references(now)))):
+        raise ArrayChanged(f"chunks of {node.path} that Spark wrote were changed in the session meanwhile: write them again")
+
+
+def _are_same(one: ChunkReferences, other: ChunkReferences) -> bool:
+    """Return whether references are of the same chunks, wherever in their heaps the bytes are."""
+    if any(not np.array_equal(getattr(one, name), getattr(other, name)) for name in ("index", "kind", "chunk_id", "offset", "length")):
+        return False
+    return all(one[number] == other[number] for number in np.flatnonzero(one.kind != ReferenceKind.NATIVE).tolist())

@@ -1,0 +1,52 @@
+"""What `test_lean_executors` runs in a process of its own: arrays, in classic Spark or over Connect."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xarray as xr
+
+from lake_core.icechunk import Repository, RepositoryConfig
+from lake_core.spark import MissingPackage, read_array, session, write_array
+
+CONFIG = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"}
+
+
+def main(folder: str, kind: str) -> None:
+    """Write and read arrays of several codecs, and print what came of it as JSON."""
+    options: dict[str, Any] = {"remote": "local[2,3]"} if kind == "connect" else {"master": "local[2,3]"}
+    spark = session(**options, config=CONFIG)
+    zeros = np.zeros((4, 3))
+    dataset = xr.Dataset(dict.fromkeys(("plain", "packed", "sharded"), (("x", "y"), zeros)), {"y": ["a", "b", "c"]})
+    dataset.plain.encoding = {"chunks": (2, 2), "compressors": None}
+    dataset.packed.encoding = {"chunks": (2, 2), "dtype": "int16", "scale_factor": 0.5, "_FillValue": -1}
+    dataset.sharded.encoding = {"chunks": (1, 1), "shards": (2, 2)}
+    repository = Repository.create(folder, config=RepositoryConfig(inline_chunk_threshold_bytes=0))
+    first = repository.writable_session("main")
+    dataset.to_zarr(first.store, consolidated=False)
+    first.commit("zeros")
+    chunks = len(list(repository.storage.list("chunks/")))
+
+    writing = repository.writable_session("main")
+    rows = spark.createDataFrame(pa.table({"x": [0, 3, 1], "y": ["a", "c", "b"], "v": [1.5, None, 2.0]}))
+    seen: dict[str, Any] = {"session": type(spark).__module__.split(".")[2]}
+    try:
+        write_array(rows, writing, "sharded", value="v")
+    except MissingPackage as error:
+        seen["sharded"] = [str(error), len(list(repository.storage.list("chunks/"))) - chunks]
+    for name in ("plain", "packed"):
+        seen[f"{name} chunks"] = write_array(rows, writing, name, value="v").chunks
+    writing.commit("rows")
+    read = read_array(spark, repository, variables=["plain", "packed"], where="y != 'c' AND round(x) < 2")
+    seen["rows"] = sorted(list(row.values()) for row in read.toArrow().to_pylist())
+    seen["xarray"] = xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
+    print(json.dumps(seen))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
