@@ -13,13 +13,12 @@ from lake_core.icechunk import Session
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.workspace import STAGED, Receipt
 from lake_orch.arrays.image import picture
+from lake_orch.arrays.settings import SNAPSHOT
 from lake_orch.location import table_name
 from lake_orch.runs.observations import read_with
 from lake_orch.tables.preview import PREVIEW
 from lake_orch.tags import READ_WITH
 from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
-
-SNAPSHOT = "lake/snapshot"
 
 
 @dataclass(frozen=True, slots=True)
