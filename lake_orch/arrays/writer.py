@@ -237,7 +237,7 @@ class ArrayWriter:
     def _create_or_check(self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]) -> xr.Dataset:
         """Make the arrays, or check that data fits those that are there. Returns the arrays."""
         if is_empty(store):
-            create_empty(store, dataset, self.settings.encoding, growing)
+            create_empty(store, dataset, self.settings.encoding, growing, self.settings.partition_chunks)
             for dimension in growing:
                 if dimension in self.settings.coordinates:
                     self._declare(store, dimension, dataset)

@@ -235,6 +235,23 @@ def test_declared_coordinates_give_each_day_its_place(root: str, resources: dict
     assert stored(root).equals(expected)
 
 
+@pytest.mark.parametrize("partition", ["2024-03", "2024-02"])
+def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(root: str, resources: dict[str, Any], partition: str) -> None:
+    months = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-04-01")
+
+    @dg.asset(partitions_def=months, metadata={"partition_expr": "time", "lake/coordinates": {"time": "6h"}})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        window = context.partition_time_window
+        time = pd.date_range(window.start, window.end, freq="6h", inclusive="left").tz_localize(None)
+        return xr.Dataset({"t2m": (("time", "station"), np.ones((len(time), 2)))}, {"time": time})
+
+    assert dg.materialize([weather], partition_key=f"{partition}-01", resources=resources).success
+    arrays = stored(root)
+    assert arrays.time.equals(xr.DataArray(pd.date_range("2024-01-01", "2024-03-31T18", freq="6h"), dims="time", name="time"))
+    assert arrays.t2m.notnull().all("station").sum() == arrays.time.dt.strftime("%Y-%m").isin([partition]).sum()
+    assert arrays.t2m.encoding["chunks"] == (4, 2), "a day is what months of 29, 30 and 31 days have in common"
+
+
 def test_a_run_of_several_days_writes_them_all(root: str, resources: dict[str, Any]) -> None:
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"}, backfill_policy=SINGLE_RUN)
     def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
@@ -364,6 +381,10 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         ({"partition_expr": "time", "lake/encoding": {"x": {}}}, InvalidDefinition, "names 'x'"),
         ({"partition_expr": "time", "lake/mode": "append", "lake/append_dim": "time"}, InvalidDefinition, "does not go with partitions"),
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
+        ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}}, InvalidDefinition, "the encoding 'chunk': use chunks"),
+        ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunks": "auto"}}}, InvalidDefinition, "use a list of whole numbers"),
+        ({"partition_expr": "time", "lake/coordinates": {"lat": [1]}}, InvalidDefinition, "names 'lat', and its partitions stand for time"),
+        ({"partition_expr": "time", "lake/coordinates": {"time": "hours"}}, InvalidDefinition, "the frequency 'hours': use one of pandas"),
     ],
 )
 def test_metadata_that_cannot_be_followed_fails_before_anything_is_written(
