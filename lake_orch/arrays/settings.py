@@ -65,7 +65,8 @@ class ArraySettings:
     from the start."""
     partition_chunks: Mapping[str, int] = field(default_factory=dict)
     """The length of chunks along a dimension with which each partition has chunks of its own, where it is known."""
-    preview_image: bool | None = None
+    preview_image: bool | str | None = None
+    """Whether the asset's page shows a picture, or of which variable."""
 
     @classmethod
     def parse(
@@ -94,8 +95,8 @@ class ArraySettings:
             raise InvalidDefinition(f"{APPEND_DIM} of {subject} is {self.append_dim!r}: name a dimension, and use {MODE} 'append'")
         if self.mode == "append" and self.append_dim is None and self.partition_expr is None:
             raise InvalidDefinition(f"{MODE} of {subject} is 'append': name the dimension that grows by {APPEND_DIM}")
-        if self.preview_image not in (None, True, False):
-            raise InvalidDefinition(f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true or false")
+        if not isinstance(self.preview_image, bool | str | None):
+            raise InvalidDefinition(f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true, false or the name of a variable")
 
 
 @dataclass(frozen=True, slots=True)

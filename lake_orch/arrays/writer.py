@@ -41,6 +41,9 @@ class ArrayWriter:
             PartitionSliceError: The partitions do not fit the coordinates.
         """
         check_encoding(self.settings.encoding, dataset, self.subject)
+        drawn = self.settings.preview_image
+        if isinstance(drawn, str) and drawn not in dataset.data_vars:
+            raise InvalidDefinition(f"lake/preview_image of {self.subject} names {drawn!r}; the variables are {_listed(dataset.data_vars)}")
         if self.region is not None:
             dataset = self._with_dimensions(plain_text(dataset), self.region)
             for extent in self.region.extents:

@@ -60,7 +60,7 @@ class IcechunkRepositoryComponent(DatasetComponent):
         dict[str, dict[str, Any]] | None, described("How variables are stored: chunks, shards, compressors, dtype, units, …")
     ] = None
     dims: Annotated[list[str] | None, described("The names of the dimensions of arrays of numpy and dask.")] = None
-    preview_image: Annotated[bool | None, described("Whether the asset's page shows a picture.")] = None
+    preview_image: Annotated[bool | str | None, described("Whether the asset's page shows a picture, or of which variable.")] = None
     io_manager_key: Annotated[str, described("The IO manager that stores the arrays.")] = Field(default="array_io_manager")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -75,7 +75,7 @@ class IcechunkIOManager(ConfigurableIOManager):
         lake/dims: names of the dimensions of numpy and dask arrays.
         lake/owner: `take` makes arrays this asset's that another made, `shared` lets others overwrite them, too.
         lake/path: the repository's path below the root, instead of the asset's key.
-        lake/preview_image: whether the asset's page shows a picture. Dagster keeps it in its database.
+        lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in its database.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
@@ -131,7 +131,8 @@ class IcechunkIOManager(ConfigurableIOManager):
         )
         shows_preview = self.preview_image if settings.preview_image is None else settings.preview_image
         if shows_preview and not result.skipped and isinstance(data, xr.Dataset):
-            metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject))
+            variable = settings.preview_image if isinstance(settings.preview_image, str) else None
+            metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject), variable)
         context.add_output_metadata(metadata)
         if context.has_asset_key:
             # A retry finds the snapshot of the attempt that it repeats: it makes nothing downstream stale.

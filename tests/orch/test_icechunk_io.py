@@ -2,6 +2,8 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import base64
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import zarr
 from lake_core import Lake
 from lake_core.icechunk import Repository, Session
 from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
+from lake_orch.arrays.image import picture
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -383,6 +386,7 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
         ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}}, InvalidDefinition, "the encoding 'chunk': use chunks"),
         ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunks": "auto"}}}, InvalidDefinition, "use a list of whole numbers"),
+        ({"partition_expr": "time", "lake/preview_image": "t"}, InvalidDefinition, "names 't'; the variables are t2m"),
         ({"partition_expr": "time", "lake/coordinates": {"lat": [1]}}, InvalidDefinition, "names 'lat', and its partitions stand for time"),
         ({"partition_expr": "time", "lake/coordinates": {"time": "hours"}}, InvalidDefinition, "the frequency 'hours': use one of pandas"),
     ],
@@ -451,8 +455,19 @@ def test_the_page_shows_a_picture_unless_that_is_not_wanted(resources: dict[str,
     shown = metadata_of(dg.materialize([weather()], partition_key="2024-01-01", resources=resources), "weather")
     assert shown["lake/preview"].startswith("![t2m](data:image/png;base64,iVBOR")
     assert "t2m at time 2024-01-01T23:00" in shown["lake/preview"]
+    chosen = weather(**{"lake/preview_image": "t2m"})
+    shown = metadata_of(dg.materialize([chosen], partition_key="2024-01-03", resources=resources), "weather")
+    assert "t2m at time 2024-01-03T23:00" in shown["lake/preview"]
     plain = weather(**{"lake/preview_image": False})
     assert "lake/preview" not in metadata_of(dg.materialize([plain], partition_key="2024-01-02", resources=resources), "weather")
+
+
+@pytest.mark.parametrize(("shape", "size"), [((3, 744), (248, 96)), ((744, 3), (96, 248)), ((100, 100), (100, 100)), ((1, 1), (96, 96))])
+def test_a_picture_of_few_rows_is_no_line(shape: tuple[int, int], size: tuple[int, int]) -> None:
+    drawn = picture(xr.Dataset({"t2m": (("y", "x"), np.zeros(shape))}))
+    assert drawn is not None
+    png = base64.b64decode(drawn[0].partition("base64,")[2].rstrip(")"))
+    assert struct.unpack(">II", png[16:24]) == size
 
 
 def test_a_retry_after_the_commit_writes_nothing(root: str, resources: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
