@@ -7,7 +7,7 @@ from typing import Any
 from lake_core.icechunk.config import ManifestSplitCondition, ManifestSplitDimCondition, SplitSizes
 from lake_core.icechunk.manifest import Extents
 from lake_core.icechunk.snapshot import ArrayNode, Snapshot
-from lake_core.icechunk.splitting import NO_SPLIT, cell_of, split_sizes
+from lake_core.icechunk.splitting import NO_SPLIT, split_cell, split_sizes
 
 METADATA_KEY = "splitting_config"
 """Key in the metadata of the commit under which the rules of splitting are noted."""
@@ -32,7 +32,7 @@ def count_mergeable(snapshot: Snapshot, rules: SplitSizes) -> int:
         if isinstance(node, ArrayNode):
             sizes = split_sizes(rules, node)
             for ref in node.manifests:
-                splits.setdefault(ref.manifest_id, set()).add((node.node_id, cell_of(ref.extents, sizes)))
+                splits.setdefault(ref.manifest_id, set()).add((node.node_id, split_cell(ref.extents, sizes)))
     covered: set[tuple[bytes, Extents]] = set()
     mergeable = 0
     for manifest_id in sorted(splits, key=lambda manifest_id: len(splits[manifest_id]), reverse=True):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in, is_inside
 from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
-from lake_core.icechunk.splitting import cell_of, split
+from lake_core.icechunk.splitting import split, split_cell
 
 MOST_MANIFESTS = 64
 """How many manifests of an array may share one split before small ones are merged."""
@@ -104,10 +104,10 @@ class ManifestUpdater:
         """Merge the smaller manifests of a split that has too many."""
         splits: dict[Extents, list[ManifestRef]] = {}
         for ref in self._kept:
-            splits.setdefault(cell_of(ref.extents, self.sizes), []).append(ref)
+            splits.setdefault(split_cell(ref.extents, self.sizes), []).append(ref)
         crowded = False
         for cell, refs in splits.items():
-            pieces = [piece for piece in self._pieces if cell_of(piece.extents, self.sizes) == cell]
+            pieces = [piece for piece in self._pieces if split_cell(piece.extents, self.sizes) == cell]
             if len(refs) + len(pieces) <= MOST_MANIFESTS:
                 continue
             crowded = True

@@ -49,7 +49,7 @@ def _matches_dimension(condition: ManifestSplitDimCondition, array: ArrayNode, a
     return name is not None and re.search(argument, name) is not None
 
 
-def cell_of(extents: Extents, sizes: tuple[int, ...]) -> Extents:
+def split_cell(extents: Extents, sizes: tuple[int, ...]) -> Extents:
     """Return the cell of the grid of splits that a box begins in."""
     return tuple((first // size, first // size + 1) for (first, _), size in zip(extents, sizes, strict=True))
 
