@@ -84,10 +84,10 @@ def make_old(resource: LakeResource) -> None:
         os.utime(file, (0, 0))
 
 
-def done(resource: LakeResource, instance: dg.DagsterInstance, task: str, config: dict[str, Any] | None = None, **settings: Any) -> Any:
+def run_task(resource: LakeResource, instance: dg.DagsterInstance, task: str, config: dict[str, Any] | None = None, **settings: Any) -> Any:
     """Run a task on the arrays. Returns what it says."""
-    (told,) = run(lake_maintenance(arrays=[weather], tasks=[task], **settings), task, resource, instance, config).values()
-    return told
+    (metadata,) = run(lake_maintenance(arrays=[weather], tasks=[task], **settings), task, resource, instance, config).values()
+    return metadata
 
 
 # Manifests
@@ -95,9 +95,9 @@ def done(resource: LakeResource, instance: dg.DagsterInstance, task: str, config
 
 def test_small_manifests_are_put_together(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     assert repository(resource).mergeable_manifests("main") > 0
-    told = done(resource, instance, "manifest_rewrite", max_mergeable_manifests=1)
-    assert (told["lake/due"], told["lake/mergeable_manifests"]) == (True, 0)
-    assert told["lake/manifests"] < told["lake/manifests_before"]
+    metadata = run_task(resource, instance, "manifest_rewrite", max_mergeable_manifests=1)
+    assert (metadata["lake/due"], metadata["lake/mergeable_manifests"]) == (True, 0)
+    assert metadata["lake/manifests"] < metadata["lake/manifests_before"]
     assert (values(resource), repository(resource).mergeable_manifests("main")) == ([1.0, 2.0, 3.0], 0)
 
 
@@ -106,7 +106,7 @@ def test_manifests_stay_where_nothing_is_to_be_done(
     alone: LakeResource, instance: dg.DagsterInstance, config: dict[str, Any] | None, limit: int
 ) -> None:
     before = repository(alone).lookup_branch("main")
-    assert done(alone, instance, "manifest_rewrite", config, max_mergeable_manifests=limit)["lake/due"] == (limit == 1)
+    assert run_task(alone, instance, "manifest_rewrite", config, max_mergeable_manifests=limit)["lake/due"] == (limit == 1)
     assert repository(alone).lookup_branch("main") == before
 
 
@@ -124,51 +124,51 @@ def test_manifests_of_a_branch_are_rewritten_there(tmp_path: Path, instance: dg.
 
 
 def test_snapshots_expire_and_their_objects_are_collected(alone: LakeResource, instance: dg.DagsterInstance) -> None:
-    assert done(alone, instance, "snapshot_expiry", retention="0 seconds")["lake/expired_snapshots"] == 2
+    assert run_task(alone, instance, "snapshot_expiry", retention="0 seconds")["lake/expired_snapshots"] == 2
     assert len(list(repository(alone).ancestry(branch="main"))) == 2
-    assert done(alone, instance, "garbage_collection")["lake/reclaimed_files"] == 0, "they may be those of a session that is open"
+    assert run_task(alone, instance, "garbage_collection")["lake/reclaimed_files"] == 0, "they may be those of a session that is open"
     make_old(alone)
-    assert done(alone, instance, "garbage_collection")["lake/reclaimed_snapshots"] == 2
+    assert run_task(alone, instance, "garbage_collection")["lake/reclaimed_snapshots"] == 2
     assert (array_health(repository(alone)).snapshots, values(alone)) == (2, [1.0, 2.0, 3.0])
 
 
 def test_snapshots_within_the_retention_stay(alone: LakeResource, instance: dg.DagsterInstance) -> None:
-    told = done(alone, instance, "snapshot_expiry")
-    assert (told["lake/expired_snapshots"], told["lake/due"], array_health(repository(alone)).snapshots) == (0, False, 4)
+    metadata = run_task(alone, instance, "snapshot_expiry")
+    assert (metadata["lake/expired_snapshots"], metadata["lake/due"], array_health(repository(alone)).snapshots) == (0, False, 4)
 
 
 def test_a_dry_run_tells_what_would_go(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     dry = {"dry_run": True}
-    assert done(alone, instance, "snapshot_expiry", dry, retention="0 seconds")["lake/expired_snapshots"] == 2
+    assert run_task(alone, instance, "snapshot_expiry", dry, retention="0 seconds")["lake/expired_snapshots"] == 2
     assert len(list(repository(alone).ancestry(branch="main"))) == 4
     repository(alone).expire_snapshots(repository(alone).lookup_snapshot(repository(alone).lookup_branch("main")).written_at)
     make_old(alone)
-    assert done(alone, instance, "garbage_collection", dry)["lake/reclaimed_snapshots"] == 2
+    assert run_task(alone, instance, "garbage_collection", dry)["lake/reclaimed_snapshots"] == 2
     assert array_health(repository(alone)).snapshots == 4
 
 
 def test_a_lake_keeps_the_history_and_ends_the_retention(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = Lake.create(tmp_path / "root")
     resource = write_days(tmp_path / "root", lake)
-    done(resource, instance, "snapshot_expiry", retention="0 seconds")
+    run_task(resource, instance, "snapshot_expiry", retention="0 seconds")
     assert lake.log(limit=1)[0].message == f"Expire snapshots of {PATH}"
-    assert done(resource, instance, "garbage_collection")["lake/forgotten_commits"] == 0
+    assert run_task(resource, instance, "garbage_collection")["lake/forgotten_commits"] == 0
     assert len(list(repository(resource).ancestry(branch="main"))) == 4
     assert values(resource) == [1.0, 2.0, 3.0]
 
 
 def test_arrays_that_are_not_there_yet_are_left_out(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(arrays=["tables/missing", weather], tasks=["garbage_collection"])
-    (told,) = run(defs, "garbage_collection", alone, instance).values()
-    assert told["lake/reclaimed_files"] == 0
+    (metadata,) = run(defs, "garbage_collection", alone, instance).values()
+    assert metadata["lake/reclaimed_files"] == 0
 
 
 # Definitions
 
 
 def test_arrays_show_their_maintenance(alone: LakeResource, instance: dg.DagsterInstance) -> None:
-    done(alone, instance, "manifest_rewrite", max_mergeable_manifests=1)
-    done(alone, instance, "manifest_rewrite", max_mergeable_manifests=1)  # there is nothing left to do
+    run_task(alone, instance, "manifest_rewrite", max_mergeable_manifests=1)
+    run_task(alone, instance, "manifest_rewrite", max_mergeable_manifests=1)  # there is nothing left to do
     (record,) = instance.fetch_observations(weather.key, limit=5).records
     assert record.event_log_entry.asset_observation is not None
     assert record.event_log_entry.asset_observation.metadata["lake/maintenance"].value == "manifest_rewrite"
@@ -182,7 +182,7 @@ def test_one_call_maintains_tables_and_arrays(alone: LakeResource, instance: dg.
         for task in ("compaction", "checkpoint", "vacuum", "manifest_rewrite", "snapshot_expiry", "garbage_collection", "health")
     }
     health = dg.materialize([asset_of(defs, "health")], resources={"lake": alone}, instance=instance)
-    checks = {(found.asset_key.path[-1], found.check_name) for found in health.get_asset_check_evaluations() if found.passed}
+    checks = {(check.asset_key.path[-1], check.check_name) for check in health.get_asset_check_evaluations() if check.passed}
     assert checks >= {("orders", "small_files"), ("weather", "mergeable_manifests"), ("weather", "snapshots")}
     assert asset_of(defs, "manifest_rewrite").partitions_def is None, "arrays at one path need no partitions"
 
@@ -190,8 +190,8 @@ def test_one_call_maintains_tables_and_arrays(alone: LakeResource, instance: dg.
 def test_checks_say_what_arrays_need(alone: LakeResource, instance: dg.DagsterInstance) -> None:
     defs = lake_maintenance(arrays=[weather], checks=HealthLimits(mergeable_manifests=1, snapshots=3))
     result = dg.materialize([asset_of(defs, "health")], resources={"lake": alone}, instance=instance)
-    told = {found.check_name: found.description for found in result.get_asset_check_evaluations() if not found.passed}
-    assert told == {
+    descriptions = {check.check_name: check.description for check in result.get_asset_check_evaluations() if not check.passed}
+    assert descriptions == {
         "mergeable_manifests": "2 (limit 1): manifest_rewrite puts it right",
         "snapshots": "4 (limit 3): snapshot_expiry, and garbage_collection after it, put it right",
     }
@@ -202,7 +202,7 @@ def test_the_checks_of_arrays_can_run_with_the_arrays(resource: LakeResource, in
     job = dg.define_asset_job("checks", dg.AssetSelection.checks(*checks))
     defs = dg.Definitions([dg.AssetSpec("weather")], asset_checks=checks, jobs=[job], resources={"lake": resource})
     result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
-    assert {found.check_name for found in result.get_asset_check_evaluations() if found.passed} == {"mergeable_manifests", "snapshots"}
+    assert {check.check_name for check in result.get_asset_check_evaluations() if check.passed} == {"mergeable_manifests", "snapshots"}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_table_is_not_maintained_as_arrays(tmp_path: Path, instance: dg.Dagste
     with lake.session() as session:
         session.create_delta(PATH, pa.schema([("id", pa.int64())]))
     with pytest.raises(Exception, match="no icechunk dataset"):
-        done(LakeResource(root=str(tmp_path)), instance, "manifest_rewrite")
+        run_task(LakeResource(root=str(tmp_path)), instance, "manifest_rewrite")
 
 
 def test_every_task_has_a_description() -> None:
