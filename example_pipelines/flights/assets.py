@@ -1,4 +1,4 @@
-"""The tables: raw ones by month or whole, and what Spark makes of them."""
+"""The tables, raw ones by month or whole, and what Spark makes of them; and the weather as arrays."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 import dagster as dg
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import xarray as xr
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -27,6 +29,17 @@ ORIGINS = ("EWR", "JFK", "LGA")
 MAX_WIND_MPH = 200.0
 """The source holds one impossible wind speed (1 048 mph, Newark in February): anything above this is taken as missing."""
 
+
+MEASURES = {
+    "temp": ("temperature", "°F"),
+    "dewp": ("dew point", "°F"),
+    "humid": ("relative humidity", "%"),
+    "wind_speed": ("wind speed", "mph"),
+    "precip": ("precipitation", "inches"),
+    "pressure": ("sea level pressure", "millibars"),
+    "visib": ("visibility", "miles"),
+}
+"""The names and units of the variables that the arrays of the weather have."""
 
 KEY = ["carrier", "flight", "origin", "time_hour"]
 """What identifies a flight."""
@@ -92,6 +105,34 @@ def flight_corrections(context: dg.AssetExecutionContext, lake: LakeResource) ->
 def weather() -> pa.Table:
     """Hourly weather at the three airports."""
     return source.weather()
+
+
+@dg.asset(
+    partitions_def=MONTHS,
+    # A place for each hour of the year, so that months may come in any order.
+    metadata={"partition_expr": "time", "lake/coordinates": {"time": "h"}, "lake/preview_image": "temp"},
+    ins={"weather": dg.AssetIn(metadata={"columns": ["origin", "time_hour", *MEASURES]})},
+    io_manager_key="array_io_manager",
+    kinds={"icechunk", "xarray"},
+    group_name="raw",
+    owners=OWNERS,
+)
+def hourly_weather(context: dg.AssetExecutionContext, weather: pa.Table) -> xr.Dataset:
+    """The weather as arrays: airports by hours (UTC), a variable for each measurement. What was not measured is missing."""
+    window = context.partition_time_window
+    hours = pd.date_range(window.start, window.end, freq="h", inclusive="left")
+    return weather_arrays(weather).reindex(time=hours.tz_localize(None))
+
+
+def weather_arrays(weather: pa.Table) -> xr.Dataset:
+    """Return the weather of a table as arrays."""
+    rows = weather.select(["origin", "time_hour", *MEASURES]).to_pandas()
+    rows["time"] = rows.pop("time_hour").dt.tz_localize(None).astype("datetime64[ns]")
+    arrays = xr.Dataset.from_dataframe(rows.set_index(["origin", "time"])[list(MEASURES)])
+    arrays["wind_speed"] = arrays.wind_speed.where(arrays.wind_speed <= MAX_WIND_MPH)
+    for name, (long_name, units) in MEASURES.items():
+        arrays[name].attrs = {"long_name": long_name, "units": units}
+    return arrays
 
 
 @dg.asset(kinds={"deltalake", "arrow"}, group_name="raw", owners=OWNERS)

@@ -1,4 +1,4 @@
-"""What must hold of the tables. The checks compare with the source for whatever months are there, so they hold at any time."""
+"""What must hold of the tables and arrays. The checks compare with the source for whatever months are there, so they hold at any time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
+import xarray as xr
 
 from example_pipelines.flights import assets, source
 from lake_core.delta import DeltaTable
@@ -83,6 +84,17 @@ def weather_in_range(weather: DeltaTable) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=wrong == {"temp": 0, "visib": 0, "precip": 0, "wind_speed": 1}, metadata=wrong)
 
 
+@dg.asset_check(asset=assets.hourly_weather, additional_ins={"weather": dg.AssetIn("weather")})
+def arrays_as_in_table(hourly_weather: xr.Dataset, weather: pa.Table) -> dg.AssetCheckResult:
+    """The arrays have each temperature of their months at its airport and hour, and no others."""
+    expected = assets.weather_arrays(weather).temp
+    found = hourly_weather.temp.load().dropna("time", how="all")
+    months = sorted(set(found.time.dt.month.values.tolist()))
+    expected = expected.where(expected.time.dt.month.isin(months)).dropna("time", how="all")
+    passed = bool(months) and found.equals(expected)
+    return dg.AssetCheckResult(passed=passed, metadata={"hours": found.sizes["time"], "months": len(months)})
+
+
 @dg.asset_check(asset=assets.delays_by_hour, additional_ins={"flights": dg.AssetIn("flights")})
 def delays_count_every_flight(delays_by_hour: DeltaTable, flights: DeltaTable) -> dg.AssetCheckResult:
     """The join with the weather neither loses nor doubles a flight."""
@@ -130,6 +142,7 @@ all_checks = [
     flights_in_range,
     weather_complete_and_unique,
     weather_in_range,
+    arrays_as_in_table,
     delays_count_every_flight,
     summary_counts_every_flight,
     log_has_every_departure_once,

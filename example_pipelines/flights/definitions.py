@@ -13,6 +13,7 @@ from example_pipelines.flights import assets, checks
 from example_pipelines.flights.assets import LAKE_ROOT, REPOSITORY
 from lake_orch import (
     DeltaIOManager,
+    IcechunkIOManager,
     LakeResource,
     SparkResource,
     lake_backfill_sensor,
@@ -27,7 +28,7 @@ __all__ = ["LAKE_ROOT", "REPOSITORY", "defs"]
 SUMMARY = dg.AssetSelection.assets(assets.carrier_airport_summary)
 REFERENCE = dg.AssetSelection.assets(assets.weather, assets.planes, assets.airlines, assets.airports)
 OF_A_MONTH = dg.AssetSelection.assets(assets.delays_by_hour, assets.monthly_totals, assets.routes, assets.carrier_airport_summary)
-MONTH = OF_A_MONTH | dg.AssetSelection.assets(assets.flights)
+MONTH = OF_A_MONTH | dg.AssetSelection.assets(assets.flights, assets.hourly_weather)
 CORRECTED = OF_A_MONTH | dg.AssetSelection.assets(assets.flight_corrections)
 
 # The checks that the step of the flights makes itself: they gate what it brings.
@@ -35,7 +36,9 @@ GATES = dg.AssetSelection.checks(
     dg.AssetCheckKey(dg.AssetKey("flights"), "identified"), dg.AssetCheckKey(dg.AssetKey("flights"), "possible")
 )
 
-month = dg.define_asset_job("month", MONTH.without_checks() | GATES, description="A month's file, into five tables.")
+month = dg.define_asset_job(
+    "month", MONTH.without_checks() | GATES, description="A month's file, into five tables, and its weather, into arrays."
+)
 corrections = dg.define_asset_job(
     "corrections", CORRECTED.without_checks(), description="Late corrections, into the flights and what is made of them."
 )
@@ -54,6 +57,11 @@ jobs = [
     ),
     dg.define_asset_job(
         "compaction", dg.AssetSelection.assets(dg.AssetKey(["maintenance", "compaction"])), description="Small files, put together."
+    ),
+    dg.define_asset_job(
+        "manifests",
+        dg.AssetSelection.assets(dg.AssetKey(["maintenance", "manifest_rewrite"])),
+        description="Small manifests, put together.",
     ),
     dg.define_asset_job("check", dg.AssetSelection.checks(*checks.all_checks), description="Every check on every table."),
     lake_recover(),
@@ -90,7 +98,12 @@ defs = dg.Definitions.merge(
         asset_checks=checks.all_checks,
         jobs=jobs,
         sensors=[arrivals, late, lake_backfill_sensor(), *lake_session_sensors()],
-        resources={"lake": lake, "spark": spark, "io_manager": DeltaIOManager(lake=lake, spark=spark)},
+        resources={
+            "lake": lake,
+            "spark": spark,
+            "io_manager": DeltaIOManager(lake=lake, spark=spark),
+            "array_io_manager": IcechunkIOManager(lake=lake),
+        },
         executor=lake_executor,
     ),
     # Components in YAML, beside what is written in Python.

@@ -1,8 +1,9 @@
 """`make demo`: a year of flights that arrives month by month, and all that can go wrong on the way.
 
 Twelve files are dropped into a landing zone. A sensor asks for a run for each; the run is one session of the lake and publishes five tables
-at once. One month arrives broken and is held back; one step is killed; late corrections are merged; a question is tried out on a branch;
-small files are put together. Runs go on in this process, so that all of them share one Spark session; the killed step has its own.
+and the weather's arrays at once. One month arrives broken and is held back; one step is killed; late corrections are merged; a question is
+tried out on a branch; small files and manifests are put together. Runs go on in this process, so that all of them share one Spark session;
+the killed step has its own.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def main() -> int:
     report.print_tables()
     report.print_log(lake)
     report.print_plot(lake)
+    report.print_arrays(lake)
     report.print_further()
     print(f"\nDone in {time.monotonic() - started:.0f} s. The lake stays in {LAKE_ROOT}.")
     return 0 if all(fine) else 1
@@ -115,7 +117,7 @@ class Demo:
         """Load the reference tables, then twelve files through the landing zone; one of them is broken."""
         print("\nReference tables ...", flush=True)
         self.run(reference_job)
-        print("Twelve monthly files arrive. Each is one run, one session, one commit of five tables:", flush=True)
+        print("Twelve monthly files arrive. Each is one run, one session, one commit of five tables and an array of weather:", flush=True)
         fine = [self.month(number) for number in range(1, 13)]  # all of them, whatever becomes of one
         return all(fine)
 
@@ -127,9 +129,10 @@ class Demo:
         run = self.run(month_job, request)
         if broken:
             return self.repair(run, name)
-        rows = self.count(name)
-        print(f"  {name}  {rows:>7,} flights  {len(self.touched())} tables  {time.monotonic() - begun:5.1f} s", flush=True)
-        return run.is_success and rows == source.flights_of_month(number).num_rows
+        rows, hours = self.count(name), self.hours(name)
+        size = f"{rows:>7,} flights  {hours} hours of weather  {len(self.touched())} datasets"
+        print(f"  {name}  {size}  {time.monotonic() - begun:5.1f} s", flush=True)
+        return run.is_success and rows == source.flights_of_month(number).num_rows and hours == source.hours_of_month(number)
 
     def repair(self, run: dg.DagsterRun, name: str) -> bool:
         """Repair a month that arrived broken.
@@ -137,7 +140,9 @@ class Demo:
         Its run failed, and main is as before. The file is replaced, and the run is resumed.
         """
         rows, months = self.count(name), len({str(month) for month in self.rows("monthly_totals", "month")})
-        held = self.lake.delta("tables/flights", ref=run.tags["lake/session"]).to_arrow(columns=["month"]).num_rows
+        session = run.tags["lake/session"]
+        held = self.lake.delta("tables/flights", ref=session).to_arrow(columns=["month"]).num_rows
+        hours, held_hours = self.hours(name), self.hours(name, ref=session)
         failed = [
             entry.dagster_event.asset_check_evaluation_data.check_name
             for entry in self.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
@@ -145,14 +150,19 @@ class Demo:
         ]
         print(f"  {name}  arrived broken: checks {' and '.join(sorted(failed))} failed, run {run.run_id[:8]} is held back", flush=True)
         print(f"           main has {rows} of its flights and still {months} months; the session can be read: {held:,} flights", flush=True)
+        print(
+            f"           the arrays are held back with the tables: main has {hours} hours of its weather, the session {held_hours}",
+            flush=True,
+        )
         drop("flights", name, source.flights_of_month(BROKEN_MONTH))
         resumed = self.run(month_job, reexecute=run)
         mended = self.count(name)
-        same = resumed.tags.get("lake/session") == run.tags["lake/session"]
+        same = resumed.tags.get("lake/session") == session
         print(f"           the file is replaced, and run {resumed.run_id[:8]} resumes the session: {mended:,} flights", flush=True)
         return (
             not run.is_success
-            and rows == 0
+            and rows == hours == 0
+            and held_hours == self.hours(name) == source.hours_of_month(BROKEN_MONTH)
             and months == BROKEN_MONTH - 1
             and resumed.is_success
             and same
@@ -238,7 +248,14 @@ class Demo:
             old = len(self.lake.delta(path, ref="main~1").files())
             print(f"  {table}: {files} files became {after}; the commit before still reads its {old}", flush=True)
             fine = fine and run.is_success and after < files == old and rows == report.rows_of(table)
-        return fine
+        return self.rewrite_manifests() and fine
+
+    def rewrite_manifests(self) -> bool:
+        """Small manifests of arrays are put together, too."""
+        before = self.manifests()
+        run = self.run(manifests_job)
+        print(f"  hourly_weather: {before} manifests became {self.manifests()}", flush=True)
+        return run.is_success and self.manifests() < before
 
     def checks(self) -> bool:
         """Run every asset check, after all that."""
@@ -301,6 +318,14 @@ class Demo:
         table = self.lake.delta("tables/flights") if "tables/flights" in self.lake.at().datasets() else None
         return 0 if table is None else len(table.to_arrow(columns=["month"], where=f"month = DATE '{month}-01'"))
 
+    def hours(self, month: str, ref: str = "main") -> int:
+        """Return how many hours of a month have temperatures."""
+        temperatures = report.open_arrays(self.lake, ref).temp.sel(time=month)
+        return int(temperatures.notnull().any("origin").sum())
+
+    def manifests(self) -> int:
+        return len(next(self.lake.icechunk(report.ARRAYS).ancestry(branch="main")).manifests)
+
     def arrivals_of(self, carrier: str) -> list[Any]:
         where = f"carrier = '{carrier}' AND month = DATE '{source.YEAR}-{CORRECTED_MONTH:02}-01' AND arr_delay IS NOT NULL"
         table = self.lake.delta("tables/flights").to_arrow(columns=["time_hour", "arr_delay"], where=where)
@@ -351,6 +376,10 @@ def check_job() -> dg.JobDefinition:
 
 def compaction_job() -> dg.JobDefinition:
     return defs.resolve_job_def("compaction")
+
+
+def manifests_job() -> dg.JobDefinition:
+    return defs.resolve_job_def("manifests")
 
 
 class StepKiller(threading.Thread):

@@ -1,10 +1,11 @@
-"""What the demo prints at its end: the tables as any Delta reader finds them, a plot, and where to look further."""
+"""What the demo prints at its end: the tables as any Delta reader finds them, a plot, the arrays, and where to look further."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pyarrow as pa
+import xarray as xr
 
 from example_pipelines.flights.definitions import LAKE_ROOT
 from lake_core.delta import DeltaTable
@@ -22,6 +23,7 @@ TABLES = (
     "carrier_airport_summary",
     "departure_log",
 )
+ARRAYS = "tables/hourly_weather"
 _BAR = 40
 
 
@@ -65,6 +67,16 @@ def print_plot(lake: Lake) -> None:
         print(f"  {hour:02}  {'█' * round(_BAR * max(mean, 0.0) / longest)} {mean:.0f}")
 
 
+def print_arrays(lake: Lake) -> None:
+    """Print the mean temperatures of the airports, read by xarray, and how the arrays are read without the lake."""
+    arrays = open_arrays(lake)
+    shape = ", ".join(f"{length:,} along {dimension}" for dimension, length in arrays.sizes.items())
+    means = ", ".join(f"{mean.origin.item()} {mean.item():.1f}" for mean in arrays.temp.mean("time"))
+    print(f"\nThe weather as arrays ({ARRAYS}): {len(arrays.data_vars)} variables, {shape}")
+    print(f"  mean temperature of the year in °F, by xarray: {means}")
+    print(f"  icechunk reads them as well: icechunk.Repository.open(icechunk.local_filesystem_storage({f'{LAKE_ROOT}/{ARRAYS}'!r}))")
+
+
 def print_further() -> None:
     """Print where to look at what the demo made."""
     print("\nLook at it:")
@@ -79,6 +91,11 @@ def url_of(name: str) -> str:
 
 def exists(name: str) -> bool:
     return DeltaTable.exists(url_of(name))
+
+
+def open_arrays(lake: Lake, ref: str = "main") -> xr.Dataset:
+    arrays: xr.Dataset = xr.open_zarr(lake.icechunk(ARRAYS, ref=ref).store, consolidated=False, chunks=None)
+    return arrays
 
 
 def open_table(name: str) -> DeltaTable:

@@ -49,6 +49,13 @@ def weather() -> pa.Table:
     return _read(_path("weather.csv"))
 
 
+def hours_of_month(month: int) -> int:
+    """How many hours of a month (1 to 12, in UTC) have a temperature at any of the airports."""
+    table = weather()
+    measured = table.filter(pc.and_(pc.equal(pc.month(table["time_hour"]), month), pc.is_valid(table["temp"])))
+    return int(pc.count_distinct(measured["time_hour"]).as_py())
+
+
 @functools.cache
 def planes() -> pa.Table:
     """Read the planes by tail number."""

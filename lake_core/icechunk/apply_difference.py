@@ -82,13 +82,20 @@ class SnapshotApplication:
         """
         markers = self._merged_markers(base, after, head)
         ours = difference(self.assets, base, after)
+        if ours.is_empty() and markers == self._markers(head):
+            return self._rearrange(ours, head)
         if head.snapshot_id != base.snapshot_id:
             theirs = difference(self.assets, base, head)
             if not theirs.is_empty():
                 return self._rebase(_without_shared(self.assets, ours, head, shares_groups), theirs, markers)
-        if ours.is_empty() and markers == self._markers(head):
-            return None
         return self._write(ours, head, after.nodes, ChangeSet(), after, markers)
+
+    def _rearrange(self, ours: Difference, head: Snapshot) -> AppliedSnapshot | None:
+        """Bring manifests that were rewritten onto the head. Arrays whose manifests the head has changed keep those of the head."""
+        rearranged = _rearranged_nodes(ours.before, ours.after, head)
+        if not rearranged:
+            return None
+        return self._write(ours, head, {**head.nodes, **rearranged}, ChangeSet(), ours.after, self._markers(head))
 
     def _rebase(self, ours: Difference, theirs: Difference, markers: Mapping[str, Marker]) -> AppliedSnapshot | None:
         head = theirs.after
@@ -159,6 +166,22 @@ def has_all_markers(assets: AssetManager, base: Snapshot | None, after: Snapshot
         app_id in on_head and on_head[app_id] not in (before.get(app_id), marker) and on_head[app_id].version >= marker.version
         for app_id, marker in new.items()
     )
+
+
+def _rearranged_nodes(base: Snapshot, after: Snapshot, head: Snapshot) -> dict[str, Node]:
+    """Return the head's arrays with other manifests, by path: those that `after` has rewritten and the head still has as `base` has them.
+
+    The references in these manifests must be the same in `base` and `after`.
+    """
+    rearranged: dict[str, Node] = {}
+    for path, node in after.nodes.items():
+        before, existing = base.nodes.get(path), head.nodes.get(path)
+        if not (isinstance(node, ArrayNode) and isinstance(before, ArrayNode) and isinstance(existing, ArrayNode)):
+            continue
+        is_same_array = node.node_id == before.node_id == existing.node_id
+        if is_same_array and node.manifests != before.manifests and existing.manifests == before.manifests:
+            rearranged[path] = replace(existing, manifests=node.manifests)
+    return rearranged
 
 
 def _merged_nodes(ours: Difference, theirs: Difference, changes: ChangeSet) -> tuple[dict[str, Node], ChangeSet]:

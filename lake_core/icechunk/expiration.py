@@ -28,7 +28,12 @@ class _Header:
 
 
 def expire(
-    assets: AssetManager, older_than: int, *, delete_expired_branches: bool = False, delete_expired_tags: bool = False
+    assets: AssetManager,
+    older_than: int,
+    *,
+    delete_expired_branches: bool = False,
+    delete_expired_tags: bool = False,
+    dry_run: bool = False,
 ) -> set[bytes]:
     """Take snapshots written before a time out of the history of every tag and branch.
 
@@ -39,6 +44,7 @@ def expire(
         older_than: Microseconds since the epoch.
         delete_expired_branches: Whether branches whose tip is expired are deleted; main never is.
         delete_expired_tags: Whether tags that name an expired snapshot are deleted.
+        dry_run: Whether nothing is written.
 
     Returns:
         The ids of the snapshots that left the history of a ref, and of tips that are expired themselves. Other refs may still reach them.
@@ -54,13 +60,13 @@ def expire(
     }
     released: set[bytes] = set()
     for tip in tips:
-        released |= _cut(assets, headers, tip.snapshot_id, older_than)
-        if headers[tip.snapshot_id].flushed_at < older_than:
+        released |= _cut(assets, headers, tip.snapshot_id, older_than, dry_run=dry_run)
+        if not dry_run and headers[tip.snapshot_id].flushed_at < older_than:
             _delete_ref(assets.store, tip, branches=delete_expired_branches, tags=delete_expired_tags)
     return released
 
 
-def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, older_than: int) -> set[bytes]:
+def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, older_than: int, *, dry_run: bool) -> set[bytes]:
     """Make the root the parent of the oldest snapshot that is kept, or of the tip if none is. Returns what was cut out, or is expired."""
     history = [tip]
     while (parent := headers[history[-1]].parent_id) is not None:
@@ -69,7 +75,8 @@ def _cut(assets: AssetManager, headers: Mapping[bytes, _Header], tip: bytes, old
     oldest, root = (kept[-1] if kept else 0), history[-1]
     if len(history) - oldest <= 2:
         return set()
-    _adopt(assets, history[oldest], root)
+    if not dry_run:
+        _adopt(assets, history[oldest], root)
     headers[history[oldest]].parent_id = root
     return set(history[oldest + bool(kept) : -1])
 

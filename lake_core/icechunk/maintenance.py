@@ -17,7 +17,7 @@ from lake_core.icechunk.errors import ConflictError
 from lake_core.icechunk.expiration import expire
 from lake_core.icechunk.garbage_collection import GCSummary, collect
 from lake_core.icechunk.identifier import encode_id
-from lake_core.icechunk.manifest_rewrite import METADATA_KEY, splitting_document
+from lake_core.icechunk.manifest_rewrite import METADATA_KEY, count_mergeable, splitting_document
 from lake_core.icechunk.read_limits import ReadLimits
 from lake_core.icechunk.refs import RefKind
 from lake_core.icechunk.snapshot import check_zone, microseconds
@@ -35,7 +35,12 @@ class RepositoryMaintenance:
     _txn_retention: int | None
 
     def expire_snapshots(
-        self, older_than: datetime, *, delete_expired_branches: bool = False, delete_expired_tags: bool = False
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+        dry_run: bool = False,
     ) -> set[str]:
         """Take old snapshots out of the history of every branch and tag. Their objects stay until `garbage_collect` deletes them.
 
@@ -51,6 +56,7 @@ class RepositoryMaintenance:
             older_than: Snapshots written before this time expire.
             delete_expired_branches: Whether to delete branches whose tip has expired. The branch main is never deleted.
             delete_expired_tags: Whether to delete tags that name an expired snapshot.
+            dry_run: Whether only to tell what would expire.
 
         Returns:
             The ids of the expired snapshots. Some may still be reached by another branch or tag.
@@ -61,13 +67,15 @@ class RepositoryMaintenance:
         """
         time = check_zone("older_than", older_than)
         if self._store.versioned:
-            self._store.end_retention(time)
+            if not dry_run:
+                self._store.end_retention(time)
             return set()
         released = expire(
             self._assets,
             microseconds(time),
             delete_expired_branches=delete_expired_branches,
             delete_expired_tags=delete_expired_tags,
+            dry_run=dry_run,
         )
         return {encode_id(snapshot_id) for snapshot_id in released}
 
@@ -138,6 +146,16 @@ class RepositoryMaintenance:
                 actual_parent=actual,
             )
         return encode_id(snapshot_id)
+
+    def mergeable_manifests(self, branch: str) -> int:
+        """Count the manifests of a branch that `rewrite_manifests` would do without. Only its newest snapshot is read.
+
+        Raises:
+            RefNotFound: There is no such branch.
+            DamagedObject: The snapshot cannot be read.
+        """
+        snapshot = self._assets.snapshot(refs.lookup(self._store, RefKind.BRANCH, branch).snapshot_id)
+        return count_mergeable(snapshot, self._config.splitting)
 
     def total_chunks_storage(
         self,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lake_core.icechunk.config import ManifestSplitCondition, ManifestSplitDimCondition, SplitSizes
-from lake_core.icechunk.splitting import NO_SPLIT
+from lake_core.icechunk.manifest import Extents
+from lake_core.icechunk.snapshot import ArrayNode, Snapshot
+from lake_core.icechunk.splitting import NO_SPLIT, split_cell, split_sizes
 
 METADATA_KEY = "splitting_config"
 """Key in the metadata of the commit under which the rules of splitting are noted."""
@@ -21,6 +23,22 @@ def splitting_document(rules: SplitSizes) -> dict[str, Any]:
             for condition, sizes in rules or (_DEFAULT,)
         ]
     }
+
+
+def count_mergeable(snapshot: Snapshot, rules: SplitSizes) -> int:
+    """Return how many manifests of a snapshot hold only references that belong to a split for which there is another manifest."""
+    splits: dict[bytes, set[tuple[bytes, Extents]]] = {}
+    for node in snapshot.nodes.values():
+        if isinstance(node, ArrayNode):
+            sizes = split_sizes(rules, node)
+            for ref in node.manifests:
+                splits.setdefault(ref.manifest_id, set()).add((node.node_id, split_cell(ref.extents, sizes)))
+    covered: set[tuple[bytes, Extents]] = set()
+    mergeable = 0
+    for manifest_id in sorted(splits, key=lambda manifest_id: len(splits[manifest_id]), reverse=True):
+        mergeable += splits[manifest_id] <= covered
+        covered |= splits[manifest_id]
+    return mergeable
 
 
 def _condition(condition: ManifestSplitCondition) -> Any:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in, is_inside
 from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
-from lake_core.icechunk.splitting import split
+from lake_core.icechunk.splitting import split, split_cell
 
 MOST_MANIFESTS = 64
 """How many manifests of an array may share one split before small ones are merged."""
@@ -104,10 +104,10 @@ class ManifestUpdater:
         """Merge the smaller manifests of a split that has too many."""
         splits: dict[Extents, list[ManifestRef]] = {}
         for ref in self._kept:
-            splits.setdefault(self._split_of(ref.extents), []).append(ref)
+            splits.setdefault(split_cell(ref.extents, self.sizes), []).append(ref)
         crowded = False
         for cell, refs in splits.items():
-            pieces = [piece for piece in self._pieces if self._split_of(piece.extents) == cell]
+            pieces = [piece for piece in self._pieces if split_cell(piece.extents, self.sizes) == cell]
             if len(refs) + len(pieces) <= MOST_MANIFESTS:
                 continue
             crowded = True
@@ -122,10 +122,6 @@ class ManifestUpdater:
                 self._pieces.append(concatenated(together))
         if crowded:
             self._separate()
-
-    def _split_of(self, extents: Extents) -> Extents:
-        """Return the cell of the grid of splits that a box begins in."""
-        return tuple((first // size, first // size + 1) for (first, _), size in zip(extents, self.sizes, strict=True))
 
 
 def _overlaps(one: Extents, other: Extents) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lake_core.icechunk.config import ManifestSplitCondition, ManifestSplitDimCondition, SplitSizes
-from lake_core.icechunk.manifest import ChunkReferences
+from lake_core.icechunk.manifest import ChunkReferences, Extents
 from lake_core.icechunk.snapshot import ArrayNode
 
 NO_SPLIT = 2**32 - 1
@@ -47,6 +47,11 @@ def _matches_dimension(condition: ManifestSplitDimCondition, array: ArrayNode, a
         return argument == axis
     name = None if array.dimension_names is None else array.dimension_names[axis]
     return name is not None and re.search(argument, name) is not None
+
+
+def split_cell(extents: Extents, sizes: tuple[int, ...]) -> Extents:
+    """Return the cell of the grid of splits that a box begins in."""
+    return tuple((first // size, first // size + 1) for (first, _), size in zip(extents, sizes, strict=True))
 
 
 def split(references: ChunkReferences, sizes: tuple[int, ...]) -> Iterator[ChunkReferences]:

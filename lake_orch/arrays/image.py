@@ -15,7 +15,9 @@ import numpy.typing as npt
 import xarray as xr
 
 _LONGEST = 320
-"""Pixels along a side."""
+"""The most pixels along a side. Where there are more values, some are left out."""
+_SHORTEST = 96
+"""Pixels that a side has at least, as far as whole pixels for each value allow. A few rows alone would be a line."""
 _MOST_BYTES = 64 << 20
 """The most bytes of values that are read for a picture."""
 _COLORS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -23,13 +25,17 @@ _COLORS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231,
 _MISSING = (255, 255, 255)
 
 
-def picture(dataset: xr.Dataset) -> tuple[str, str] | None:
-    """Draw the first variable that has two dimensions or more, the last two as they stand at the end of the others.
+def picture(dataset: xr.Dataset, variable: str | None = None) -> tuple[str, str] | None:
+    """Draw a variable that has two dimensions or more, the last two as they stand at the end of the others.
+
+    Args:
+        dataset: The arrays.
+        variable: The variable; by default the first one that can be drawn.
 
     Returns:
         The picture as Markdown, and what it shows; None where no variable can be drawn.
     """
-    for name, array in dataset.data_vars.items():
+    for name, array in (dataset if variable is None else dataset[[variable]]).data_vars.items():
         if array.ndim < 2 or array.dtype.kind not in "fiub" or 0 in array.shape:
             continue
         plane = array.isel(dict.fromkeys(array.dims[:-2], -1))
@@ -38,7 +44,7 @@ def picture(dataset: xr.Dataset) -> tuple[str, str] | None:
             return None
         values = plane.values[::rows, ::columns].astype(np.float64)
         rising = plane.dims[0] in plane.coords and plane[plane.dims[0]].ndim == 1 and _rises(plane[plane.dims[0]].values)
-        png = encode_png(_indexes(values[::-1] if rising else values))
+        png = encode_png(_enlarged(_indexes(values[::-1] if rising else values)))
         image = f"![{name}](data:image/png;base64,{base64.b64encode(png).decode()})"
         return image, _caption(str(name), array, values)
     return None
@@ -70,6 +76,13 @@ def _indexes(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     low, high = values[finite].min(), values[finite].max()
     scaled = np.zeros(values.shape) if high == low else (values - low) / (high - low)
     return np.where(finite, np.nan_to_num(scaled) * 254, 255).astype(np.uint8)
+
+
+def _enlarged(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Repeat the pixels along a side that has few of them."""
+    for axis, length in enumerate(pixels.shape):
+        pixels = np.repeat(pixels, max(1, _SHORTEST // length), axis=axis)
+    return pixels
 
 
 def _rises(values: npt.NDArray[Any]) -> bool:

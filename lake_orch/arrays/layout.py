@@ -12,10 +12,8 @@ from xarray.coding.strings import create_vlen_dtype
 from zarr.abc.codec import Codec
 
 from lake_core.icechunk import IcechunkStore
+from lake_orch.arrays.settings import ENCODINGS
 from lake_orch.errors import InvalidDefinition
-
-_OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
-_OF_CF = ("dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
 
 _MOST_BYTES = 64 << 20
 """The largest size of a chunk whose shape no encoding names."""
@@ -25,7 +23,13 @@ _TEXT: np.dtype[Any] = create_vlen_dtype(str)
 _MOMENT = "microseconds since 1970-01-01"
 
 
-def create_empty(store: IcechunkStore, dataset: xr.Dataset, encoding: Mapping[str, Mapping[str, Any]], growing: Sequence[str]) -> None:
+def create_empty(
+    store: IcechunkStore,
+    dataset: xr.Dataset,
+    encoding: Mapping[str, Mapping[str, Any]],
+    growing: Sequence[str],
+    partition_chunks: Mapping[str, int],
+) -> None:
     """Create the arrays of a dataset in an empty store. Arrays with a growing dimension have no elements yet; others have their data.
 
     Args:
@@ -33,10 +37,12 @@ def create_empty(store: IcechunkStore, dataset: xr.Dataset, encoding: Mapping[st
         dataset: The data, of which variables, types, attributes and encodings are taken.
         encoding: Encodings by variable. They take precedence over those of the variables themselves.
         growing: The dimensions that regions are added along.
+        partition_chunks: The length of chunks along a dimension with which each partition has chunks of its own, where it is known.
     """
     dataset = plain_text(dataset)
     encodings = {
-        str(name): _encoding(str(name), variable, encoding.get(str(name), {}), growing) for name, variable in dataset.variables.items()
+        str(name): _encoding(str(name), variable, encoding.get(str(name), {}), growing, partition_chunks)
+        for name, variable in dataset.variables.items()
     }
     empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
     # Of text without any element, xarray could not tell that it is text.
@@ -52,7 +58,7 @@ def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
 
 def source_encoding(variable: xr.Variable, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the encoding of a variable: `own`, then the encoding that it was read with, as far as Zarr v3 has it."""
-    read = {name: value for name, value in variable.encoding.items() if name in (*_OF_ZARR, *_OF_CF) and _is_of_v3(name, value)}
+    read = {name: value for name, value in variable.encoding.items() if name in ENCODINGS and _is_of_v3(name, value)}
     if variable.dtype == object:
         read.pop("dtype", None)  # the type of a text of another store
     encoding = {**read, **own}
@@ -62,16 +68,11 @@ def source_encoding(variable: xr.Variable, own: Mapping[str, Any]) -> dict[str, 
 
 
 def check_encoding(encoding: Mapping[str, Mapping[str, Any]], dataset: xr.Dataset, subject: str) -> None:
-    """Raise InvalidDefinition for encodings of variables that are not there, and for encodings that do not exist."""
-    for name, settings in encoding.items():
+    """Raise InvalidDefinition for encodings of variables that are not there."""
+    for name in encoding:
         if name not in dataset.variables:
             raise InvalidDefinition(
                 f"lake/encoding of {subject} names {name!r}; the variables are {', '.join(map(str, dataset.variables))}"
-            )
-        unknown = [key for key in settings if key not in (*_OF_ZARR, *_OF_CF)]
-        if unknown:
-            raise InvalidDefinition(
-                f"lake/encoding of {subject} gives {name!r} the encoding {unknown[0]!r}: use {', '.join((*_OF_ZARR, *_OF_CF))}"
             )
 
 
@@ -81,12 +82,14 @@ def plain_text(dataset: xr.Dataset) -> xr.Dataset:
     return dataset.assign({name: dataset[name].astype(object) for name in texts}) if texts else dataset
 
 
-def _encoding(name: str, variable: xr.Variable, own: Mapping[str, Any], growing: Sequence[str]) -> dict[str, Any]:
+def _encoding(
+    name: str, variable: xr.Variable, own: Mapping[str, Any], growing: Sequence[str], partition_chunks: Mapping[str, int]
+) -> dict[str, Any]:
     encoding = source_encoding(variable, own)
     if not set(variable.dims) & set(growing):
         return encoding
     if "chunks" not in encoding:
-        encoding["chunks"] = _chunks(name, variable, growing)
+        encoding["chunks"] = _chunks(name, variable, growing, partition_chunks)
     if variable.dtype.kind == "M" and "units" not in own:
         # What the first region has would decide which times any later one can have.
         encoding |= {"units": _MOMENT, "dtype": "int64", "calendar": "proleptic_gregorian"}
@@ -96,13 +99,19 @@ def _encoding(name: str, variable: xr.Variable, own: Mapping[str, Any], growing:
     return encoding
 
 
-def _chunks(name: str, variable: xr.Variable, growing: Sequence[str]) -> tuple[int, ...]:
-    """Return the shape of a variable's chunks: those of dask, or what one partition has along the growing dimensions."""
+def _chunks(name: str, variable: xr.Variable, growing: Sequence[str], partition_chunks: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a variable's chunks: those of dask, or what one partition has along the growing dimensions.
+
+    Along a dimension of `partition_chunks` chunks are cut so that none reaches from one partition into another.
+    """
     if variable.dims == (name,):
         return (_COORDINATES,)
+    lengths = variable.shape if variable.chunks is None else [chunks[0] for chunks in variable.chunks]
+    chunks = [
+        _aligned(max(length, 1), partition_chunks.get(str(dimension), 0)) for dimension, length in zip(variable.dims, lengths, strict=True)
+    ]
     if variable.chunks is not None:
-        return tuple(max(lengths[0], 1) for lengths in variable.chunks)
-    chunks = [max(length, 1) for length in variable.shape]
+        return tuple(chunks)
     cut = [axis for axis, dimension in enumerate(variable.dims) if dimension not in growing] or list(range(variable.ndim))
     while math.prod(chunks) * variable.dtype.itemsize > _MOST_BYTES:
         longest = max(cut, key=lambda axis: chunks[axis])
@@ -111,6 +120,11 @@ def _chunks(name: str, variable: xr.Variable, growing: Sequence[str]) -> tuple[i
             longest = max(cut, key=lambda axis: chunks[axis])
         chunks[longest] = -(-chunks[longest] // 2)
     return tuple(chunks)
+
+
+def _aligned(length: int, partition_chunk: int) -> int:
+    """Return a length of chunks that fit into each partition. `partition_chunk`: the longest one that does, or 0 if that is not known."""
+    return partition_chunk if partition_chunk and partition_chunk % length else length
 
 
 def _is_of_v3(name: str, value: Any) -> bool:

@@ -13,13 +13,12 @@ from lake_core.icechunk import Session
 from lake_core.icechunk.change_set import ChangeSet
 from lake_core.workspace import STAGED, Receipt
 from lake_orch.arrays.image import picture
+from lake_orch.arrays.settings import SNAPSHOT
 from lake_orch.location import table_name
 from lake_orch.runs.observations import read_with
 from lake_orch.tables.preview import PREVIEW
 from lake_orch.tags import READ_WITH
 from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
-
-SNAPSHOT = "lake/snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +107,10 @@ def variable_schema(dataset: xr.Dataset) -> TableSchema:
     )
 
 
-def preview_metadata(dataset: xr.Dataset) -> dict[str, Any]:
-    """Show a picture of the first variable; nothing where none can be drawn."""
+def preview_metadata(dataset: xr.Dataset, variable: str | None = None) -> dict[str, Any]:
+    """Show a picture of a variable, by default of the first one; nothing where none can be drawn."""
     try:
-        image = picture(dataset)
+        image = picture(dataset, variable)
         return {} if image is None else {PREVIEW: MetadataValue.md(f"{image[0]}\n\n{image[1]}")}
     except Exception as error:  # the arrays are committed: whatever cannot be shown fails no step
         return {PREVIEW: f"these arrays cannot be shown: {error}"[:300]}

@@ -44,7 +44,7 @@ class Extent:
                 f"dimension {self.dimension!r} has coordinates of type {values.dtype}, and time partitions stand for datetime64: give it "
                 f"such coordinates, or partition by static keys"
             )
-        return [(values >= _moment(start)) & (values < _moment(end)) for start, end in self.windows]
+        return [(values >= coordinate_of(start)) & (values < coordinate_of(end)) for start, end in self.windows]
 
     def select(self, values: npt.NDArray[Any]) -> Mask:
         """Return which coordinates lie in the extent. Raises PartitionSliceError as `parts`."""
@@ -63,7 +63,7 @@ class Extent:
                 f"the coordinates of dimension {self.dimension!r} do not rise, so that those of a new partition have no place "
                 f"among them: sort the arrays by {self.dimension!r} first"
             )
-        return int(np.searchsorted(values, _moment(window[0])))
+        return int(np.searchsorted(values, coordinate_of(window[0])))
 
     def coordinates(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return the keys as coordinates of a type. Raises PartitionSliceError for a key that is not a value of the type."""
@@ -73,7 +73,7 @@ class Extent:
             return np.array([int(key) for key in self.keys], np.int64)
         if dtype.kind == "M" and self.windows is None:
             try:
-                return np.array([np.datetime64(_moment(datetime.fromisoformat(key))) for key in self.keys])
+                return np.array([np.datetime64(coordinate_of(datetime.fromisoformat(key))) for key in self.keys])
             except ValueError:
                 pass
         raise PartitionSliceError(
@@ -88,7 +88,7 @@ class Extent:
     def __str__(self) -> str:
         if self.windows is None:
             return f"{self.dimension} in {', '.join(map(repr, self.keys[:3]))}{', …' if len(self.keys) > 3 else ''}"
-        return f"{_moment(self.windows[0][0])} <= {self.dimension} < {_moment(self.windows[-1][1])}"
+        return f"{coordinate_of(self.windows[0][0])} <= {self.dimension} < {coordinate_of(self.windows[-1][1])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,6 @@ def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence
     return Extent(dimension, unique, tuple(windows))
 
 
-def _moment(moment: datetime) -> np.datetime64:
+def coordinate_of(moment: datetime) -> np.datetime64:
     """Return a boundary of a window as a coordinate: coordinates have no zone, and are clock times of the definition's own."""
     return np.datetime64(moment.replace(tzinfo=None), "us")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from numbers import Integral
 from typing import Any, Literal, TypeAlias, get_args
 
 from lake_orch.definition_metadata import (
@@ -34,6 +35,10 @@ APPEND_DIM = "lake/append_dim"
 COORDINATES = "lake/coordinates"
 PREVIEW_IMAGE = "lake/preview_image"
 
+_OF_ZARR = ("chunks", "shards", "compressors", "filters", "serializer", "fill_value")
+ENCODINGS = (*_OF_ZARR, "dtype", "units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+"""What may be said of how a variable is stored: the names of Zarr, and those of the CF conventions."""
+
 SELECTION = "lake/sel"
 CHUNKS = "lake/chunks"
 SNAPSHOT = "lake/snapshot"
@@ -56,8 +61,12 @@ class ArraySettings:
     """Names of the dimensions of arrays that have none."""
     append_dim: str | None = None
     coordinates: Mapping[str, Any] = field(default_factory=dict)
-    """All coordinates that a dimension will ever have, by dimension. Arrays have that length from the start."""
-    preview_image: bool | None = None
+    """All coordinates that a dimension will ever have, or the frequency of those of time partitions, by dimension. Arrays have that length
+    from the start."""
+    partition_chunks: Mapping[str, int] = field(default_factory=dict)
+    """The length of chunks along a dimension with which each partition has chunks of its own, where it is known."""
+    preview_image: bool | str | None = None
+    """Whether the asset's page shows a picture, or of which variable."""
 
     @classmethod
     def parse(
@@ -86,8 +95,8 @@ class ArraySettings:
             raise InvalidDefinition(f"{APPEND_DIM} of {subject} is {self.append_dim!r}: name a dimension, and use {MODE} 'append'")
         if self.mode == "append" and self.append_dim is None and self.partition_expr is None:
             raise InvalidDefinition(f"{MODE} of {subject} is 'append': name the dimension that grows by {APPEND_DIM}")
-        if self.preview_image not in (None, True, False):
-            raise InvalidDefinition(f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true or false")
+        if not isinstance(self.preview_image, bool | str | None):
+            raise InvalidDefinition(f"{PREVIEW_IMAGE} of {subject} is {self.preview_image!r}: use true, false or the name of a variable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +149,20 @@ def _encoding(value: Any, subject: str) -> Mapping[str, Mapping[str, Any]]:
             f"{ENCODING} of {subject} is {value!r}: use a dict of encodings by variable, such as {{'t2m': {{'chunks': …}}}}"
         )
     encodings = {str(name): dict(encoding) for name, encoding in value.items()}
-    for encoding in encodings.values():
+    for variable, encoding in encodings.items():
+        unknown = [name for name in encoding if name not in ENCODINGS]
+        if unknown:
+            raise InvalidDefinition(f"{ENCODING} of {subject} gives {variable!r} the encoding {unknown[0]!r}: use {', '.join(ENCODINGS)}")
         for name in ("chunks", "shards"):
-            if isinstance(encoding.get(name), list):
-                encoding[name] = tuple(encoding[name])
+            if name in encoding:
+                encoding[name] = _lengths(encoding[name], f"{name} of {variable!r} in {ENCODING} of {subject}")
     return encodings
+
+
+def _lengths(value: Any, subject: str) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(length, Integral) and int(length) > 0 for length in value):
+        raise InvalidDefinition(f"{subject} is {value!r}: use a list of whole numbers, one for each dimension")
+    return tuple(int(length) for length in value)
 
 
 def _by_dimension(metadata: Mapping[str, Any], name: str, subject: str) -> Mapping[str, Any]:

@@ -41,6 +41,9 @@ class ArrayWriter:
             PartitionSliceError: The partitions do not fit the coordinates.
         """
         check_encoding(self.settings.encoding, dataset, self.subject)
+        drawn = self.settings.preview_image
+        if isinstance(drawn, str) and drawn not in dataset.data_vars:
+            raise InvalidDefinition(f"lake/preview_image of {self.subject} names {drawn!r}; the variables are {_listed(dataset.data_vars)}")
         if self.region is not None:
             dataset = self._with_dimensions(plain_text(dataset), self.region)
             for extent in self.region.extents:
@@ -237,7 +240,7 @@ class ArrayWriter:
     def _create_or_check(self, store: IcechunkStore, dataset: xr.Dataset, growing: tuple[str, ...]) -> xr.Dataset:
         """Make the arrays, or check that data fits those that are there. Returns the arrays."""
         if is_empty(store):
-            create_empty(store, dataset, self.settings.encoding, growing)
+            create_empty(store, dataset, self.settings.encoding, growing, self.settings.partition_chunks)
             for dimension in growing:
                 if dimension in self.settings.coordinates:
                     self._declare(store, dimension, dataset)

@@ -13,7 +13,7 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from lake_orch.components.asset_options import asset_options
+from lake_orch.components.dataset import DatasetComponent, DatasetInput
 from lake_orch.components.references import described, load_function
 from lake_orch.components.row_checks import RowCheck, evaluate
 from lake_orch.components.scaffolding import scaffolds
@@ -23,22 +23,6 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.tables.data import HANDLERS, TypeHandler, handlers_of_step, to_rows
 from lake_orch.tables.settings import PREVIEW_ROWS, TableSettings
 from lake_orch.tables.type_name import arrow_type_of
-
-
-class TableInput(dg.Model, dg.Resolvable):
-    """Which asset a name stands for, and what is loaded of its table."""
-
-    asset: Annotated[dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")] = None
-    columns: Annotated[list[str] | None, described("The columns to load.")] = None
-    where: Annotated[str | None, described("Spark SQL that selects the rows to load.")] = None
-    ref: Annotated[str | None, described("A branch, tag or commit to load from.")] = None
-    version: Annotated[int | None, described("A version of the table to load.")] = None
-
-    def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
-        """Return the input of an asset."""
-        values = {"columns": self.columns, "lake/where": self.where, "lake/ref": self.ref, "lake/version": self.version}
-        metadata = {name: value for name, value in values.items() if value is not None}
-        return dg.AssetIn(key=self.asset or key, metadata=metadata, **({} if kind is None else {"dagster_type": kind}))
 
 
 class TableColumn(dg.Model, dg.Resolvable):
@@ -76,15 +60,11 @@ class TableColumn(dg.Model, dg.Resolvable):
         """
     )
 )
-class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
+class DeltaTableComponent(DatasetComponent):
     """An asset whose rows become a Delta table of the lake, exactly once: those that a query over other tables selects, or those that a
     Python function returns.
     """
 
-    asset: Annotated[
-        dg.ResolvedAssetSpec,
-        Field(description="The asset: key, description, group_name, kinds, owners, tags, partitions_def, automation_condition, deps, …"),
-    ]
     sql: Annotated[
         str | None,
         described(
@@ -100,10 +80,6 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         str | None,
         described("module:function that returns the rows; its parameters are the assets that it reads, and resources."),
     ] = None
-    inputs: Annotated[dict[str, TableInput], described("What the names of tables, or of the function's parameters, stand for.")] = Field(
-        default_factory=dict
-    )
-    path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
     mode: Annotated[
         Literal["overwrite", "append", "merge", "replace_where", "overwrite_partitions", "error", "ignore"] | None,
         described("How rows are written; by default merge or replace_where where these are given, else what the IO manager says."),
@@ -112,9 +88,6 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
     replace_where: Annotated[str | None, described("Spark SQL that selects the rows to replace.")] = None
     schema_mode: Annotated[
         Literal["none", "fill", "merge", "overwrite"] | None, described("What becomes of new and of missing columns.")
-    ] = None
-    partition_expr: Annotated[
-        str | dict[str, str] | None, described("The column that the partitions stand for, or one for each dimension.")
     ] = None
     partition_by: Annotated[list[str] | None, described("The table's partition columns; by default of partition_expr.")] = None
     cluster_by: Annotated[list[str] | None, described("Columns that maintenance orders files by.")] = None
@@ -125,12 +98,6 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
     checks: Annotated[list[RowCheck], described("Asset checks on the rows, evaluated before they are written.")] = Field(
         default_factory=list
     )
-    io_manager_key: Annotated[str, described("The IO manager that stores the table.")] = "io_manager"
-    pool: Annotated[str | None, described("The concurrency pool of the step.")] = None
-    max_retries: Annotated[int, Field(ge=0), described("How often the step is tried again.")] = 0
-    backfill: Annotated[
-        Literal["run_per_partition", "single_run"] | None, described("Whether a backfill is one run, or one for each partition.")
-    ] = None
 
     @model_validator(mode="after")
     def _check_source(self) -> "DeltaTableComponent":
@@ -146,10 +113,6 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
 
     # Both
 
-    @property
-    def _subject(self) -> str:
-        return f"asset {self.asset.key.to_user_string()}"
-
     def _metadata(self) -> dict[str, Any]:
         columns = None
         if self.columns is not None:
@@ -158,13 +121,11 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
                 for column in self.columns
             ]
             columns = dg.TableSchema(columns=declared)
-        values = {
-            "lake/path": self.path,
+        return {
             "lake/mode": self.mode,
             "lake/merge": self.merge,
             "lake/replace_where": self.replace_where,
             "lake/schema_mode": self.schema_mode,
-            "partition_expr": self.partition_expr,
             "lake/partition_by": self.partition_by,
             "lake/cluster_by": self.cluster_by,
             "dagster/column_schema": columns,
@@ -173,22 +134,14 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             "lake/generated": self.generated,
             "lake/properties": self.properties,
         }
-        return {name: value for name, value in values.items() if value is not None}
+
+    def _check(self, metadata: Mapping[str, Any]) -> None:
+        TableSettings.parse(self.asset.key.path, metadata, self._subject)
+        if self.asset.partitions_def is not None and "partition_expr" not in metadata:
+            raise InvalidDefinition(f"{self._subject} is partitioned: give partition_expr, the column that the partitions stand for")
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
-        options = asset_options(self.asset, kinds=kinds, metadata=self._metadata())
-        TableSettings.parse(self.asset.key.path, options["metadata"], self._subject)  # what is wrong is said now, not by the first run
-        if self.asset.partitions_def is not None and self.partition_expr is None and "partition_expr" not in self.asset.metadata:
-            raise InvalidDefinition(f"{self._subject} is partitioned: give partition_expr, the column that the partitions stand for")
-        policies = {"single_run": dg.BackfillPolicy.single_run(), "run_per_partition": dg.BackfillPolicy.multi_run()}
-        return {
-            **options,
-            "io_manager_key": self.io_manager_key,
-            "pool": self.pool,
-            "retry_policy": dg.RetryPolicy(max_retries=self.max_retries) if self.max_retries else None,
-            "backfill_policy": None if self.backfill is None else policies[self.backfill],
-            "check_specs": [check.spec(self.asset.key) for check in self.checks],
-        }
+        return {**super()._options(kinds), "check_specs": [check.spec(self.asset.key) for check in self.checks]}
 
     # From a query
 
@@ -199,6 +152,12 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             raise InvalidDefinition(
                 f"{self._subject} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}"
             )
+        for name, one in self.inputs.items():
+            if one.of_arrays:
+                raise InvalidDefinition(
+                    f"the input {name!r} of {self._subject} has {one.of_arrays[0]}, which is for arrays: a query reads tables; "
+                    f"give a function instead"
+                )
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
         twice = sorted(table for table, key in keys.items() if list(keys.values()).count(key) > 1)
         if twice:
@@ -226,8 +185,8 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
             raise InvalidDefinition(f"{self._subject} takes its SQL from {self.sql_file}, which does not lie beside its defs.yaml")
         return file.read_text("utf-8")
 
-    def _input(self, name: str) -> TableInput:
-        return self.inputs.get(name) or TableInput()
+    def _input(self, name: str) -> DatasetInput:
+        return self.inputs.get(name) or DatasetInput()
 
     def _compute(self, query: Query, names: Mapping[str, str]) -> Callable[..., Any]:
         def select(context: dg.AssetExecutionContext, **loaded: Any) -> Iterator[Any]:
@@ -246,7 +205,7 @@ class DeltaTableComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.checks and (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)):
             raise InvalidDefinition(f"checks of {self._subject} look at the rows that {name} returns: let it return them")
         options = self._options(("deltalake", "python"))
-        options["ins"] = {parameter: one.asset_in(dg.AssetKey(parameter)) for parameter, one in self.inputs.items()}
+        options["ins"] = self._inputs_of_function()
         asset: Any = dg.asset(**options)
         definition: dg.AssetsDefinition = asset(self._with_checks(function) if self.checks else function)
         return definition

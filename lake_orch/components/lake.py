@@ -49,8 +49,9 @@ class SparkSettings(dg.Model, dg.Resolvable):
     )
 )
 class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
-    """The lake of a code location: the resources `lake`, `spark`, `io_manager` and `file_io_manager`, the executor that makes a run one
-    session, and what sees to sessions whose runs ended badly: sensors, a job that publishes what could not be, a reaper on a schedule.
+    """The lake of a code location: the resources `lake`, `spark`, `io_manager`, `file_io_manager` and `array_io_manager`, the executor that
+    makes a run one session, and what sees to sessions whose runs ended badly: sensors, a job that publishes what could not be, a reaper on
+    a schedule.
     """
 
     root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
@@ -78,6 +79,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         int, Field(ge=0, le=50), described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none.")
     ] = 5
     naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("What timestamps without a zone stand for.")] = "refuse"
+    arrays: Annotated[bool, described("Add the resource array_io_manager, which stores arrays. Needs the extra arrays.")] = False
     spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
     allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
     executor: Annotated[
@@ -116,6 +118,10 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
             ),
             "file_io_manager": FileIOManager(lake=lake, allow_pickle=self.allow_pickle),
         }
+        if self.arrays:
+            from lake_orch.io_managers.icechunk import IcechunkIOManager  # needs the extra `arrays`
+
+            resources["array_io_manager"] = IcechunkIOManager(lake=lake)
         if spark is not None:
             resources["spark"] = spark
         needs_executor = self.scope == "run" if self.executor is None else self.executor

@@ -1,4 +1,4 @@
-"""Maintenance of tables as a component: one block of YAML over chosen tables."""
+"""Maintenance as a component: one block of YAML over chosen tables and arrays."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -17,7 +17,7 @@ from lake_orch.maintenance.definitions import POOL
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
-    """What is good for a table; by default what the table's own properties, or Delta's defaults, say."""
+    """What is good for a table or arrays; by default what a table's own properties, or Delta's defaults, say."""
 
     zorder_by: Annotated[list[str] | None, described("Columns that the task zorder orders rows by.")] = None
     target_size: Annotated[int | None, Field(gt=0), described("Bytes that a compacted file should have.")] = None
@@ -26,20 +26,28 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
         None
     )
     max_uncheckpointed_commits: Annotated[int | None, Field(gt=0), described("Commits from which a checkpoint is due.")] = None
-    retention: Annotated[str | None, described("How long removed files stay, such as 14 days.")] = None
+    retention: Annotated[str | None, described("How long removed files, or snapshots of arrays, stay, such as 14 days.")] = None
     txn_retention: Annotated[str | None, described("How long transaction markers are kept, such as 30 days.")] = None
     spark_above: Annotated[int | None, Field(ge=0), described("Bytes from which on a table is rearranged by Spark.")] = None
+    max_mergeable_manifests: Annotated[
+        int | None, Field(gt=0), described("Manifests of arrays that could be put together, from which a rewrite is due.")
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """Return the settings that say something."""
         return {name: value for name, value in self if value is not None}
 
 
-def _resolve_tables(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
-    """Read the settings of each table; a list names tables without any."""
+def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
+    """Read the settings of each table or arrays; a list names those without any."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(value)
     return {key: None if one is None else MaintenanceSettings.resolve_from_model(context.at_path(key), one) for key, one in value.items()}
+
+
+def _targets(description: str) -> dg.Resolver:
+    settings: Any = MaintenanceSettings.model()
+    return dg.Resolver(_resolve_targets, model_field_type=dict[str, settings | None] | list[str], description=description)
 
 
 class CheckLimits(dg.Model, dg.Resolvable):
@@ -51,6 +59,8 @@ class CheckLimits(dg.Model, dg.Resolvable):
     log_length: Annotated[int | None, described("Files of the log.")] = None
     uncheckpointed_commits: Annotated[int | None, described("Commits since the last checkpoint.")] = None
     statistics_coverage: Annotated[float | None, described("The part of files that have statistics, at least.")] = None
+    mergeable_manifests: Annotated[int | None, described("Manifests of arrays that could be put together with others.")] = None
+    snapshots: Annotated[int | None, described("Snapshots that a repository outside of a lake stores.")] = None
 
     def limits(self) -> HealthLimits:
         """Return the limits as checks take them."""
@@ -70,49 +80,50 @@ class CheckLimits(dg.Model, dg.Resolvable):
     )
 )
 class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Assets that maintain tables of the lake, one a task, with schedules or automation conditions, and health checks."""
+    """Assets that maintain tables and arrays of the lake, one a task, with schedules or automation conditions, and health checks."""
 
     tables: Annotated[
         dict[str, MaintenanceSettings | None],
-        dg.Resolver(
-            _resolve_tables,
-            model_field_type=dict[str, MaintenanceSettings.model() | None] | list[str],
-            description="Assets whose tables are maintained, by key: a list, or a mapping to settings of their own.",
-        ),
-    ]
-    paths: Annotated[dict[str, str], described("Where tables lie that do not lie at tables/<key>: paths by asset key.")] = Field(
+        _targets("Assets whose tables are maintained, by key: a list, or a mapping to settings of their own."),
+    ] = Field(default_factory=dict)
+    arrays: Annotated[
+        dict[str, MaintenanceSettings | None],
+        _targets("Assets whose arrays are maintained, by key: a list, or a mapping to settings of their own."),
+    ] = Field(default_factory=dict)
+    paths: Annotated[dict[str, str], described("Where tables and arrays lie that do not lie at tables/<key>: paths by asset key.")] = Field(
         default_factory=dict
     )
     tasks: Annotated[
-        dict[str, str | None] | list[str],
+        dict[str, str | None] | list[str] | None,
         described(
-            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry, health, garbage_collection, session_reaper; as a "
-            "mapping each with its own cron schedule."
+            "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, snapshot_expiry for arrays, "
+            "health, garbage_collection, session_reaper; as a mapping each with its own cron schedule."
         ),
-    ] = Field(default_factory=lambda: ["compaction", "checkpoint", "vacuum"])
+    ] = None
     schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None
     automation: Annotated[bool, described("Let automation conditions follow the schedules.")] = False
     timezone: Annotated[str, described("The schedules' time zone.")] = "UTC"
-    settings: Annotated[MaintenanceSettings | None, described("What holds for all tables.")] = None
-    checks: Annotated[bool, described("Add the task health, whose checks say what each table needs.")] = True
+    settings: Annotated[MaintenanceSettings | None, described("What holds for all tables and arrays.")] = None
+    checks: Annotated[bool, described("Add the task health, whose checks say what tables and arrays need.")] = True
     limits: Annotated[CheckLimits | None, described("Where the checks begin to warn.")] = None
     key_prefix: Annotated[str, described("The assets' keys are <prefix>/<task>.")] = "maintenance"
     group_name: Annotated[str, described("The assets' group.")] = "maintenance"
     spark: Annotated[bool, described("Rearrange tables above spark_above bytes with the resource spark.")] = False
-    pool: Annotated[str | None, described("The pool of the assets that rearrange tables.")] = POOL
+    pool: Annotated[str | None, described("The pool of the assets that rearrange tables and arrays.")] = POOL
     alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for no tables, unknown tasks, and a function that is not there."""
-        strangers = sorted(self.paths.keys() - self.tables.keys())
+        """Build the definitions. Raises InvalidDefinition for no tables and arrays, unknown tasks, and a function that is not there."""
+        strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys())
         if strangers:
-            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables: name it there")
+            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables and arrays: name it there")
         common = self.settings.given() if self.settings else {}
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
             checks = self.limits.limits()
         return lake_maintenance(
-            [self._target(key, {**common, **(settings.given() if settings else {})}) for key, settings in self.tables.items()],
+            self._targets_of(self.tables, common),
+            arrays=self._targets_of(self.arrays, common),
             tasks=self.tasks,
             schedule=self.schedule,
             automation=self.automation,
@@ -125,5 +136,12 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             alert=None if self.alert is None else load_function(self.alert, context),
         )
 
-    def _target(self, key: str, settings: Mapping[str, Any]) -> MaintenanceTarget:
-        return MaintenanceTarget(self.paths.get(key, f"{TABLES}/{key}"), dg.AssetKey.from_user_string(key), **settings)
+    def _targets_of(self, datasets: Mapping[str, MaintenanceSettings | None], common: Mapping[str, Any]) -> list[MaintenanceTarget]:
+        return [
+            MaintenanceTarget(
+                self.paths.get(key, f"{TABLES}/{key}"),
+                dg.AssetKey.from_user_string(key),
+                **{**common, **(settings.given() if settings else {})},
+            )
+            for key, settings in datasets.items()
+        ]

@@ -11,6 +11,8 @@ class LakeScaffolder(dg.Scaffolder[Any]):
 
     example: str = "{}"
     """The attributes, as YAML text with comments; `NAME` stands for the name of the new folder."""
+    module: str = ""
+    """Python text that is written beside the defs.yaml as `NAME.py`, if there is any."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         if request.scaffold_format == "python":
@@ -22,8 +24,11 @@ class LakeScaffolder(dg.Scaffolder[Any]):
         document = f"type: {request.type_name}\n\nattributes:\n{attributes}\n"
         with path.open("a" if request.append else "w", encoding="utf-8") as file:
             file.write(f"---\n{document}" if request.append else document)
+        module = path.parent / f"{name}.py"
+        if self.module and not module.exists():
+            module.write_text(textwrap.dedent(self.module).lstrip().replace("NAME", name), encoding="utf-8")
 
 
-def scaffolds(example: str) -> type[LakeScaffolder]:
-    """Return a scaffolder that writes this example."""
-    return type("LakeScaffolder", (LakeScaffolder,), {"example": example})
+def scaffolds(example: str, module: str = "") -> type[LakeScaffolder]:
+    """Return a scaffolder that writes this example, and a module of Python beside it."""
+    return type("LakeScaffolder", (LakeScaffolder,), {"example": example, "module": module})

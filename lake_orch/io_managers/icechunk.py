@@ -19,6 +19,7 @@ from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.arrays.data import ArraySlice, load, open_dataset, to_dataset
 from lake_orch.arrays.metadata import ArrayResult, array_metadata, count_chunks, preview_metadata
 from lake_orch.arrays.owner import claim
+from lake_orch.arrays.partitioning import with_partitions
 from lake_orch.arrays.region import Region, region_of_partitions
 from lake_orch.arrays.settings import ArrayInputSettings, ArraySettings
 from lake_orch.arrays.writer import ArrayWriter
@@ -68,12 +69,13 @@ class IcechunkIOManager(ConfigurableIOManager):
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's region), `append`, `error` or `ignore` (only where there
             is nothing yet).
         lake/append_dim: the dimension along which `append` adds.
-        lake/coordinates: all coordinates that a dimension will ever have, by dimension: each partition then has its place at once.
+        lake/coordinates: all coordinates that a dimension will ever have, by dimension, or the frequency of those of time partitions, such
+            as `{"time": "h"}`: each partition then has its place at once, and chunks of its own.
         lake/encoding: chunks, shards, compressors, dtype, fill_value, units, …, by variable.
         lake/dims: names of the dimensions of numpy and dask arrays.
         lake/owner: `take` makes arrays this asset's that another made, `shared` lets others overwrite them, too.
         lake/path: the repository's path below the root, instead of the asset's key.
-        lake/preview_image: whether the asset's page shows a picture. Dagster keeps it in its database.
+        lake/preview_image: whether the asset's page shows a picture, or the variable that it shows. Dagster keeps it in its database.
 
     Metadata of an input (`dg.AssetIn(metadata=...)`):
         columns: the variables to load.
@@ -103,8 +105,8 @@ class IcechunkIOManager(ConfigurableIOManager):
             warn_of_nothing(context)
             return
         subject = f"the output of {producer_name(context)}"
-        settings = self._settings(context)
         keys = [str(key) for key in output_partitions(context)]
+        settings = self._settings(context)
         region = _region(context, settings, keys)
         writer = ArrayWriter(settings, subject, region)
         copies_group = isinstance(obj, zarr.Group) and region is None and settings.mode != "append"
@@ -129,7 +131,8 @@ class IcechunkIOManager(ConfigurableIOManager):
         )
         shows_preview = self.preview_image if settings.preview_image is None else settings.preview_image
         if shows_preview and not result.skipped and isinstance(data, xr.Dataset):
-            metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject))
+            variable = settings.preview_image if isinstance(settings.preview_image, str) else None
+            metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject), variable)
         context.add_output_metadata(metadata)
         if context.has_asset_key:
             # A retry finds the snapshot of the attempt that it repeats: it makes nothing downstream stale.
@@ -196,6 +199,8 @@ class IcechunkIOManager(ConfigurableIOManager):
     def _settings(self, context: OutputContext) -> ArraySettings:
         asset_key = context.asset_key.path if context.has_asset_key else None
         settings = ArraySettings.parse(asset_key, context.definition_metadata or {}, producer_name(context), mode=self.mode)
+        partitions_def = context.asset_partitions_def if context.has_asset_partitions else None
+        settings = with_partitions(settings, partitions_def, producer_name(context))
         return replace(settings, path="/".join([settings.path, *mapping_keys(context)]))
 
 
@@ -282,15 +287,6 @@ def _session(repository: Repository, settings: ArrayInputSettings) -> Session:
 def _region(context: OutputContext, settings: ArraySettings, keys: Sequence[str]) -> Region | None:
     if not context.has_asset_partitions:
         return None
-    if settings.partition_expr is None:
-        raise missing_partition_expr(producer_name(context), "dimension")
-    if settings.mode == "append":
-        raise InvalidDefinition(
-            f"mode 'append' of {producer_name(context)} does not go with partitions: a run replaces the region of its partitions. "
-            f"Use mode 'overwrite'"
-        )
-    if settings.append_dim is not None:
-        raise InvalidDefinition(f"lake/append_dim of {producer_name(context)} has no effect: its partitions say where arrays are added")
     return region_of_partitions(context.asset_partitions_def, keys, settings.partition_expr, producer_name(context))
 
 

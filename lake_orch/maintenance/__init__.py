@@ -1,18 +1,21 @@
-"""Maintenance as assets: compaction, Z-order, checkpoints, vacuum, log clean-up, expiry of markers, garbage collection, stale sessions.
+"""Maintenance as assets: compaction, Z-order, checkpoints, vacuum, log clean-up and expiry of markers of tables, expiry of snapshots and
+rewriting of manifests of arrays, garbage collection, stale sessions.
 
-`lake_maintenance` makes assets for chosen tables, with schedules and checks that say what needs doing.
+`lake_maintenance` makes assets for chosen tables and arrays, with schedules and checks that say what needs doing.
 """
 
 from lake_orch.maintenance.checks import HealthLimits, lake_table_checks
 from lake_orch.maintenance.definitions import TASKS, MaintenanceConfig, MaintenanceTarget, lake_maintenance
-from lake_orch.maintenance.health import TableHealth, table_health
+from lake_orch.maintenance.health import ArrayHealth, TableHealth, array_health, table_health
 
 __all__ = [
     "TASKS",
+    "ArrayHealth",
     "HealthLimits",
     "MaintenanceConfig",
     "MaintenanceTarget",
     "TableHealth",
+    "array_health",
     "lake_maintenance",
     "lake_table_checks",
     "table_health",

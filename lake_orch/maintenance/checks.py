@@ -1,15 +1,17 @@
-"""Asset checks that say what a table needs."""
+"""Asset checks that say what a table or arrays need."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
+from lake_core.delta.errors import TableNotFound
 from lake_core.readable import readable_bytes
-from lake_orch.maintenance.health import SMALL_FILE, TableHealth, table_health
-from lake_orch.maintenance.target import MaintenanceTarget
+from lake_orch.maintenance.health import ArrayHealth, TableHealth, array_health, table_health
+from lake_orch.maintenance.target import SMALL_FILE, MaintenanceTarget, TargetFormat
 from lake_orch.resources import LakeResource
+from lake_orch.runs.attempt import RunOfStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class HealthLimits:
     log_length: int = 1_000
     uncheckpointed_commits: int = 100
     statistics_coverage: float = 0.95
+    mergeable_manifests: int = 50
+    snapshots: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,13 @@ _REMEDY = {
     "log_length": "log_cleanup puts it right",
     "uncheckpointed_commits": "checkpoint puts it right",
     "statistics_coverage": "compaction puts it right",
+    "mergeable_manifests": "manifest_rewrite puts it right",
+    "snapshots": "snapshot_expiry, and garbage_collection after it, put it right",
 }
-NAMES = tuple(_REMEDY)
+NAMES: Mapping[TargetFormat, Sequence[str]] = {
+    "delta": ("small_files", "tombstones", "log_length", "uncheckpointed_commits", "statistics_coverage"),
+    "icechunk": ("mergeable_manifests", "snapshots"),
+}
 
 
 def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE) -> str:
@@ -54,11 +63,23 @@ def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE
         f"{limits.uncheckpointed_commits:,}",
         "statistics_coverage": f"The share of data files with statistics, by which filters skip files. Warns below "
         f"{limits.statistics_coverage:.0%}",
+        "mergeable_manifests": f"Manifests that could be put together with others. Warns above {limits.mergeable_manifests:,}",
+        "snapshots": f"Snapshots that are stored; none are counted in a lake, which keeps its history. Warns above {limits.snapshots:,}",
     }[name]
     return f"{measure}; {_REMEDY[name]}."
 
 
-def _findings(health: TableHealth, limits: HealthLimits) -> Iterator[_Finding]:
+def _findings(health: TableHealth | ArrayHealth, limits: HealthLimits) -> Iterator[_Finding]:
+    return _findings_of_arrays(health, limits) if isinstance(health, ArrayHealth) else _findings_of_table(health, limits)
+
+
+def _findings_of_arrays(health: ArrayHealth, limits: HealthLimits) -> Iterator[_Finding]:
+    mergeable, snapshots = health.mergeable_manifests, health.snapshots or 0
+    yield _Finding("mergeable_manifests", mergeable <= limits.mergeable_manifests, mergeable, limits.mergeable_manifests)
+    yield _Finding("snapshots", snapshots <= limits.snapshots, snapshots, limits.snapshots)
+
+
+def _findings_of_table(health: TableHealth, limits: HealthLimits) -> Iterator[_Finding]:
     crowded = health.small_files >= limits.small_files and health.small_file_ratio > limits.small_file_ratio
     yield _Finding("small_files", not crowded, round(health.small_file_ratio, 4), limits.small_file_ratio)
     yield _Finding("tombstones", health.tombstones <= limits.tombstones, health.tombstones, limits.tombstones)
@@ -70,12 +91,32 @@ def _findings(health: TableHealth, limits: HealthLimits) -> Iterator[_Finding]:
 
 
 def check_specs(key: dg.AssetKey, target: MaintenanceTarget, limits: HealthLimits) -> list[dg.AssetCheckSpec]:
-    """Declare the health checks of a table on an asset."""
-    return [dg.AssetCheckSpec(name, asset=key, description=description_of(name, limits, target.small_file)) for name in NAMES]
+    """Declare the health checks of a table or of arrays on an asset."""
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=description_of(name, limits, target.small_file)) for name in NAMES[target.format]
+    ]
 
 
-def check_results(key: dg.AssetKey, health: TableHealth, limits: HealthLimits) -> list[dg.AssetCheckResult]:
-    """Judge a table's health. What needs doing is a warning, and gates nothing."""
+def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> TableHealth | ArrayHealth | None:
+    """Measure a table or arrays as a run stands: what it has written into its session is not on the branch yet.
+
+    Returns None where there is nothing yet.
+    """
+    if target.format == "delta":
+        try:
+            return table_health(lake.read_table(target.path, run), small_file=target.small_file)
+        except TableNotFound:
+            return None
+    from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
+
+    try:
+        return array_health(lake.read_repository(target.path, run))
+    except RepositoryNotFound:
+        return None
+
+
+def check_results(key: dg.AssetKey, health: TableHealth | ArrayHealth, limits: HealthLimits) -> list[dg.AssetCheckResult]:
+    """Judge the health of a table or of arrays. What needs doing is a warning, and gates nothing."""
     return [
         dg.AssetCheckResult(
             asset_key=key,
@@ -90,7 +131,7 @@ def check_results(key: dg.AssetKey, health: TableHealth, limits: HealthLimits) -
 
 
 def lake_table_checks(targets: Sequence[MaintenanceTarget], *, limits: HealthLimits | None = None) -> list[dg.AssetChecksDefinition]:
-    """Make the health checks ones of the tables' own assets. They read the log alone, and warn where something needs doing.
+    """Make the health checks ones of the targets' own assets. They read no data, and warn where something needs doing.
 
     Dagster runs an asset's checks with every run of the asset, each table's in a step of their own. The task `health` of
     `lake_maintenance` measures all tables in one step, on its own schedule.
@@ -102,9 +143,10 @@ def _table_checks(target: MaintenanceTarget, limits: HealthLimits) -> dg.AssetCh
     name = "_".join(target.asset_key.path)
 
     def check(context: dg.AssetCheckExecutionContext, lake: LakeResource) -> Any:
-        # As the run stands: what it has written into its session is not on the branch yet.
-        table = lake.read_table(target.path, (context.instance, context.run))
-        yield from check_results(target.asset_key, table_health(table, small_file=target.small_file), limits)
+        health = measure(target, lake, (context.instance, context.run))
+        if health is None:
+            raise dg.Failure(f"there is nothing at {target.path} yet to be measured: materialize the asset first")
+        yield from check_results(target.asset_key, health, limits)
 
     specs = check_specs(target.asset_key, target, limits)
     decorator: Any = dg.multi_asset_check(specs=specs, name=f"health_of_{name}", can_subset=False)

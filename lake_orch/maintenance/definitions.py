@@ -1,5 +1,6 @@
-"""Assets, schedules and checks that maintain tables, from one call."""
+"""Assets, schedules and checks that maintain tables and arrays, from one call."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -7,26 +8,34 @@ import dagster as dg
 
 from lake_orch.errors import InvalidDefinition
 from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
+from lake_orch.maintenance.array_tasks import ARRAY_TASKS, collect_repository
 from lake_orch.maintenance.checks import HealthLimits, lake_session_check
 from lake_orch.maintenance.measuring import HEALTH, health_assets
-from lake_orch.maintenance.target import Maintainable, MaintenanceConfig, MaintenanceTarget, targets_of
-from lake_orch.maintenance.tasks import TABLE_TASKS, Job, garbage_collection
+from lake_orch.maintenance.target import KIND, Maintainable, MaintenanceConfig, MaintenanceTarget, TargetFormat, targets_of
+from lake_orch.maintenance.tasks import TABLE_TASKS, Job, Task, garbage_collection
 from lake_orch.resources import LakeResource
 from lake_orch.spark.resource import SparkResource
 
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 
 LAKE_TASKS = ("garbage_collection", "session_reaper")
-TASKS = (*TABLE_TASKS, HEALTH, *LAKE_TASKS)
+TASKS = (*TABLE_TASKS, *ARRAY_TASKS, HEALTH, *LAKE_TASKS)
+DEFAULT_TASKS: Mapping[TargetFormat, Sequence[str]] = {
+    "delta": ("compaction", "checkpoint", "vacuum"),
+    "icechunk": ("manifest_rewrite", "snapshot_expiry", "garbage_collection"),
+}
+_TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {"delta": TABLE_TASKS, "icechunk": ARRAY_TASKS}
+_DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays"}
 
 POOL = "lake_maintenance"
 """The pool that rearranging assets take a slot of: limit it, so that they do not fight writers for the machine."""
 
 
 def lake_maintenance(
-    tables: Sequence[Maintainable],
+    tables: Sequence[Maintainable] = (),
     *,
-    tasks: Sequence[str] | Mapping[str, str | None] = ("compaction", "checkpoint", "vacuum"),
+    arrays: Sequence[Maintainable] = (),
+    tasks: Sequence[str] | Mapping[str, str | None] | None = None,
     schedule: str | None = None,
     automation: bool = False,
     timezone: str = "UTC",
@@ -38,34 +47,37 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Make assets that maintain tables of the resource `lake`, one a task, partitioned by table where there are several.
+    """Make assets that maintain tables and arrays of the resource `lake`, one a task, partitioned by path where there are several.
 
-    What a task did to a table is observed on the table's asset.
+    What a task did to a table or to arrays is observed on their own asset.
 
     Args:
         tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
-        tasks: of `TASKS`; a mapping gives each its own cron schedule.
+        arrays: Icechunk repositories, named in the same ways.
+        tasks: of `TASKS`, each for tables or for arrays or for the lake; a mapping gives each its own cron schedule. By default
+            compaction, checkpoint and vacuum of tables, and manifest_rewrite, snapshot_expiry and garbage_collection of arrays.
         schedule: the cron schedule of tasks that have none of their own; without one they run when somebody materializes them.
         automation: let automation conditions follow the schedules, instead of schedules of the code location.
-        checks: add the task `health`: assets `<key_prefix>/health/<table>`, whose checks say what each table needs, all measured in one
+        checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all measured in one
             step. It follows its own schedule, else `schedule`, else that of the first task that has one. `HealthLimits` sets where
             the checks warn.
         spark: rearrange tables above `spark_above` bytes with the resource `spark`.
-        settings: what holds for all tables: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
+        settings: what holds for all tables and arrays: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
 
-    Raises InvalidDefinition for unknown tasks, and a Z-order of no columns.
+    Raises InvalidDefinition for unknown tasks, those of arrays where none are named, and a Z-order of no columns.
     """
-    targets = targets_of(tables, **settings)
-    crons = _crons(tasks, schedule, with_health=checks is not False)
+    targets = targets_of(tables, arrays, **settings)
+    crons = _crons(_default_tasks(targets) if tasks is None else tasks, schedule, with_health=checks is not False)
     _check_tasks(crons, targets)
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)
-    partitions = dg.StaticPartitionsDefinition([target.path for target in targets]) if len(targets) > 1 else None
     assets: list[dg.AssetsDefinition] = []
     schedules = []
     for task, cron in crons.items():
         condition = dg.AutomationCondition.on_cron(cron, timezone) if automation and cron else None
         common: dict[str, Any] = {"group_name": group_name, "automation_condition": condition}
         key = dg.AssetKey([*prefix, task])
+        maintained = _maintained_by(task, targets)
+        partitions = dg.StaticPartitionsDefinition([target.path for target in maintained]) if len(maintained) > 1 else None
         if task == HEALTH:
             limits = checks if isinstance(checks, HealthLimits) else HealthLimits()
             assets.append(health_assets(targets, prefix, limits, **common))
@@ -75,12 +87,12 @@ def lake_maintenance(
         if task == "session_reaper":
             asset = lake_session_reaper(key, alert=alert, **common)
         elif task == "garbage_collection":
-            asset = _collection(key, {**common, "pool": pool})
-        else:  # one of TABLE_TASKS
-            asset = _table_asset(key, task, targets, partitions, spark, {**common, "pool": pool})
+            asset = _collection(key, [target for target in targets if target.format == "icechunk"], {**common, "pool": pool})
+        else:
+            asset = _dataset_asset(key, task, maintained, partitions, spark, {**common, "pool": pool})
         assets.append(asset)
         if cron and not automation:
-            schedules.append(_schedule(key, cron, timezone, partitions if task in TABLE_TASKS else None))
+            schedules.append(_schedule(key, cron, timezone, partitions))
     reaper = [lake_session_check(dg.AssetKey([*prefix, "session_reaper"]))] if "session_reaper" in crons and checks is not False else []
     return dg.Definitions(assets=assets, asset_checks=reaper, schedules=schedules)
 
@@ -94,16 +106,33 @@ def _crons(tasks: Sequence[str] | Mapping[str, str | None], schedule: str | None
     return crons
 
 
+def _default_tasks(targets: Sequence[MaintenanceTarget]) -> Sequence[str]:
+    formats = {target.format for target in targets}
+    return [task for format, tasks in DEFAULT_TASKS.items() if format in formats for task in tasks]
+
+
+def _maintained_by(task: str, targets: Sequence[MaintenanceTarget]) -> list[MaintenanceTarget]:
+    """Return the targets that a task runs on one by one; none for a task of the whole lake."""
+    return [target for target in targets if task in _TASKS_OF[target.format]]
+
+
 def _check_tasks(tasks: Collection[str], targets: Sequence[MaintenanceTarget]) -> None:
-    """Raise InvalidDefinition for unknown tasks, and a Z-order of no columns."""
+    """Raise InvalidDefinition for unknown tasks, those of a format of which there is no target, and a Z-order of no columns."""
     unknown = sorted(set(tasks) - set(TASKS))
     if unknown:
         raise InvalidDefinition(f"no maintenance task is called {', '.join(unknown)}: there are {', '.join(TASKS)}")
-    if "zorder" in tasks and not all(target.zorder_by for target in targets):
+    for format, own_tasks in _TASKS_OF.items():
+        of_no_target = sorted(set(tasks) & own_tasks.keys())
+        if of_no_target and all(target.format != format for target in targets):
+            datasets = _DATASETS[format]
+            raise InvalidDefinition(
+                f"the task {of_no_target[0]} is for {datasets}, and no {datasets} are named: name them, or leave it out"
+            )
+    if "zorder" in tasks and not all(target.zorder_by for target in _maintained_by("zorder", targets)):
         raise InvalidDefinition("the task zorder needs columns: give zorder_by, or MaintenanceTargets with their own")
 
 
-def _table_asset(
+def _dataset_asset(
     key: dg.AssetKey,
     task: str,
     targets: Sequence[MaintenanceTarget],
@@ -112,28 +141,26 @@ def _table_asset(
     options: dict[str, Any],
 ) -> dg.AssetsDefinition:
     by_path = {target.path: target for target in targets}
-    function = TABLE_TASKS[task]
+    format = targets[0].format
+    function = _TASKS_OF[format][task]
 
     def run(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, engine: SparkResource | None) -> Any:
         paths = list(context.partition_keys) if partitions is not None else list(by_path)
-        branch = lake.branch_of(context.run_tags)
+        branch = lake.branch_of(context.run.tags)
         for path in paths:
             _check_not_staged(context, lake, path)
             task_metadata = function(Job(lake, by_path[path], config, branch, engine))
             context.log.info(f"{task} of {path}: {', '.join(f'{name} {value}' for name, value in task_metadata.items())}")
             metadata = {**task_metadata, "lake/path": path, **_dry(config)}
             if not config.dry_run and task_metadata.get("lake/due", True):
-                by: dict[str, Any] = {"lake/maintenance": task, "lake/maintained_by": dg.MetadataValue.asset(key)}
-                context.log_event(
-                    dg.AssetObservation(by_path[path].asset_key, description=function.__doc__, metadata={**by, **task_metadata})
-                )
+                _observe(context, key, by_path[path], function.__doc__, task_metadata)
             if partitions is None:
                 return dg.MaterializeResult(metadata=metadata)
             context.add_asset_metadata(metadata, asset_key=key, partition_key=path)
         return dg.MaterializeResult()
 
     compute: Callable[..., Any]
-    if spark:
+    if spark and format == "delta":
 
         def with_spark(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource, spark: SparkResource) -> Any:
             return run(context, config, lake, spark)
@@ -149,11 +176,19 @@ def _table_asset(
         key=key,
         partitions_def=partitions,
         description=function.__doc__,
-        kinds={"deltalake"},
+        kinds={KIND[format]},
         **options,
     )
     definition: dg.AssetsDefinition = asset(compute)
     return definition
+
+
+def _observe(
+    context: dg.AssetExecutionContext, key: dg.AssetKey, target: MaintenanceTarget, description: str | None, metadata: Mapping[str, Any]
+) -> None:
+    """Show what a task did to a target on the target's own asset. `key`: the asset of the task."""
+    by: dict[str, Any] = {"lake/maintenance": key.path[-1], "lake/maintained_by": dg.MetadataValue.asset(key)}
+    context.log_event(dg.AssetObservation(target.asset_key, description=description, metadata={**by, **metadata}))
 
 
 def _dry(config: MaintenanceConfig) -> dict[str, Any]:
@@ -161,16 +196,28 @@ def _dry(config: MaintenanceConfig) -> dict[str, Any]:
 
 
 def _check_not_staged(context: dg.AssetExecutionContext, lake: LakeResource, path: str) -> None:
-    """Raise InvalidDefinition for a table that this very run has staged: what is rearranged beside that would conflict with it."""
+    """Raise InvalidDefinition for what this very run has staged: what is rearranged beside that would conflict with it."""
     if lake.is_staged(path, context.instance, context.run):
         raise InvalidDefinition(
-            f"this run has written to {path}, and publishes that at its end: maintain the table in a run of its own, such as a schedule's"
+            f"this run has written to {path}, and publishes that at its end: maintain it in a run of its own, such as a schedule's"
         )
 
 
-def _collection(key: dg.AssetKey, options: dict[str, Any]) -> dg.AssetsDefinition:
+def _collection(key: dg.AssetKey, arrays: Sequence[MaintenanceTarget], options: dict[str, Any]) -> dg.AssetsDefinition:
     def collect(context: dg.AssetExecutionContext, config: MaintenanceConfig, lake: LakeResource) -> Any:
-        return dg.MaterializeResult(metadata=garbage_collection(lake, dry_run=config.dry_run) | _dry(config))
+        if lake.is_lake() or not arrays:
+            return dg.MaterializeResult(metadata=garbage_collection(lake, dry_run=config.dry_run) | _dry(config))
+        total: Counter[str] = Counter()
+        for target in arrays:
+            metadata = collect_repository(Job(lake, target, config, lake.branch_of(context.run.tags)))
+            if metadata is None:
+                context.log.warning(f"there are no arrays at {target.path} yet: nothing is collected")
+                continue
+            context.log.info(f"{target.path}: {', '.join(f'{name} {value}' for name, value in metadata.items())}")
+            if metadata["lake/reclaimed_files"] and not config.dry_run:
+                _observe(context, key, target, collect_repository.__doc__, metadata)
+            total.update(metadata)
+        return dg.MaterializeResult(metadata={**total, **_dry(config)})
 
     asset: Any = dg.asset(key=key, description=garbage_collection.__doc__, **options)
     definition: dg.AssetsDefinition = asset(collect)

@@ -1,8 +1,9 @@
-"""What a table needs, told from its log: no data file is opened."""
+"""What a table or arrays need, told from the table's log or the newest snapshot: no data file is opened."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +11,10 @@ import pyarrow.compute as pc
 from lake_core.delta import DeltaTable
 from lake_core.delta.log_segment import list_log
 from lake_core.delta.skipping import num_records, partition_table
+from lake_orch.maintenance.target import SMALL_FILE
 
-SMALL_FILE = 32 << 20
-"""A data file below this many bytes counts as small."""
+if TYPE_CHECKING:
+    from lake_core.icechunk import Repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,32 @@ class TableHealth:
     def statistics_coverage(self) -> float:
         """The part of the files that have statistics."""
         return 1.0 - self.files_without_statistics / self.files if self.files else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayHealth:
+    """The state of repair of an Icechunk repository at the newest snapshot of main."""
+
+    snapshot: str
+    chunks: int
+    """Chunks that manifests refer to."""
+    manifests: int
+    mergeable_manifests: int
+    """Manifests that could be put together with others."""
+    snapshots: int | None
+    """Snapshots that are stored, of any branch; None in a lake, which keeps those of main's history."""
+
+
+def array_health(repository: Repository) -> ArrayHealth:
+    """Measure a repository. Raises what reading its newest snapshot raises."""
+    newest = next(repository.ancestry(branch="main"))
+    return ArrayHealth(
+        snapshot=newest.id,
+        chunks=sum(manifest.num_chunk_refs for manifest in newest.manifests),
+        manifests=len(newest.manifests),
+        mergeable_manifests=repository.mergeable_manifests("main"),
+        snapshots=None if repository.storage.versioned else sum(1 for _ in repository.storage.list("snapshots/")),
+    )
 
 
 def table_health(table: DeltaTable, *, small_file: int = SMALL_FILE) -> TableHealth:

@@ -1,14 +1,14 @@
-"""The task `health`: one step that measures all tables, and judges each on an asset of its own."""
+"""The task `health`: one step that measures all tables and arrays, and judges each on an asset of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
-from lake_core.delta.errors import TableNotFound
-from lake_orch.maintenance.checks import HealthLimits, check_results, check_specs
-from lake_orch.maintenance.health import TableHealth, table_health
-from lake_orch.maintenance.target import MaintenanceTarget
+from lake_orch.arrays.settings import SNAPSHOT
+from lake_orch.maintenance.checks import HealthLimits, check_results, check_specs, measure
+from lake_orch.maintenance.health import ArrayHealth, TableHealth
+from lake_orch.maintenance.target import KIND, MaintenanceTarget, TargetFormat
 from lake_orch.resources import LakeResource
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import PATH
@@ -17,22 +17,20 @@ HEALTH = "health"
 
 
 def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], limits: HealthLimits, **options: Any) -> dg.AssetsDefinition:
-    """Make an asset `<prefix>/health/<table>` for each table, with checks that say what the table needs. `options`: of each asset's spec.
+    """Make an asset `<prefix>/health/<key>` for each table or arrays, with checks that say what these need.
 
-    They are no checks of the tables' own assets: Dagster would run those with every run of a table.
+    They are no checks of the targets' own assets: Dagster would run those with every run of one. `options`: of each asset's spec.
     """
     by_key = {dg.AssetKey([*prefix, HEALTH, *target.asset_key.path]): target for target in targets}
 
-    def measure(context: dg.AssetExecutionContext, lake: LakeResource) -> Iterator[Any]:
+    def measure_all(context: dg.AssetExecutionContext, lake: LakeResource) -> Iterator[Any]:
         # The UI can run a check without its asset.
         for key in sorted({*context.selected_asset_keys, *(check.asset_key for check in context.selected_asset_check_keys)}):
             target = by_key[key]
-            try:
-                table = lake.read_table(target.path, (context.instance, context.run))
-            except TableNotFound:
-                context.log.warning(f"there is no table at {target.path} yet: nothing is measured")
+            health = measure(target, lake, (context.instance, context.run))
+            if health is None:
+                context.log.warning(f"there is nothing at {target.path} yet: nothing is measured")
                 continue
-            health = table_health(table, small_file=target.small_file)
             selected = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
             results = [result for result in check_results(key, health, limits) if result.check_name in selected]
             if key in context.selected_asset_keys:
@@ -45,9 +43,9 @@ def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], l
         specs=[
             dg.AssetSpec(
                 key,
-                description=f"What the table {target.path} needs, measured from its log alone.",
-                metadata={"lake/table": dg.MetadataValue.asset(target.asset_key)},
-                kinds={"deltalake"},
+                description=_DESCRIPTION[target.format].format(path=target.path),
+                metadata=_subject(target),
+                kinds={KIND[target.format]},
                 skippable=True,
                 **options,
             )
@@ -56,14 +54,38 @@ def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], l
         check_specs=[spec for key, target in by_key.items() for spec in check_specs(key, target, limits)],
         can_subset=True,
     )
-    definition: dg.AssetsDefinition = asset(measure)
+    definition: dg.AssetsDefinition = asset(measure_all)
     return definition
 
 
-def _metadata(target: MaintenanceTarget, health: TableHealth) -> dict[str, Any]:
+_DESCRIPTION: Mapping[TargetFormat, str] = {
+    "delta": "What the table {path} needs, measured from its log alone.",
+    "icechunk": "What the arrays {path} need, measured from their newest snapshot.",
+}
+
+
+def _subject(target: MaintenanceTarget) -> dict[str, Any]:
+    """Link what was measured."""
+    return {"lake/table" if target.format == "delta" else "lake/arrays": dg.MetadataValue.asset(target.asset_key)}
+
+
+def _metadata(target: MaintenanceTarget, health: TableHealth | ArrayHealth) -> dict[str, Any]:
+    measured = _measured_arrays(health) if isinstance(health, ArrayHealth) else _measured_table(health)
+    return {**_subject(target), PATH: target.path, **measured}
+
+
+def _measured_arrays(health: ArrayHealth) -> dict[str, Any]:
     return {
-        "lake/table": dg.MetadataValue.asset(target.asset_key),
-        PATH: target.path,
+        SNAPSHOT: health.snapshot,
+        "lake/num_chunks": health.chunks,
+        "lake/manifests": health.manifests,
+        "lake/mergeable_manifests": health.mergeable_manifests,
+        **({} if health.snapshots is None else {"lake/snapshots": health.snapshots}),
+    }
+
+
+def _measured_table(health: TableHealth) -> dict[str, Any]:
+    return {
         VERSION: health.version,
         "dagster/size_bytes": health.bytes,
         "lake/num_files": health.files,

@@ -1,16 +1,25 @@
-"""Which table is maintained, and how."""
+"""Which table or arrays are maintained, and how."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
 
 import dagster as dg
 from pydantic import Field
 
+from lake_core.delta.errors import InvalidProperty
+from lake_core.delta.properties import interval_ms
 from lake_orch.errors import InvalidDefinition
 from lake_orch.location import checked_path, table_path
-from lake_orch.maintenance.health import SMALL_FILE
 
+SMALL_FILE = 32 << 20
+"""A data file below this many bytes counts as small."""
+_SNAPSHOT_RETENTION = "30 days"
+
+TargetFormat: TypeAlias = Literal["delta", "icechunk"]
+KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk"}
+"""What the UI calls the formats."""
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
 
 
@@ -23,7 +32,7 @@ class MaintenanceConfig(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTarget:
-    """A table, and what is good for it."""
+    """A table or arrays, and what is good for them. Other settings than those of its format have no effect."""
 
     path: str
     asset_key: dg.AssetKey
@@ -37,32 +46,55 @@ class MaintenanceTarget:
     max_uncheckpointed_commits: int = 10
     """A checkpoint is due from this many commits on."""
     retention: str | None = None
-    """How long removed files stay, such as `14 days`; by default the table's own."""
+    """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days."""
     txn_retention: str | None = None
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
     """Bytes from which on a table is rearranged by Spark, where there is a Spark resource."""
+    max_mergeable_manifests: int = 10
+    """Manifests are rewritten from this many on that others could take in."""
+    format: TargetFormat = "delta"
+    """`delta` for a table, `icechunk` for arrays."""
+
+    def check(self) -> None:
+        """Raise InvalidDefinition for settings that cannot be followed."""
+        if self.format == "icechunk":
+            _ = self.snapshot_retention
+
+    @property
+    def snapshot_retention(self) -> timedelta:
+        """How long snapshots of arrays stay. Raises InvalidDefinition for a `retention` that is no interval."""
+        try:
+            return timedelta(milliseconds=interval_ms(self.retention or _SNAPSHOT_RETENTION, "retention"))
+        except InvalidProperty as error:
+            raise InvalidDefinition(f"{error} (of {self.path})") from None
 
 
-def targets_of(tables: Sequence[Maintainable], **settings: Any) -> list[MaintenanceTarget]:
-    """Return the tables of a call, with settings that hold for all of them. Raises InvalidDefinition for none, and for one named twice."""
+def targets_of(tables: Sequence[Maintainable], arrays: Sequence[Maintainable] = (), **settings: Any) -> list[MaintenanceTarget]:
+    """Return the tables and arrays of a call, with settings that hold for all of them.
+
+    Raises InvalidDefinition for none, for one that is named twice, and for a retention of arrays that is no interval.
+    """
     targets = [target for table in tables for target in _targets(table, settings)]
+    targets += [replace(target, format="icechunk") for array in arrays for target in _targets(array, settings)]
     paths = [target.path for target in targets]
     if not targets:
-        raise InvalidDefinition("maintenance needs tables: name paths, asset keys or assets")
+        raise InvalidDefinition("maintenance needs tables or arrays: name paths, asset keys or assets")
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
-        raise InvalidDefinition(f"maintenance is asked for {', '.join(twice)} twice: name each table once")
+        raise InvalidDefinition(f"maintenance is asked for {', '.join(twice)} twice: name each table, and all arrays at a path, once")
+    for target in targets:
+        target.check()
     return targets
 
 
-def _targets(table: Maintainable, settings: dict[str, Any]) -> list[MaintenanceTarget]:
-    if isinstance(table, MaintenanceTarget):
-        return [table]
-    if isinstance(table, str):
-        path = checked_path(table)
+def _targets(dataset: Maintainable, settings: dict[str, Any]) -> list[MaintenanceTarget]:
+    if isinstance(dataset, MaintenanceTarget):
+        return [dataset]
+    if isinstance(dataset, str):
+        path = checked_path(dataset)
         return [MaintenanceTarget(path, dg.AssetKey(path.removeprefix("tables/").split("/")), **settings)]
-    if isinstance(table, dg.AssetKey):
-        return [MaintenanceTarget(table_path(table.path, {}), table, **settings)]
-    specs = [table] if isinstance(table, dg.AssetSpec) else list(table.specs)
+    if isinstance(dataset, dg.AssetKey):
+        return [MaintenanceTarget(table_path(dataset.path, {}), dataset, **settings)]
+    specs = [dataset] if isinstance(dataset, dg.AssetSpec) else list(dataset.specs)
     return [MaintenanceTarget(table_path(spec.key.path, spec.metadata), spec.key, **settings) for spec in specs]

@@ -1,11 +1,11 @@
-"""What can be done for a table or a lake, each as a function that tells what it did in numbers that plot.
+"""What can be done for a table, arrays or a lake, each as a function that tells what it did in numbers that plot.
 
 Nothing here breaks a reader of a retained version: rows are rearranged by new commits, and files go only when they are past the retention.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
@@ -18,13 +18,16 @@ from lake_orch.spark.resource import SparkResource
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import COMMIT
 
-_TRIES = 5
+if TYPE_CHECKING:
+    from lake_core.icechunk import Repository
+
+TRIES = 5
 """How often a rearrangement that met a concurrent writer is planned anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One task on one table."""
+    """One task on one table, or on the arrays at one path."""
 
     lake: LakeResource
     target: MaintenanceTarget
@@ -40,10 +43,14 @@ class Job:
             raise TableNotFound(f"no table at {self.target.path!r} on branch {self.branch!r}: materialize it first")
         return table
 
+    def repository(self) -> "Repository":
+        """Open the repository of the arrays as it stands. Raises RepositoryNotFound."""
+        return self.lake.read_repository(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
+
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
-"""A task on one table, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that there was nothing to
-do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`.
+"""A task on one table or repository, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that there
+was nothing to do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS` or `ARRAY_TASKS`.
 """
 
 
@@ -89,13 +96,13 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
     if not job.lake.is_lake():
         return _optimize(job, job.table(), size, zorder_by), None
     lake = job.lake.open()
-    for last in range(_TRIES):
+    for last in range(TRIES):
         session = lake.session(job.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"})
         try:
             with session:
                 result = _optimize(job, session.delta(job.target.path), size, zorder_by)
         except Conflict:
-            if last == _TRIES - 1:
+            if last == TRIES - 1:
                 raise
             continue
         return result, session.publish().commit
@@ -175,7 +182,7 @@ TABLE_TASKS: Mapping[str, Task] = {
 
 
 def garbage_collection(lake: LakeResource, *, dry_run: bool) -> dict[str, Any]:
-    """Delete what no branch, tag, session or retained commit of the lake reaches."""
+    """Delete what no branch, tag, session or retained commit of the lake reaches. Without a lake, do so for each repository by itself."""
     result = lake.open().maintenance.gc(dry_run=dry_run)
     return {
         "lake/reclaimed_files": len(result.keys),

@@ -110,6 +110,16 @@ def test_the_columns_and_the_checks_are_shown(page: Page, ui: str) -> None:
     expect(page.get_by_text("flights_as_in_source", exact=True).first).to_be_visible()
 
 
+def test_the_weather_is_shown_as_a_picture(page: Page, ui: str) -> None:
+    page.goto(f"{ui}/assets/hourly_weather?view=overview")
+    expect(page.get_by_text("lake/preview", exact=True).first).to_be_visible()
+    page.get_by_text("Show Markdown", exact=False).last.click()
+    picture = page.locator("img[src^='data:image/png']").first
+    expect(picture).to_be_visible()
+    width, height = picture.evaluate("image => [image.naturalWidth, image.naturalHeight]")
+    assert width > 200 and height > 90, "three airports are no line of three pixels"
+
+
 def test_numbers_plot(page: Page, ui: str) -> None:
     page.goto(f"{ui}/assets/maintenance/compaction?view=overview")
     page.get_by_text("Plots", exact=True).first.click()
@@ -136,8 +146,9 @@ def test_the_health_checks_of_a_table_have_a_page(page: Page, ui: str) -> None:
 
 def test_the_page_of_a_run_that_was_held_back(page: Page, ui: str, demo: Demo) -> None:
     failed = held_back(demo)
-    page.goto(f"{ui}/runs/{failed.run_id}")
+    page.goto(f"{ui}/runs/{failed.run_id}?logs=opened+on+branch")  # the log shows no more than its end at first
     expect(page.get_by_text(f"Session {failed.tags['lake/session']} opened on branch main").first).to_be_visible()
+    page.goto(f"{ui}/runs/{failed.run_id}")
     expect(page.get_by_text("2 blocking asset checks failed with ERROR severity").first).to_be_visible()
     expect(page.get_by_text("lake/session", exact=False).first).to_be_visible()
 

@@ -1,12 +1,14 @@
-"""`make demo` from end to end, and its tables in the eyes of another Delta reader."""
+"""`make demo` from end to end, and its tables and arrays in the eyes of other readers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import deltalake
+import icechunk
 import pyarrow as pa
 import pytest
+import xarray as xr
 
 from example_pipelines.flights import demo as script
 from example_pipelines.flights import report, source
@@ -21,9 +23,10 @@ pytestmark = pytest.mark.timeout(DEMO_SECONDS + 300)  # the first test runs the 
 def test_it_tells_its_story(demo: Demo) -> None:
     assert demo.exit_code == 0, demo.output
     for line in (
-        "2013-12   28,135 flights  5 tables",
+        "2013-12   28,135 flights  720 hours of weather  6 datasets",
         "2013-06  arrived broken: checks identified and possible failed",
         "main has 0 of its flights and still 5 months; the session can be read: 167,158 flights",
+        "the arrays are held back with the tables: main has 0 hours of its weather, the session 720",
         "resumes the session: 28,243 flights",
         "Corrections for 2013-02 came late: 28 arrivals merged, 5 tables in one commit",
         "the first batch is visible (9,655 rows): process",
@@ -32,6 +35,8 @@ def test_it_tells_its_story(demo: Demo) -> None:
         "late means an hour: 8.1% of flights are, on main 21.5% are, as before",
         "merged: 8.1% on main",
         "monthly_totals: 12 files became 1; the commit before still reads its 12",
+        "hourly_weather: 12 manifests became 1",
+        "passed  hourly_weather: arrays_as_in_table",
         "passed  departure_log: log_has_every_departure_once",
     ):
         assert line in demo.output, demo.output
@@ -42,6 +47,7 @@ def test_it_tells_its_story(demo: Demo) -> None:
 def test_it_ends_with_what_to_look_at(demo: Demo) -> None:
     assert "Minutes that flights left late, by hour of departure" in demo.output
     assert demo.output.count("█") > 100
+    assert "7 variables, 3 along origin, 8,760 along time" in demo.output
     assert "make ui" in demo.output.split("Look at it:")[1]
 
 
@@ -53,7 +59,7 @@ def test_other_libraries_say_nothing_in_its_story(demo: Demo, noise: str) -> Non
 
 @pytest.mark.exhaustive
 def test_its_runs_are_sessions(demo: Demo) -> None:
-    """Fourteen publishes of five tables each (twelve months, corrections; the broken month once), and nothing half done."""
+    """Thirteen publishes (twelve months, corrections; the broken month once), and nothing half done."""
     lake = Lake.open(demo.lake)
     assert lake.maintenance.verify(hashes=False) == [] and lake.list_branches().keys() == {"main"}
     assert [session.state for session in lake.list_sessions()] == []
@@ -73,6 +79,13 @@ def test_deltalake_reads_the_same_rows(demo: Demo, name: str) -> None:
     order = [(column, "ascending") for column in ours.column_names]
     assert ours.num_rows > 0
     assert ours.sort_by(order).equals(theirs.sort_by(order))
+
+
+@pytest.mark.exhaustive
+def test_icechunk_reads_the_same_hours(demo: Demo) -> None:
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(f"{demo.lake}/{report.ARRAYS}"))
+    arrays = xr.open_zarr(repository.readonly_session("main").store, consolidated=False)
+    assert arrays.load().identical(report.open_arrays(Lake.open(demo.lake)).load())
 
 
 @pytest.mark.exhaustive

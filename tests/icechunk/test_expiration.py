@@ -30,6 +30,16 @@ def test_the_oldest_kept_snapshot_follows_the_first_one() -> None:
     assert expired == set(ids[:3])
 
 
+def test_a_dry_run_tells_what_would_expire() -> None:
+    repository, ids = repository_with_history()
+    before = copy_of(repository.storage)
+    would_expire = repository.expire_snapshots(written_at(repository, ids[3]), dry_run=True, delete_expired_tags=True)
+    assert {meta.key: repository.storage.get(meta.key) for meta in repository.storage.list()} == {
+        meta.key: before.get(meta.key) for meta in before.list()
+    }
+    assert would_expire == repository.expire_snapshots(written_at(repository, ids[3]), delete_expired_tags=True)
+
+
 def test_a_tag_keeps_its_expired_snapshot() -> None:
     repository, ids = repository_with_history()
     before = values(repository, tag="second")

@@ -63,6 +63,16 @@ def test_small_manifests_become_one() -> None:
     assert values(repository) == list(range(1, 10))
 
 
+@pytest.mark.parametrize(("config", "before"), [(None, 8), (IN_SPLITS_OF_3, 6)], ids=["one split", "splits of 3"])
+def test_manifests_that_a_rewrite_does_without_are_counted(config: RepositoryConfig | None, before: int) -> None:
+    store = MemoryStore()
+    with_small_manifests(store)
+    repository = Repository.open(store, config=config)
+    counts = [repository.mergeable_manifests("main")]
+    repository.rewrite_manifests("merge", branch="main")
+    assert [*counts, repository.mergeable_manifests("main")] == [before, 0]
+
+
 def test_manifests_are_split_as_the_configuration_says() -> None:
     store = MemoryStore()
     with_small_manifests(store)

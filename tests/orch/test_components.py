@@ -11,20 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xarray as xr
 import yaml
+import zarr
 from dagster.components.testing.utils import create_defs_folder_sandbox
 from pyspark.sql import SparkSession
 
 from lake_core import Lake
 from lake_core.delta import DeltaTable
+from lake_core.icechunk import Repository
 from lake_orch import DeltaIOManager, LakeResource, TableSlice, TypeHandler
 from lake_orch import components as ours
 from lake_orch.components import (
     BranchSensorComponent,
     DeltaTableComponent,
+    IcechunkRepositoryComponent,
     LakeComponent,
     LandingZoneComponent,
     MaintenanceComponent,
@@ -464,6 +470,89 @@ def doubled(context: dg.AssetExecutionContext, rows: pa.Table) -> pa.Table:
     return pa.table({"id": [value * 2 for value in rows["id"].to_pylist()]})
 
 
+HOURS = {"type": "daily", "start_date": "2025-01-01", "end_date": "2025-01-03"}
+
+
+def temperature(context: dg.AssetExecutionContext) -> xr.Dataset:
+    time = pd.date_range(context.partition_key, periods=24, freq="h")
+    return xr.Dataset({"t2m": (("time", "station"), np.full((24, 2), 20.0))}, {"time": time})
+
+
+def warmest(rows: xr.Dataset) -> pa.Table:
+    return pa.table({"t2m": [float(rows.t2m.max())], "hours": [rows.sizes["time"]]})
+
+
+def test_arrays_are_stored_and_read_by_a_table(tmp_path: Path) -> None:
+    arrays = build(
+        IcechunkRepositoryComponent,
+        asset={"key": "temperature", "partitions_def": HOURS},
+        function=f"{__name__}:temperature",
+        partition_expr="time",
+        coordinates={"time": "h"},
+        encoding={"t2m": {"dtype": "float32", "chunks": [12, 2], "compressors": [{"name": "zstd", "configuration": {"level": 3}}]}},
+    )
+    assert materialize(tmp_path, arrays, lake={"arrays": True}, partition_key="2025-01-02").success
+    array = zarr.open_group(Repository.open(tmp_path / "tables/temperature").readonly_session("main").store, mode="r")["t2m"]
+    assert isinstance(array, zarr.Array)
+    assert (array.shape, array.chunks, str(array.dtype)) == ((48, 2), (12, 2), "float32")
+    table = build(
+        DeltaTableComponent,
+        asset={"key": "warmest"},
+        function=f"{__name__}:warmest",
+        inputs={"rows": {"asset": "temperature", "columns": ["t2m"], "sel": {"time": {"start": "2025-01-02", "stop": "2025-01-02T05"}}}},
+    )
+    lake = build(LakeComponent, root=str(tmp_path), sessions=False, arrays=True)
+    job = dg.define_asset_job("table", dg.AssetSelection.assets("warmest"))
+    whole = dg.Definitions.merge(lake, arrays, table, dg.Definitions(jobs=[job]))
+    assert whole.resolve_job_def("table").execute_in_process().success
+    assert DeltaTable.open(tmp_path / "tables/warmest").to_arrow().to_pylist() == [{"t2m": 20.0, "hours": 6}]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"function": "json:nothing"}, "names no function"),
+        ({"partitions_def": HOURS}, "the dimension that the partitions stand for"),
+        ({"partitions_def": HOURS, "partition_expr": {"day": "time"}}, "partition_expr"),
+        ({"partitions_def": HOURS, "partition_expr": "time", "append_dim": "time"}, "does not go with partitions"),
+        ({"partitions_def": {**HOURS, "end_date": None}, "partition_expr": "time", "coordinates": {"time": "h"}}, "give them an end_date"),
+        ({"coordinates": {"time": "h"}}, "there are none"),
+        ({"encoding": {"t2m": {"chunk": [1]}}}, "the encoding 'chunk': use chunks"),
+        ({"encoding": {"t2m": {"chunks": 24}}}, "use a list of whole numbers"),
+        ({"mode": "merge"}, "mode"),
+        ({"mode": "append"}, "name the dimension that grows"),
+        ({"path": "../elsewhere"}, "relative to the lake's root"),
+    ],
+)
+def test_arrays_that_cannot_be_stored_so_are_refused_when_they_are_loaded(attributes: dict[str, Any], message: str) -> None:
+    settings = {"function": f"{__name__}:temperature", **attributes}
+    partitions = {"partitions_def": settings.pop("partitions_def")} if "partitions_def" in settings else {}
+    with pytest.raises(Exception, match=message):
+        build(IcechunkRepositoryComponent, asset={"key": "temperature", **partitions}, **settings)
+
+
+def test_a_query_selects_no_coordinates() -> None:
+    with pytest.raises(InvalidDefinition, match="has sel, which is for arrays"):
+        build(DeltaTableComponent, asset={"key": "t"}, sql="SELECT * FROM a", inputs={"a": {"sel": {"x": 1}}})
+
+
+def test_tables_and_arrays_are_maintained_in_one_block() -> None:
+    defs = build(
+        MaintenanceComponent,
+        tables=["a"],
+        arrays={"weather": {"max_mergeable_manifests": 5}, "radar": None},
+        paths={"radar": "arrays/radar"},
+        schedule="0 1 * * *",
+        settings={"retention": "14 days"},
+        limits={"mergeable_manifests": 9},
+    )
+    graph = dg.Definitions.merge(defs, build(LakeComponent, root="x", sessions=False)).resolve_asset_graph()
+    rewrite = graph.get(dg.AssetKey(["maintenance", "manifest_rewrite"]))
+    assert rewrite.partitions_def is not None
+    assert rewrite.partitions_def.get_partition_keys() == ["tables/weather", "arrays/radar"]
+    assert {key.asset_key.path[-1] for key in graph.asset_check_keys} == {"a", "weather", "radar"}
+
+
 def test_maintenance_in_one_block(tmp_path: Path) -> None:
     defs = build(
         MaintenanceComponent,
@@ -485,7 +574,7 @@ def test_maintenance_in_one_block(tmp_path: Path) -> None:
         "keep/up/health/b",
         "keep/up/session_reaper",
     }
-    with pytest.raises(InvalidDefinition, match="none of the tables"):
+    with pytest.raises(InvalidDefinition, match="none of the tables and arrays"):
         build(MaintenanceComponent, tables=["a"], paths={"c": "x"})
 
 

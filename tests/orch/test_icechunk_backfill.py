@@ -32,19 +32,20 @@ def source(days: int) -> xr.Dataset:
 
 def run_partitions(root: str, scope: str, days: int, keys: list[str]) -> None:
     """Run an array asset and a table asset for partitions, one after another."""
-    declared = {"lake/coordinates": {"time": source(days).time.to_numpy()}} if scope == "run" else {}
-    # A session that is published at the end of a run is not written again, so that its chunks must be its own.
-    hours = 24 if scope == "run" else 36
+    # A session that is published at the end of a run is not written again, so that its places and chunks must be its own.
+    layout = {"lake/coordinates": {"time": "h"}} if scope == "run" else {"lake/encoding": {"t2m": {"chunks": [36, 2]}}}
+
+    partitions = dg.DailyPartitionsDefinition(START, end_date=str((pd.Timestamp(START) + pd.Timedelta(days=days)).date()))
 
     @dg.asset(
-        partitions_def=dg.DailyPartitionsDefinition(START),
-        metadata={"partition_expr": "time", "lake/encoding": {"t2m": {"chunks": [hours, 2]}}, **declared},
+        partitions_def=partitions,
+        metadata={"partition_expr": "time", **layout},
         io_manager_key="arrays",
     )
     def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
         return hourly(context.partition_key)
 
-    @dg.asset(partitions_def=dg.DailyPartitionsDefinition(START), metadata={"partition_expr": "day"})
+    @dg.asset(partitions_def=partitions, metadata={"partition_expr": "day"})
     def days_seen(context: dg.AssetExecutionContext, weather: xr.Dataset) -> pa.Table:
         return pa.table({"day": [context.partition_key], "hours": [weather.sizes["time"]]})
 

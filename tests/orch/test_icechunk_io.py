@@ -2,6 +2,8 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets as objects.
 
+import base64
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import zarr
 from lake_core import Lake
 from lake_core.icechunk import Repository, Session
 from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
+from lake_orch.arrays.image import picture
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -235,6 +238,23 @@ def test_declared_coordinates_give_each_day_its_place(root: str, resources: dict
     assert stored(root).equals(expected)
 
 
+@pytest.mark.parametrize("partition", ["2024-03", "2024-02"])
+def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(root: str, resources: dict[str, Any], partition: str) -> None:
+    months = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-04-01")
+
+    @dg.asset(partitions_def=months, metadata={"partition_expr": "time", "lake/coordinates": {"time": "6h"}})
+    def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
+        window = context.partition_time_window
+        time = pd.date_range(window.start, window.end, freq="6h", inclusive="left").tz_localize(None)
+        return xr.Dataset({"t2m": (("time", "station"), np.ones((len(time), 2)))}, {"time": time})
+
+    assert dg.materialize([weather], partition_key=f"{partition}-01", resources=resources).success
+    arrays = stored(root)
+    assert arrays.time.equals(xr.DataArray(pd.date_range("2024-01-01", "2024-03-31T18", freq="6h"), dims="time", name="time"))
+    assert arrays.t2m.notnull().all("station").sum() == arrays.time.dt.strftime("%Y-%m").isin([partition]).sum()
+    assert arrays.t2m.encoding["chunks"] == (4, 2), "a day is what months of 29, 30 and 31 days have in common"
+
+
 def test_a_run_of_several_days_writes_them_all(root: str, resources: dict[str, Any]) -> None:
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"}, backfill_policy=SINGLE_RUN)
     def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
@@ -364,6 +384,11 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         ({"partition_expr": "time", "lake/encoding": {"x": {}}}, InvalidDefinition, "names 'x'"),
         ({"partition_expr": "time", "lake/mode": "append", "lake/append_dim": "time"}, InvalidDefinition, "does not go with partitions"),
         ({"partition_expr": "time", "lake/encodings": {}}, InvalidDefinition, "'lake/encoding' is meant"),
+        ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunk": [1]}}}, InvalidDefinition, "the encoding 'chunk': use chunks"),
+        ({"partition_expr": "time", "lake/encoding": {"t2m": {"chunks": "auto"}}}, InvalidDefinition, "use a list of whole numbers"),
+        ({"partition_expr": "time", "lake/preview_image": "t"}, InvalidDefinition, "names 't'; the variables are t2m"),
+        ({"partition_expr": "time", "lake/coordinates": {"lat": [1]}}, InvalidDefinition, "names 'lat', and its partitions stand for time"),
+        ({"partition_expr": "time", "lake/coordinates": {"time": "hours"}}, InvalidDefinition, "the frequency 'hours': use one of pandas"),
     ],
 )
 def test_metadata_that_cannot_be_followed_fails_before_anything_is_written(
@@ -430,8 +455,19 @@ def test_the_page_shows_a_picture_unless_that_is_not_wanted(resources: dict[str,
     shown = metadata_of(dg.materialize([weather()], partition_key="2024-01-01", resources=resources), "weather")
     assert shown["lake/preview"].startswith("![t2m](data:image/png;base64,iVBOR")
     assert "t2m at time 2024-01-01T23:00" in shown["lake/preview"]
+    chosen = weather(**{"lake/preview_image": "t2m"})
+    shown = metadata_of(dg.materialize([chosen], partition_key="2024-01-03", resources=resources), "weather")
+    assert "t2m at time 2024-01-03T23:00" in shown["lake/preview"]
     plain = weather(**{"lake/preview_image": False})
     assert "lake/preview" not in metadata_of(dg.materialize([plain], partition_key="2024-01-02", resources=resources), "weather")
+
+
+@pytest.mark.parametrize(("shape", "size"), [((3, 744), (248, 96)), ((744, 3), (96, 248)), ((100, 100), (100, 100)), ((1, 1), (96, 96))])
+def test_a_picture_of_few_rows_is_no_line(shape: tuple[int, int], size: tuple[int, int]) -> None:
+    drawn = picture(xr.Dataset({"t2m": (("y", "x"), np.zeros(shape))}))
+    assert drawn is not None
+    png = base64.b64decode(drawn[0].partition("base64,")[2].rstrip(")"))
+    assert struct.unpack(">II", png[16:24]) == size
 
 
 def test_a_retry_after_the_commit_writes_nothing(root: str, resources: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

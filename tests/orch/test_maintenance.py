@@ -17,6 +17,7 @@ from lake_core.delta import DeltaTable
 from lake_orch import InvalidDefinition, LakeResource, testing
 from lake_orch.maintenance import HealthLimits, MaintenanceTarget, lake_maintenance, lake_table_checks, table_health
 from lake_orch.maintenance.target import targets_of
+from tests.orch.maintenance_runs import asset_of, run
 
 PATHS = ["tables/a", "tables/sub/b"]
 SCHEMA = pa.schema([("p", pa.string()), ("id", pa.int64())])
@@ -51,25 +52,6 @@ def resource(request: pytest.FixtureRequest, tmp_path: Path) -> LakeResource:
             for number in range(12):
                 table.append(rows(number))
     return LakeResource(root=str(root))
-
-
-def asset_of(defs: dg.Definitions, task: str) -> dg.AssetsDefinition:
-    assets = [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)]
-    return next(asset for asset in assets if next(iter(asset.keys)).path[:2] == ["maintenance", task])
-
-
-def run(
-    defs: dg.Definitions, task: str, resource: LakeResource, instance: dg.DagsterInstance, config: dict[str, Any] | None = None
-) -> dict[str, dict[str, Any]]:
-    """Run a task on all tables at once; what it says of each."""
-    asset = asset_of(defs, task)
-    keys = asset.partitions_def.get_partition_keys() if asset.partitions_def else []
-    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]} if keys else {}
-    run_config = {"ops": {"__".join(asset.key.path): {"config": config}}} if config else None
-    result = dg.materialize([asset], resources={"lake": resource}, instance=instance, tags=tags, run_config=run_config)
-    assert result.success
-    events = result.asset_materializations_for_node("__".join(asset.key.path))
-    return {str(event.partition): {name: value.value for name, value in event.metadata.items()} for event in events}
 
 
 def ids(resource: LakeResource, path: str, **options: Any) -> list[int]:

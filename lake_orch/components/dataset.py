@@ -1,0 +1,93 @@
+"""What components of tables and of arrays have in common: the asset, what it reads, and how its step is run."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from lake_orch.components.asset_options import asset_options
+from lake_orch.components.references import described
+
+
+class DatasetInput(dg.Model, dg.Resolvable):
+    """Which asset a name stands for, and what is loaded of its table or arrays."""
+
+    asset: Annotated[dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")] = None
+    columns: Annotated[list[str] | None, described("The columns, or the variables of arrays, to load.")] = None
+    where: Annotated[str | None, described("Spark SQL that selects the rows to load.")] = None
+    ref: Annotated[str | None, described("A branch, tag or commit to load from.")] = None
+    version: Annotated[int | None, described("A version of the table to load.")] = None
+    sel: Annotated[
+        dict[str, Any] | None,
+        described("The coordinates of arrays to load, by dimension: a value, a list, or a mapping of start and stop."),
+    ] = None
+    chunks: Annotated[dict[str, int] | None, described("Chunks of dask, by dimension; without them arrays need no dask.")] = None
+    snapshot: Annotated[str | None, described("A snapshot of the arrays to load.")] = None
+
+    @property
+    def of_arrays(self) -> Sequence[str]:
+        """The names of the settings that only arrays have."""
+        return [name for name in ("sel", "chunks", "snapshot") if getattr(self, name) is not None]
+
+    def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
+        """Return the input of an asset."""
+        names = ("where", "ref", "version", "sel", "chunks", "snapshot")
+        values = {"columns": self.columns, **{f"lake/{name}": getattr(self, name) for name in names}}
+        metadata = {name: value for name, value in values.items() if value is not None}
+        return dg.AssetIn(key=self.asset or key, metadata=metadata, **({} if kind is None else {"dagster_type": kind}))
+
+
+class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
+    """An asset that is stored in the lake."""
+
+    asset: Annotated[
+        dg.ResolvedAssetSpec,
+        Field(description="The asset: key, description, group_name, kinds, owners, tags, partitions_def, automation_condition, deps, …"),
+    ]
+    inputs: Annotated[dict[str, DatasetInput], described("What the names of tables, or of the function's parameters, stand for.")] = Field(
+        default_factory=dict
+    )
+    path: Annotated[str | None, described("Where it is stored below the root; by default tables/<key>.")] = None
+    partition_expr: Annotated[
+        str | dict[str, str] | None,
+        described("The column, or dimension of arrays, that the partitions stand for, or one for each dimension of the partitions."),
+    ] = None
+    io_manager_key: Annotated[str, described("The IO manager that stores it.")] = "io_manager"
+    pool: Annotated[str | None, described("The concurrency pool of the step.")] = None
+    max_retries: Annotated[int, Field(ge=0), described("How often the step is tried again.")] = 0
+    backfill: Annotated[
+        Literal["run_per_partition", "single_run"] | None, described("Whether a backfill is one run, or one for each partition.")
+    ] = None
+
+    @property
+    def _subject(self) -> str:
+        return f"asset {self.asset.key.to_user_string()}"
+
+    @abstractmethod
+    def _metadata(self) -> dict[str, Any]:
+        """Return the definition metadata that the fields stand for; None for what is not said."""
+
+    @abstractmethod
+    def _check(self, metadata: Mapping[str, Any]) -> None:
+        """Raise InvalidDefinition for metadata that cannot be followed: now, not in the first run."""
+
+    def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
+        """Return the options of `@dg.asset`. `kinds`: where the asset names none."""
+        metadata = {"lake/path": self.path, "partition_expr": self.partition_expr, **self._metadata()}
+        options = asset_options(self.asset, kinds=kinds, metadata={name: value for name, value in metadata.items() if value is not None})
+        self._check(options["metadata"])
+        policies = {"single_run": dg.BackfillPolicy.single_run(), "run_per_partition": dg.BackfillPolicy.multi_run()}
+        return {
+            **options,
+            "io_manager_key": self.io_manager_key,
+            "pool": self.pool,
+            "retry_policy": dg.RetryPolicy(max_retries=self.max_retries) if self.max_retries else None,
+            "backfill_policy": None if self.backfill is None else policies[self.backfill],
+        }
+
+    def _inputs_of_function(self) -> dict[str, dg.AssetIn]:
+        return {parameter: one.asset_in(dg.AssetKey(parameter)) for parameter, one in self.inputs.items()}

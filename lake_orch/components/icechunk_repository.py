@@ -1,0 +1,79 @@
+"""Arrays as a component: the function that returns them, and how they are stored."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from lake_orch.arrays.partitioning import with_partitions
+from lake_orch.arrays.settings import ArraySettings
+from lake_orch.components.dataset import DatasetComponent
+from lake_orch.components.references import described, load_function
+from lake_orch.components.scaffolding import scaffolds
+
+
+@dg.scaffold_with(
+    scaffolds(
+        """
+        asset:
+          key: NAME
+          description: What the arrays hold.
+          group_name: arrays
+        function: .NAME:NAME               # in NAME.py, beside this file
+        # partition_expr: time            # the dimension that the asset's partitions stand for
+        # coordinates: {time: h}          # one an hour, in all of the partitions
+        # encoding:
+        #   temperature: {chunks: [24, 100], dtype: float32}
+        """,
+        """
+        import numpy as np
+        import xarray as xr
+
+
+        def NAME() -> xr.Dataset:
+            return xr.Dataset({"temperature": (("time", "station"), np.zeros((24, 100), np.float32))})
+        """,
+    )
+)
+class IcechunkRepositoryComponent(DatasetComponent):
+    """An asset whose arrays become an Icechunk repository, exactly once: those that a Python function returns."""
+
+    function: Annotated[
+        str,
+        described(
+            "module:function that returns arrays, such as an xarray.Dataset; its parameters are assets that it reads, and resources."
+        ),
+    ]
+    mode: Annotated[
+        Literal["overwrite", "append", "error", "ignore"] | None,
+        described("How arrays are written; by default append where append_dim is given, else what the IO manager says."),
+    ] = None
+    append_dim: Annotated[str | None, described("The dimension along which append adds.")] = None
+    coordinates: Annotated[
+        dict[str, str | list[Any]] | None,
+        described("All coordinates that a dimension of partitions will ever have: a list, or a frequency such as h, 15min or D."),
+    ] = None
+    encoding: Annotated[
+        dict[str, dict[str, Any]] | None, described("How variables are stored: chunks, shards, compressors, dtype, units, …")
+    ] = None
+    dims: Annotated[list[str] | None, described("The names of the dimensions of arrays of numpy and dask.")] = None
+    preview_image: Annotated[bool | str | None, described("Whether the asset's page shows a picture, or of which variable.")] = None
+    io_manager_key: Annotated[str, described("The IO manager that stores the arrays.")] = Field(default="array_io_manager")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Build the definitions. Raises InvalidDefinition for settings that cannot be followed, and a function that is not there."""
+        options = self._options(("icechunk", "python"))
+        asset: Any = dg.asset(ins=self._inputs_of_function(), **options)
+        definition: dg.AssetsDefinition = asset(load_function(self.function, context))
+        return dg.Definitions(assets=[definition])
+
+    def _metadata(self) -> dict[str, Any]:
+        names = ("mode", "append_dim", "coordinates", "encoding", "dims", "preview_image")
+        return {f"lake/{name}": getattr(self, name) for name in names}
+
+    def _check(self, metadata: Mapping[str, Any]) -> None:
+        settings = ArraySettings.parse(self.asset.key.path, metadata, self._subject)
+        with_partitions(settings, self.asset.partitions_def, self._subject)

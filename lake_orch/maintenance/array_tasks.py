@@ -1,0 +1,85 @@
+"""What can be done for arrays: tasks as those of tables, and the collection of repositories that stand in no lake."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lake_orch.arrays.settings import SNAPSHOT
+from lake_orch.maintenance.health import ArrayHealth, array_health
+from lake_orch.maintenance.tasks import TRIES, Job, Task
+from lake_pipes.metadata import COMMIT
+
+_MAIN = "main"
+_UNCOMMITTED = timedelta(days=8)
+"""Objects that no snapshot refers to are kept as long: a session that is still open may have written them. A lake does the same."""
+
+
+def snapshot_expiry(job: Job) -> dict[str, Any]:
+    """Take snapshots past the retention out of the history. In a lake it ends the retention: the lake's own collection deletes."""
+    repository, dry_run = job.repository(), job.config.dry_run
+    older_than = datetime.now(UTC) - job.target.snapshot_retention
+    metadata: dict[str, Any] = {"lake/older_than": older_than.isoformat(timespec="seconds")}
+    if not job.lake.is_lake():
+        newest = repository.lookup_branch(_MAIN)
+        expired = repository.expire_snapshots(older_than, dry_run=dry_run) - {newest}  # which stays, however old
+        return {**metadata, "lake/expired_snapshots": len(expired), "lake/due": bool(expired), SNAPSHOT: newest}
+    if not dry_run:
+        with job.lake.open().session(job.branch, message=f"Expire snapshots of {job.target.path}") as session:
+            session.icechunk(job.target.path).expire_snapshots(older_than)
+    return {**metadata, SNAPSHOT: repository.lookup_branch(_MAIN)}
+
+
+def manifest_rewrite(job: Job) -> dict[str, Any]:
+    """Put small manifests together, if there are many of them: readers open each one that their chunks are in."""
+    before = array_health(job.repository())
+    due = before.mergeable_manifests >= job.target.max_mergeable_manifests
+    if job.config.dry_run or not due:
+        return {**_manifests(before), "lake/due": due}
+    commit = _rewrite(job)
+    after = _manifests(array_health(job.repository()))
+    return {**after, "lake/manifests_before": before.manifests, "lake/due": due} | ({COMMIT: commit} if commit else {})
+
+
+def _rewrite(job: Job) -> str | None:
+    """Rewrite manifests in a commit of its own. Who commits to the repository meanwhile goes first."""
+    from lake_core.icechunk import ConflictError  # needs the extra `arrays`
+
+    message = f"Rewrite manifests of {job.target.path}"
+    if job.lake.is_lake():
+        session = job.lake.open().session(job.branch, message=message, metadata={"dagster/task": "maintenance"})
+        with session:
+            session.icechunk(job.target.path).rewrite_manifests(message, branch=_MAIN)
+        return session.publish().commit
+    for last in range(TRIES):
+        try:
+            job.repository().rewrite_manifests(message, branch=_MAIN)
+        except ConflictError:
+            if last == TRIES - 1:
+                raise
+        else:
+            return None
+    raise AssertionError("unreachable")
+
+
+def _manifests(health: ArrayHealth) -> dict[str, Any]:
+    return {"lake/manifests": health.manifests, "lake/mergeable_manifests": health.mergeable_manifests, SNAPSHOT: health.snapshot}
+
+
+ARRAY_TASKS: Mapping[str, Task] = {"snapshot_expiry": snapshot_expiry, "manifest_rewrite": manifest_rewrite}
+
+
+def collect_repository(job: Job) -> dict[str, int] | None:
+    """Delete what no branch or tag of a repository that stands in no lake reaches."""
+    from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
+
+    try:
+        repository = job.repository()
+    except RepositoryNotFound:
+        return None  # its asset was not materialized yet
+    summary = repository.garbage_collect(datetime.now(UTC) - _UNCOMMITTED, dry_run=job.config.dry_run)
+    counts = (summary.chunks_deleted, summary.manifests_deleted, summary.snapshots_deleted, summary.transaction_logs_deleted)
+    return {
+        "lake/reclaimed_files": sum(counts),
+        "lake/reclaimed_bytes": summary.bytes_deleted,
+        "lake/reclaimed_snapshots": summary.snapshots_deleted,
+    }
