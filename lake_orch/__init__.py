@@ -86,6 +86,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # It needs the extra `arrays`, and takes its time to import.
     if name == "IcechunkIOManager":
+        import lake_core.icechunk  # noqa: F401  # says what to install where the extra is missing
         from lake_orch.io_managers.icechunk import IcechunkIOManager
 
         return IcechunkIOManager

@@ -9,6 +9,7 @@ The files are read and written by `manifest_file`, `snapshot_file` and `transact
 
 from __future__ import annotations
 
+import lake_core.icechunk.packages  # noqa: F401  # first: the other modules need what it looks for
 from lake_core.icechunk.append_solver import AppendSolver
 from lake_core.icechunk.chunk_storage import ChunkStorageStats
 from lake_core.icechunk.commit import CommitResult

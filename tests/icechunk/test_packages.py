@@ -1,0 +1,27 @@
+"""What a user is told who has not installed the extra `arrays`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT_ZARR = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *package: None if name == "zarr" else find_spec(name, *package)
+try:
+    {code}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["from lake_core.icechunk import Repository", "from lake_orch import IcechunkIOManager", "from lake_core.spark import read_array"],
+)
+def test_the_error_names_what_to_install(code: str) -> None:
+    process = subprocess.run([sys.executable, "-c", WITHOUT_ZARR.format(code=code)], capture_output=True, text=True, timeout=120)
+    assert process.stdout == "arrays need the package zarr: pip install 'lake-orch[arrays]'\n", process.stderr
