@@ -86,8 +86,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # It needs the extra `arrays`, and takes its time to import.
     if name == "IcechunkIOManager":
-        import lake_core.icechunk  # noqa: F401  # says what to install where the extra is missing
-        from lake_orch.io_managers.icechunk import IcechunkIOManager
+        try:
+            from lake_orch.io_managers.icechunk import IcechunkIOManager
+        except ModuleNotFoundError as error:
+            message = f"arrays need the package {error.name}: pip install 'lake-orch[arrays]'"
+            raise ModuleNotFoundError(message, name=error.name) from error
 
         return IcechunkIOManager
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

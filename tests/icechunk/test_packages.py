@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
-WITHOUT_ZARR = """
-import importlib.util
+WITHOUT_XARRAY = """
+import importlib.util, sys
 find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *package: None if name == "zarr" else find_spec(name, *package)
+importlib.util.find_spec = lambda name, *package: None if name == "xarray" else find_spec(name, *package)
+sys.modules["xarray"] = None
 try:
     {code}
 except ModuleNotFoundError as error:
@@ -23,5 +24,5 @@ except ModuleNotFoundError as error:
     ["from lake_core.icechunk import Repository", "from lake_orch import IcechunkIOManager", "from lake_core.spark import read_array"],
 )
 def test_the_error_names_what_to_install(code: str) -> None:
-    process = subprocess.run([sys.executable, "-c", WITHOUT_ZARR.format(code=code)], capture_output=True, text=True, timeout=120)
-    assert process.stdout == "arrays need the package zarr: pip install 'lake-orch[arrays]'\n", process.stderr
+    process = subprocess.run([sys.executable, "-c", WITHOUT_XARRAY.format(code=code)], capture_output=True, text=True, timeout=120)
+    assert process.stdout == "arrays need the package xarray: pip install 'lake-orch[arrays]'\n", process.stderr
