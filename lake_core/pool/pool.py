@@ -1,0 +1,79 @@
+"""A pool: values of any type, sorted by a key, with branches and commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lake_core.clock import AwareClock
+from lake_core.journal import State
+from lake_core.pool.commit import Commit
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.config import BranchConfig, PoolConfig
+from lake_core.pool.config_journal import open_journal, read_state
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import NoSuchBranch
+from lake_core.store import ObjectStore
+
+
+class Pool:
+    """A pool of a lake. `PoolLake.pool` returns one.
+
+    Attributes:
+        config: Its name, key and order.
+    """
+
+    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock) -> None:
+        self.config = config
+        self._store = store
+        self._clock = clock
+        self._commits = CommitStore(store, config.id)
+        self._branches = open_journal(store, f"{config.id}/branches", clock)
+
+    def __repr__(self) -> str:
+        return f"Pool({self.config.name!r} in {self._store!r})"
+
+    def branches(self) -> list[BranchConfig]:
+        """Return the branches in the order of their names. Raises DamagedLake."""
+        return list(self._state().values())
+
+    def tip(self, branch: str = "main") -> str:
+        """Return the id of a branch's last commit. Raises NoSuchBranch, DamagedLake."""
+        return branch_of(self._state(), branch).commit
+
+    def log(self, branch: str = "main", commit: str | None = None) -> Iterator[Commit]:
+        """Yield the commits of a branch, or those up to a commit, the newest first.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchCommit: The pool has no such commit.
+            DamagedLake: A commit is missing or cannot be read.
+        """
+        return self._commits.log(self._resolve(branch, commit))
+
+    def objects(self, branch: str = "main", commit: str | None = None) -> list[DataObject]:
+        """Return the data objects of a branch, or those as of a commit, in the order of their ids.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchCommit: The pool has no such commit.
+            DamagedLake: A commit is missing or cannot be read.
+        """
+        objects = self._commits.objects(self._resolve(branch, commit))
+        return [objects[id] for id in sorted(objects)]
+
+    def _state(self) -> State:
+        return read_state(self._branches)
+
+    def _resolve(self, branch: str, commit: str | None) -> str:
+        if commit is None:
+            return self.tip(branch)
+        self._commits.check(commit)
+        return commit
+
+
+def branch_of(state: State, name: str) -> BranchConfig:
+    """Return a branch of the state of a pool's branches. Raises NoSuchBranch."""
+    branch = state.get(name)
+    if not isinstance(branch, BranchConfig):
+        raise NoSuchBranch(f"the pool has no branch {name!r}; its branches are {', '.join(state) or 'none'}")
+    return branch
