@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from lake_core.clock import AwareClock
 from lake_core.journal import State
@@ -12,6 +13,8 @@ from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import NoSuchBranch
+from lake_core.pool.key_range import KeyRange
+from lake_core.pool.scan import Scan
 from lake_core.store import ObjectStore
 
 
@@ -60,6 +63,23 @@ class Pool:
         """
         objects = self._commits.objects(self._resolve(branch, commit))
         return [objects[id] for id in sorted(objects)]
+
+    def scan(self, branch: str = "main", commit: str | None = None, *, start: Any = None, stop: Any = None) -> Scan:
+        """Return the values of a branch, or those as of a commit.
+
+        Args:
+            branch: The branch.
+            commit: The id of a commit, to read the pool as it was then.
+            start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
+            stop: Leave out this key and larger ones, and those that do not compare with it.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchCommit: The pool has no such commit.
+            DamagedLake: A commit is missing or cannot be read.
+            InvalidValue: A bound is no key.
+        """
+        return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop))
 
     def _state(self) -> State:
         return read_state(self._branches)
