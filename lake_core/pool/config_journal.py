@@ -10,7 +10,7 @@ from lake_core.journal.entry import EPOCH
 from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, JournalDamaged
 from lake_core.journal.pointer import read_head
 from lake_core.pool.config import BranchConfig, Config, PoolConfig
-from lake_core.pool.errors import DamagedLake, InvalidZng
+from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchBranch
 from lake_core.pool.metadata import MAX_METADATA, Record, named_record, time_of, type_name
 from lake_core.pool.types import STRING, UINT64
 from lake_core.pool.value import Value
@@ -134,3 +134,11 @@ def read_state(journal: Journal) -> State:
             f"{key} says that there are {head.value} entries, and the journal ends at {state.number}; restore the others from a backup", key
         )
     return state
+
+
+def branch_of(state: State, name: str) -> BranchConfig:
+    """Return a branch of the state of a pool's branches. Raises NoSuchBranch."""
+    branch = state.get(name)
+    if not isinstance(branch, BranchConfig):
+        raise NoSuchBranch(f"the pool has no branch {name!r}; its branches are {', '.join(state) or 'none'}")
+    return branch

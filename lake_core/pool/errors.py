@@ -86,3 +86,7 @@ class NoSuchBranch(PoolError):
 
 class NoSuchCommit(PoolError):
     """The pool has no commit of that id."""
+
+
+class WriteConflict(PoolError):
+    """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""

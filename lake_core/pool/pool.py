@@ -10,10 +10,11 @@ from lake_core.journal import State
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
-from lake_core.pool.config_journal import open_journal, read_state
+from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
-from lake_core.pool.errors import NoSuchBranch
 from lake_core.pool.key_range import KeyRange
+from lake_core.pool.load import Loader, Loading
+from lake_core.pool.rows import value_of, values_of_rows
 from lake_core.pool.scan import Scan
 from lake_core.store import ObjectStore
 
@@ -28,9 +29,9 @@ class Pool:
     def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock) -> None:
         self.config = config
         self._store = store
-        self._clock = clock
         self._commits = CommitStore(store, config.id)
         self._branches = open_journal(store, f"{config.id}/branches", clock)
+        self._loader = Loader(store, config, self._commits, self._branches, clock)
 
     def __repr__(self) -> str:
         return f"Pool({self.config.name!r} in {self._store!r})"
@@ -81,6 +82,36 @@ class Pool:
         """
         return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop))
 
+    def load(
+        self,
+        rows: Any,
+        branch: str = "main",
+        *,
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit | None:
+        """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
+
+        Args:
+            rows: Arrow data, or an iterable of mappings or values; see `values_of_rows`.
+            branch: The branch.
+            author: Who loads.
+            message: Why; by default, what was loaded.
+            meta: Anything else to keep with the commit; see `value_of`.
+            txn: An application and the version of its write. Where the branch has that version or a later one already, nothing is
+                written, so that a load can be repeated safely.
+
+        Raises:
+            InvalidValue: A row or the meta has no form as a value. No commit was made.
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        loading = Loading(author, message, value_of(meta), txn)
+        return self._loader.load(values_of_rows(rows), branch, loading)
+
     def _state(self) -> State:
         return read_state(self._branches)
 
@@ -89,11 +120,3 @@ class Pool:
             return self.tip(branch)
         self._commits.check(commit)
         return commit
-
-
-def branch_of(state: State, name: str) -> BranchConfig:
-    """Return a branch of the state of a pool's branches. Raises NoSuchBranch."""
-    branch = state.get(name)
-    if not isinstance(branch, BranchConfig):
-        raise NoSuchBranch(f"the pool has no branch {name!r}; its branches are {', '.join(state) or 'none'}")
-    return branch
