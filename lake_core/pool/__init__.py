@@ -4,7 +4,9 @@ How it hangs together: `lake` is a lake and `pool` one of its pools. `config` de
 name. `commit`, `action` and `commit_store` are a pool's history; `data_object`, `object_reader`, `object_writer` and `seek_index` its
 files. `scan` reads a pool in its order (`order`, `merge`, `key_range`), `load` writes to it.
 
-Values are in `value` and `types`. `zng` stores them, `zson` and `ndjson` show them as text, and `arrow` as columns.
+`types` are the types of the Zed data model, `value` its values: a type and a body, which `primitive` and `type_value` encode. `zng` is the
+binary format of values, `zson` their text, `ndjson` what of them JSON can tell. `arrow` reads and writes ZNG as columns and tables;
+`fused_type` is the type that several types have in common.
 """
 
 from __future__ import annotations
