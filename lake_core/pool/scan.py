@@ -104,7 +104,9 @@ class Scan:
         return ObjectReader(self._store, self._config.id, data_object, tuple(segments))
 
     def _merged(self, group: Sequence[ObjectReader]) -> Iterator[Value]:
-        values = merge([reader.values() for reader in group], self._config)
+        return merge([self._in_range(reader.values()) for reader in group], self._config)
+
+    def _in_range(self, values: Iterator[Value]) -> Iterator[Value]:
         if not self._range.is_bounded:
             return values
         path = self._config.keys[0]
