@@ -42,10 +42,12 @@ interop: java ## run delta-spark, zq (where Go is) and this on the same data; fe
 	@$(MAKE) .venv
 	@test -x .venv-interop/bin/python || $(PY) -m venv .venv-interop
 	@.venv-interop/bin/python -m pip install --quiet --disable-pip-version-check delta-spark==4.4.0 pyspark==4.2.0
-	@if command -v go >/dev/null; then mkdir -p .venv-interop/zed && cd .venv-interop/zed && \
-	    printf 'module zed\n\nrequire github.com/brimdata/zed v1.18.0\n' >go.mod && go build -mod=mod -o zq github.com/brimdata/zed/cmd/zq; \
-	    else echo "Go is missing: the tests against zq are skipped." >&2; fi
-	@DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python ZQ=$$(test -x .venv-interop/zed/zq && echo $(CURDIR)/.venv-interop/zed/zq) exec $(PY) -m pytest -m interop $(ARGS)
+	@if command -v go >/dev/null; then for version in 1.18.0 1.6.0; do mkdir -p .venv-interop/zed-$$version && (cd .venv-interop/zed-$$version && \
+	    printf 'module zed\n\nrequire github.com/brimdata/zed v%s\n' $$version >go.mod && \
+	    go build -mod=mod -o . github.com/brimdata/zed/cmd/zed github.com/brimdata/zed/cmd/zq) || exit 1; done; \
+	    else echo "Go is missing: the tests against zq and zed are skipped." >&2; fi
+	@built() { test -x .venv-interop/$$1 && echo $(CURDIR)/.venv-interop/$$1; }; DELTA_SPARK_PYTHON=$(CURDIR)/.venv-interop/bin/python \
+	    ZQ=$$(built zed-1.18.0/zq) ZED_1_18=$$(built zed-1.18.0/zed) ZED_1_6=$$(built zed-1.6.0/zed) exec $(PY) -m pytest -m interop $(ARGS)
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)

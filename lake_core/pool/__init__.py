@@ -1,6 +1,21 @@
-"""Zed pools: records of any type in lakes of format version 3, byte for byte as the `zed` command writes them.
+"""Zed lakes of format version 3: pools of records of any type, byte for byte as the `zed` command writes them.
 
-How it hangs together: `types` are the types of the Zed data model, `value` its values: a type and a body, which `primitive` and
-`type_value` encode. `order` is the order in which pools sort values. `zng` is the binary format of values, `zson` their text, `ndjson`
-what of them JSON can tell. `arrow` reads and writes ZNG as columns and tables; `fused_type` is the type that several types have in common.
+How it hangs together: `lake` is a lake and `pool` one of its pools. `config` describes pools and branches, `config_journal` keeps them by
+name. `commit`, `action` and `commit_store` are a pool's history; `data_object`, `object_reader`, `object_writer` and `seek_index` its
+files. `scan` reads a pool in its order (`order`, `merge`, `key_range`), `load` writes to it.
+
+`types` are the types of the Zed data model, `value` its values: a type and a body, which `primitive` and `type_value` encode. `zng` is the
+binary format of values, `zson` their text, `ndjson` what of them JSON can tell. `arrow` reads and writes ZNG as columns and tables;
+`fused_type` is the type that several types have in common.
 """
+
+from __future__ import annotations
+
+from lake_core.pool.commit import Commit
+from lake_core.pool.config import BranchConfig, PoolConfig
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.lake import PoolLake
+from lake_core.pool.pool import Pool
+from lake_core.pool.scan import Scan
+
+__all__ = ["BranchConfig", "Commit", "DataObject", "Pool", "PoolConfig", "PoolLake", "Scan"]

@@ -39,3 +39,54 @@ class InvalidZson(PoolError, ValueError):
 
 class InvalidJson(PoolError, ValueError):
     """A line is not JSON, or a value has no form in JSON."""
+
+
+class NotALake(PoolError):
+    """No Zed lake stands at the location, or what stands there is none."""
+
+
+class UnsupportedLakeVersion(PoolError):
+    """A Zed lake has a format version other than 3."""
+
+
+class LakeExists(PoolError):
+    """A Zed lake stands at the location already."""
+
+
+class DamagedLake(PoolError):
+    """An object of a Zed lake is missing, cut short or contradicts others.
+
+    Attributes:
+        key: The object's key in the store.
+    """
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message, key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NoSuchPool(PoolError):
+    """The lake has no pool of that name."""
+
+
+class PoolExists(PoolError):
+    """The lake has a pool of that name already."""
+
+
+class InvalidPoolConfig(PoolError, ValueError):
+    """A pool cannot have such a name, key, order, seek stride or threshold."""
+
+
+class NoSuchBranch(PoolError):
+    """The pool has no branch of that name."""
+
+
+class NoSuchCommit(PoolError):
+    """The pool has no commit of that id."""
+
+
+class WriteConflict(PoolError):
+    """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""

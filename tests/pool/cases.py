@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +82,40 @@ def stored_branches() -> list[StoredBranch]:
                     )
                 )
     return branches
+
+
+def _expected() -> Iterator[dict[str, Any]]:
+    if not ZED_LAKES.is_dir():
+        pytest.skip(NO_CASES)
+    for path in sorted(ZED_LAKES.glob("*.expected.json")):
+        yield json.loads(path.read_text())
+
+
+def lake_path(name: str) -> Path:
+    """Return where a lake of the collection stands; skips where it is absent."""
+    if not ZED_LAKES.is_dir():
+        pytest.skip(NO_CASES)
+    return ZED_LAKES / name
+
+
+def expected_lakes() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the name of each sound lake, and what `zed` said of its pools."""
+    for expected in _expected():
+        if "damage" not in expected:
+            yield expected["name"], expected["pools"]
+
+
+def expected_branches() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Yield each branch of the sound lakes that has commits: the lake's name, and what `zed` said of the pool and of the branch."""
+    for name, pools in expected_lakes():
+        for pool in pools:
+            for branch in pool["branches"]:
+                if branch.get("log"):
+                    yield name, pool, branch
+
+
+def damaged_lakes() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name of each damaged lake, and what `zed` said of it."""
+    for expected in _expected():
+        if "damage" in expected:
+            yield expected["name"], expected

@@ -50,12 +50,17 @@ def _fused(columns: Sequence[Column], conflicts: Conflicts, *, round_integers: b
     type: Type = NULL
     for other in distinct:
         type = fused_type(type, other, conflicts, round_integers=round_integers)
+    return to_table(type, widen_columns(columns, type))
+
+
+def widen_columns(columns: Sequence[Column], type: Type) -> list[pa.Array]:
+    """Return the values of columns as those of the type that their types are fused into, in the order of their rows."""
     arrays = [_widened(column.values, column.type, type) for column in columns]
     rows = np.concatenate([column.rows for column in columns]) if columns else np.zeros(0, np.int64)
     if bool((np.diff(rows) < 0).any()):
         order = np.argsort(rows)
         arrays = [pa.concat_arrays(arrays).take(pa.array(order))]
-    return to_table(type, arrays)
+    return arrays
 
 
 def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:

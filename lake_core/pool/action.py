@@ -1,0 +1,53 @@
+"""The actions of commits: what they add to a pool, and what they take away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import InvalidZng
+from lake_core.pool.metadata import Record, id_value, named_record, type_name
+from lake_core.pool.value import Value
+
+
+@dataclass(frozen=True, slots=True)
+class AddObject:
+    """Adds a data object."""
+
+    object: DataObject
+
+    def to_value(self, commit: str) -> Value:
+        """Return it as a record of a commit."""
+        return named_record("commits.Add", {"commit": id_value(commit), "object": self.object.to_value()})
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
+    """Takes a data object away."""
+
+    id: str
+
+    def to_value(self, commit: str) -> Value:
+        """Return it as a record of a commit."""
+        return named_record("commits.Delete", {"commit": id_value(commit), "id": id_value(self.id)})
+
+
+Action: TypeAlias = AddObject | DeleteObject
+
+_OF_VECTORS_AND_INDEXES = frozenset(
+    f"commits.{verb}{what}" for verb in ("Add", "Delete") for what in ("Vector", "Index")
+)  # They change how values are found, not which values there are.
+
+
+def action_of(value: Value) -> Action | None:
+    """Return the action of a record of a commit; None for those that concern vectors and search indexes. Raises InvalidZng."""
+    record = Record(value)
+    name = type_name(value)
+    if name == "commits.Add":
+        return AddObject(DataObject.from_record(record.record("object")))
+    if name == "commits.Delete":
+        return DeleteObject(record.ksuid("id"))
+    if name in _OF_VECTORS_AND_INDEXES:
+        return None
+    raise InvalidZng(f"a record of the type {name!r} is no action of a commit")

@@ -1,0 +1,56 @@
+"""Data objects: sorted values in one file, with a seek index in another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lake_core.pool.metadata import Record, id_value, named_record
+from lake_core.pool.types import INT64, UINT64
+from lake_core.pool.value import Value
+
+
+@dataclass(frozen=True, slots=True)
+class DataObject:
+    """What a commit says of a data object.
+
+    Attributes:
+        id: Its id, and the name of its files.
+        min: The smallest key of its values.
+        max: The largest.
+        count: How many values it holds.
+        size: How many bytes its file has.
+    """
+
+    id: str
+    min: Value
+    max: Value
+    count: int
+    size: int
+
+    @classmethod
+    def from_record(cls, record: Record) -> DataObject:
+        """Return the data object of a record of metadata. Raises InvalidZng."""
+        return cls(record.ksuid("id"), record.field("min"), record.field("max"), record.integer("count"), record.integer("size"))
+
+    def to_value(self) -> Value:
+        """Return it as a record of metadata."""
+        return named_record(
+            "data.Object",
+            {
+                "id": id_value(self.id),
+                "min": self.min,
+                "max": self.max,
+                "count": Value.of(UINT64, self.count),
+                "size": Value.of(INT64, self.size),
+            },
+        )
+
+
+def data_key(pool_id: str, object_id: str) -> str:
+    """Return the key of a data object's values."""
+    return f"{pool_id}/data/{object_id}.zng"
+
+
+def seek_index_key(pool_id: str, object_id: str) -> str:
+    """Return the key of a data object's seek index."""
+    return f"{pool_id}/data/{object_id}-seek.zng"

@@ -1,0 +1,77 @@
+"""Ranges of keys, by which a scan leaves out what it need not read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lake_core.pool import types
+from lake_core.pool.errors import InvalidValue
+from lake_core.pool.metadata import nanoseconds_of
+from lake_core.pool.order import compare_values, pool_key
+from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, Type
+from lake_core.pool.value import Value
+
+_NUMBERS = UNSIGNED.keys() | SIGNED.keys() | FLOATS.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys from `start`, itself included, to `stop`, itself excluded; None is no bound.
+
+    Keys that do not compare with a bound are outside: null, and what is no number where the bound is one.
+    """
+
+    start: Value | None = None
+    stop: Value | None = None
+
+    @classmethod
+    def of(cls, start: Any, stop: Any) -> KeyRange:
+        """Return the range between two Python objects or values. Raises InvalidValue; see `key_value`."""
+        return cls(None if start is None else key_value(start), None if stop is None else key_value(stop))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Return whether there is a bound."""
+        return self.start is not None or self.stop is not None
+
+    def overlaps(self, smallest: Value, largest: Value) -> bool:
+        """Tell whether keys between two, both included, can be in the range."""
+        if self.start is not None and compare_values(largest, self.start) < 0:
+            return False
+        return self.stop is None or compare_values(smallest, self.stop) < 0
+
+    def contains(self, value: Value, path: Sequence[str]) -> bool:
+        """Tell whether the key of a pool's value, at a path of field names, is in the range."""
+        key = pool_key(value, path).under()
+        if self.start is not None and not (_comparable(key, self.start) and compare_values(key, self.start) >= 0):
+            return False
+        return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
+
+
+def _comparable(key: Value, bound: Value) -> bool:
+    return key.body is not None and (key.type == bound.type or (key.type in _NUMBERS and bound.type in _NUMBERS))
+
+
+def key_value(key: Any) -> Value:
+    """Return the value of a key that is a bool, a number, a string, bytes, an aware datetime or a Value. Raises InvalidValue."""
+    match key:
+        case Value():
+            return key.under()
+        case bool():
+            type: Type = types.BOOL
+        case int():
+            type = types.INT64 if key < 1 << 63 else types.UINT64
+        case float():
+            type = types.FLOAT64
+        case str():
+            type = types.STRING
+        case bytes():
+            type = types.BYTES
+        case datetime() if key.tzinfo is not None:
+            return Value.of(types.TIME, nanoseconds_of(key))
+        case _:
+            raise InvalidValue(f"{key!r} is no key; give a number, a string, bytes, a datetime with a time zone, or a Value")
+    return Value.of(type, key)

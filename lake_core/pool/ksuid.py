@@ -1,0 +1,50 @@
+"""KSUIDs: the ids of pools, commits and data objects. They begin with the time at which they were made."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from lake_core import runtime
+from lake_core.pool.errors import InvalidValue
+from lake_core.pool.types import BYTES, NamedType
+
+KSUID: Final = NamedType("ksuid.KSUID", BYTES)
+"""The type of ids in metadata."""
+SIZE: Final = 20
+NIL: Final = "0" * 27
+"""The id that stands for none: the parent of a first commit, and the tip of an empty branch."""
+
+_EPOCH = 1_400_000_000
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def new_ksuid(now: datetime) -> str:
+    """Return a new id made at a time."""
+    return format_ksuid((int(now.timestamp()) - _EPOCH).to_bytes(4, "big") + runtime.random_bytes(SIZE - 4))
+
+
+def format_ksuid(data: bytes) -> str:
+    """Return the text of an id of 20 bytes: 27 digits in base 62. Raises InvalidValue."""
+    if len(data) != SIZE:
+        raise InvalidValue(f"an id has {len(data)} bytes instead of {SIZE}")
+    number = int.from_bytes(data, "big")
+    digits = []
+    for _ in NIL:
+        number, digit = divmod(number, 62)
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))
+
+
+def parse_ksuid(text: str) -> bytes:
+    """Return the 20 bytes of an id. Raises InvalidValue."""
+    number = 0
+    for digit in text:
+        position = _DIGITS.find(digit)
+        if position < 0:
+            break
+        number = number * 62 + position
+    else:
+        if len(text) == len(NIL) and number < 1 << 8 * SIZE:
+            return number.to_bytes(SIZE, "big")
+    raise InvalidValue(f"{text[:40]!r} is no id; ids have {len(NIL)} letters and digits")

@@ -1,0 +1,208 @@
+"""A Zed lake: pools by their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lake_core.clock import AwareClock, system_clock
+from lake_core.errors import AlreadyExists, NotFound
+from lake_core.journal import Action, Add, Delete, State
+from lake_core.journal.errors import KeyExists
+from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, BranchConfig, Order, PoolConfig
+from lake_core.pool.config_journal import open_journal, read_state
+from lake_core.pool.errors import (
+    DamagedLake,
+    InvalidPoolConfig,
+    InvalidZng,
+    LakeExists,
+    NoSuchPool,
+    NotALake,
+    PoolExists,
+    UnsupportedLakeVersion,
+)
+from lake_core.pool.ksuid import NIL, new_ksuid
+from lake_core.pool.metadata import Record, named_record, nanoseconds_of, read_metadata, type_name
+from lake_core.pool.pool import Pool
+from lake_core.pool.types import INT64, STRING
+from lake_core.pool.value import Value
+from lake_core.pool.zng.writer import encode_values
+from lake_core.store import ObjectStore, open_store
+
+MAGIC_KEY = "lake.zng"
+_MAGIC = "ZED LAKE"
+_MAGIC_TYPE = "lake.LakeMagic"
+_VERSION = 3
+
+
+class PoolLake:
+    """A Zed lake of version 3. `PoolLake.open` returns one."""
+
+    def __init__(self, store: ObjectStore, clock: AwareClock = system_clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._pools = open_journal(store, "pools", clock)
+
+    def __repr__(self) -> str:
+        return f"PoolLake({self._store!r})"
+
+    @classmethod
+    def open(
+        cls,
+        location: str | os.PathLike[str] | ObjectStore,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        clock: AwareClock = system_clock,
+    ) -> PoolLake:
+        """Return the lake at a location.
+
+        Args:
+            location: A path or URL as `open_store` takes it, or a store whose root is the lake.
+            storage_options: Those of the store.
+            clock: Tells the time of what is written.
+
+        Raises:
+            NotALake: No Zed lake stands there.
+            UnsupportedLakeVersion: Its version is not 3.
+        """
+        store = location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+        _check_magic(store)
+        return cls(store, clock)
+
+    @classmethod
+    def create(
+        cls,
+        location: str | os.PathLike[str] | ObjectStore,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        exist_ok: bool = False,
+        clock: AwareClock = system_clock,
+    ) -> PoolLake:
+        """Create a lake without pools, and return it.
+
+        Args:
+            location: A path or URL as `open_store` takes it, or a store whose root becomes the lake.
+            storage_options: Those of the store.
+            exist_ok: Return the lake that stands there already.
+            clock: Tells the time of what is written.
+
+        Raises:
+            LakeExists: A lake stands there already.
+            NotALake: What stands at `lake.zng` is none.
+        """
+        store = location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+        if not store.exists(MAGIC_KEY):
+            # Version 1.6 of `zed` opens no lake without the second journal.
+            for folder in ("pools", "index_rules"):
+                open_journal(store, folder, clock).create()
+            magic = {"magic": Value.of(STRING, _MAGIC), "version": Value.of(INT64, _VERSION)}
+            try:
+                store.put(MAGIC_KEY, encode_values([named_record(_MAGIC_TYPE, magic)]), if_absent=True)
+                return cls(store, clock)
+            except AlreadyExists:
+                pass
+        if not exist_ok:
+            raise LakeExists(f"a lake stands at {store!r} already; open it, or pass exist_ok=True")
+        _check_magic(store)
+        return cls(store, clock)
+
+    def create_pool(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str] = "ts",
+        order: Order = "desc",
+        seek_stride: int = SEEK_STRIDE,
+        threshold: int = THRESHOLD,
+    ) -> Pool:
+        """Create a pool with an empty branch `main`, and return it.
+
+        Args:
+            name: Its name.
+            key: What its values are sorted by: a field, or a path of fields as `a.b` or a sequence of names.
+            order: In which direction.
+            seek_stride: A seek index gets an entry each time that the keys take so many bytes.
+            threshold: A load begins a new data object each time that the values take so many bytes.
+
+        Raises:
+            InvalidPoolConfig: The pool cannot be like that. Nothing was written.
+            PoolExists: The lake has a pool of that name already.
+            DamagedLake: The journal of pools cannot be read.
+        """
+        now = self._clock()
+        path = tuple(key.split(".")) if isinstance(key, str) else tuple(key)
+        config = PoolConfig(nanoseconds_of(now), _checked_name(name), new_ksuid(now), (path,), order, seek_stride, threshold)
+        if name in read_state(self._pools):
+            raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first")
+        branches = open_journal(self._store, f"{config.id}/branches", self._clock)
+        branches.create()
+        branches.append(lambda state: [] if "main" in state else [Add("main", BranchConfig(config.ts, "main", NIL))])
+        try:
+            self._pools.append(lambda state: [Add(name, config)])
+        except KeyExists:
+            raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first") from None
+        return Pool(self._store, config, self._clock)
+
+    def rename_pool(self, name: str, new_name: str) -> None:
+        """Give a pool another name. Raises NoSuchPool, PoolExists, InvalidPoolConfig, DamagedLake."""
+        _checked_name(new_name)
+
+        def plan(state: State) -> list[Action]:
+            return [Delete(name), Add(new_name, replace(_pool_of(state, name), name=new_name))]
+
+        read_state(self._pools)
+        try:
+            self._pools.append(plan)
+        except KeyExists:
+            raise PoolExists(f"the lake has a pool {new_name!r} already; choose another name, or drop it first") from None
+
+    def drop_pool(self, name: str) -> None:
+        """Drop a pool, and delete all that it holds. Raises NoSuchPool, DamagedLake."""
+        config = _pool_of(read_state(self._pools), name)
+
+        def plan(state: State) -> list[Action]:
+            if _pool_of(state, name).id != config.id:
+                raise NoSuchPool(f"the pool {name!r} was dropped, and another created under its name; drop that one if you mean it")
+            return [Delete(name)]
+
+        self._pools.append(plan)
+        self._store.delete([each.key for each in self._store.list(f"{config.id}/")])
+
+    def pools(self) -> list[PoolConfig]:
+        """Return the configurations of the pools in the order of their names. Raises DamagedLake."""
+        return list(read_state(self._pools).values())
+
+    def pool(self, name: str) -> Pool:
+        """Return a pool. Raises NoSuchPool, DamagedLake."""
+        return Pool(self._store, _pool_of(read_state(self._pools), name), self._clock)
+
+
+def _pool_of(state: State, name: str) -> PoolConfig:
+    config = state.get(name)
+    if not isinstance(config, PoolConfig):
+        raise NoSuchPool(f"the lake has no pool {name!r}; its pools are {', '.join(state) or 'none'}")
+    return config
+
+
+def _checked_name(name: str) -> str:
+    if not name or "/" in name or "@" in name or not name.isprintable():
+        raise InvalidPoolConfig(f"a pool cannot be named {name!r}; use printable characters other than '/' and '@'")
+    return name
+
+
+def _check_magic(store: ObjectStore) -> None:
+    try:
+        values = read_metadata(store, MAGIC_KEY)
+    except NotFound:
+        raise NotALake(f"no Zed lake stands at {store!r}: it has no {MAGIC_KEY}; create one with PoolLake.create") from None
+    except DamagedLake as error:
+        raise NotALake(f"no Zed lake stands at {store!r}: {error}") from None
+    try:
+        if len(values) != 1 or type_name(values[0]) != _MAGIC_TYPE or Record(values[0]).text("magic") != _MAGIC:
+            raise NotALake(f"no Zed lake stands at {store!r}: {MAGIC_KEY} does not say {_MAGIC!r}")
+        version = Record(values[0]).integer("version")
+    except InvalidZng as error:
+        raise NotALake(f"no Zed lake stands at {store!r}: {MAGIC_KEY} is damaged: {error}") from None
+    if version != _VERSION:
+        raise UnsupportedLakeVersion(f"the lake at {store!r} has the version {version}, and only {_VERSION} can be read")

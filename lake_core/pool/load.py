@@ -1,0 +1,147 @@
+"""Loads: rows that become sorted data objects and one commit on a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lake_core.clock import AwareClock
+from lake_core.journal import Journal, State, Update
+from lake_core.pool.action import AddObject
+from lake_core.pool.commit import Commit
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.config import BranchConfig, PoolConfig
+from lake_core.pool.config_journal import branch_of, read_state
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import WriteConflict
+from lake_core.pool.ksuid import new_ksuid
+from lake_core.pool.marker import markers_of, with_markers
+from lake_core.pool.object_writer import write_object
+from lake_core.pool.order import sort_values
+from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.store import ObjectStore
+
+_SORTED_BYTES: Final = 64 << 20
+"""How many bytes of values are sorted at once, at most: they take many times as much memory."""
+_RETRIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What a load keeps with its commit.
+
+    Attributes:
+        author: Who loads.
+        message: Why; by default, what was loaded.
+        meta: Anything else.
+        txn: An application and the version of its write. A branch that has this version or a later one is left alone.
+    """
+
+    author: str = ""
+    message: str = ""
+    meta: Value = NULL_VALUE
+    txn: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """Writes to a branch of a pool.
+
+    Attributes:
+        store: The store of the lake.
+        config: The pool.
+        commits: Its commits.
+        branches: The journal of its branches.
+        clock: Tells the time.
+    """
+
+    store: ObjectStore
+    config: PoolConfig
+    commits: CommitStore
+    branches: Journal
+    clock: AwareClock
+
+    def load(self, values: Iterable[Value], branch: str, loading: Loading) -> Commit | None:
+        """Write values and commit them. Return None where there are none, or the branch has the marker already.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch. Nothing was written.
+            WriteConflict: Other writers came first each time. Data objects that no commit names were left behind.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        tip = self._branch(branch).commit
+        if self._is_marked(tip, loading):
+            return None
+        objects = [self._write(chunk) for chunk in _chunks(values, min(self.config.threshold, _SORTED_BYTES))]
+        if not objects:
+            return None
+        for retries in range(_RETRIES):
+            current = self._branch(branch)
+            if self._is_marked(current.commit, loading):
+                return None
+            commit = self._commit(current.commit, retries, objects, loading)
+            self.commits.write(commit, [AddObject(each) for each in objects])
+            try:
+                self.branches.append(_MoveBranch(current, commit.id))
+                return commit
+            except _BranchMoved:
+                self.store.delete([self.commits.key(commit.id)])
+        raise WriteConflict(f"the branch {branch!r} moved {_RETRIES} times while a load was committed; load again, or with fewer writers")
+
+    def _branch(self, name: str) -> BranchConfig:
+        return branch_of(read_state(self.branches), name)
+
+    def _is_marked(self, tip: str, loading: Loading) -> bool:
+        if loading.txn is None:
+            return False
+        application, version = loading.txn
+        last = markers_of(self.commits.log(tip)).get(application)
+        return last is not None and last >= version
+
+    def _write(self, values: Sequence[Value]) -> DataObject:
+        ordered = sort_values(values, self.config.keys, descending=self.config.descending)
+        return write_object(self.store, self.config, new_ksuid(self.clock()), ordered)
+
+    def _commit(self, parent: str, retries: int, objects: Sequence[DataObject], loading: Loading) -> Commit:
+        now = self.clock()
+        meta = loading.meta
+        if loading.txn is not None:
+            meta = with_markers(meta, markers_of(self.commits.log(parent)) | dict([loading.txn]))
+        return Commit(new_ksuid(now), parent, retries, loading.author, now, loading.message or _message(objects), meta)
+
+
+class _BranchMoved(Exception):
+    """Another writer moved the branch first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MoveBranch:
+    """Plans the entry that moves a branch to a commit, unless it stands elsewhere than before."""
+
+    branch: BranchConfig
+    commit: str
+
+    def __call__(self, state: State) -> list[Update]:
+        if state.get(self.branch.name) != self.branch:
+            raise _BranchMoved
+        return [Update(self.branch.name, BranchConfig(self.branch.ts, self.branch.name, self.commit))]
+
+
+def _chunks(values: Iterable[Value], threshold: int) -> Iterator[list[Value]]:
+    chunk: list[Value] = []
+    size = 0
+    for value in values:
+        chunk.append(value)
+        size += len(value.body or b"")
+        if size >= threshold:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _message(objects: Sequence[DataObject]) -> str:
+    """Return the message that `zed` gives to a load."""
+    lines = [f"  {each.id} {each.count} record{'s' * (each.count != 1)} in {each.size} data bytes\n" for each in objects]
+    return f"loaded {len(objects)} data object{'s' * (len(objects) != 1)}\n\n{''.join(lines)}"

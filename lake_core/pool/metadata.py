@@ -1,0 +1,127 @@
+"""Metadata objects of a lake: ZNG streams of records whose type names say what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from lake_core.errors import NotFound
+from lake_core.pool.errors import DamagedLake, InvalidValue, InvalidZng
+from lake_core.pool.ksuid import KSUID, format_ksuid, parse_ksuid
+from lake_core.pool.types import INT64, STRING, TIME, UINT8, UINT64, Field, NamedType, PrimitiveType, RecordType, Type, under
+from lake_core.pool.value import Value
+from lake_core.pool.zng.frame import END_OF_STREAM
+from lake_core.pool.zng.reader import read_values
+from lake_core.pool.zng.tag import tagged
+from lake_core.store import ObjectStore
+
+MAX_METADATA: Final = 64 << 20
+"""The largest metadata object that is read, in bytes."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INTEGERS: Final = (UINT8, UINT64, INT64, TIME)
+
+
+def read_metadata(store: ObjectStore, key: str) -> list[Value]:
+    """Return the values of a metadata object.
+
+    Raises:
+        NotFound: There is no such object.
+        DamagedLake: It is cut short, too large or not ZNG.
+    """
+    data = store.get(key, 0, MAX_METADATA + 1)
+    if len(data) > MAX_METADATA:
+        raise DamagedLake(f"{key} has more than {MAX_METADATA} bytes; restore it from a backup", key)
+    if data and not data.endswith(END_OF_STREAM):
+        raise DamagedLake(f"{key} is cut short; restore it from a backup", key)
+    try:
+        return list(read_values(bytes(data)))
+    except InvalidZng as error:
+        raise DamagedLake(f"{key} is not ZNG: {error}; restore it from a backup", key) from None
+
+
+def required_metadata(store: ObjectStore, key: str, what: str) -> list[Value]:
+    """Return the values of a metadata object that must exist. Raises DamagedLake."""
+    try:
+        return read_metadata(store, key)
+    except NotFound:
+        raise DamagedLake(f"{key} is missing: {what}; restore it from a backup", key) from None
+
+
+def type_name(value: Value) -> str:
+    """Return the name of a value's type, which says what a record of metadata is; empty for other values."""
+    return value.type.name if isinstance(value.type, NamedType) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of metadata, whose fields are checked as they are read. Each method raises InvalidZng for what is not as expected."""
+
+    value: Value
+
+    def field(self, name: str) -> Value:
+        """Return a field's value."""
+        field = self.value.field(name)
+        if field is None:
+            raise InvalidZng(f"a record of the type {type_name(self.value) or 'without a name'!r} has no field {name!r}")
+        return field
+
+    def record(self, name: str) -> Record:
+        """Return a field that is a record."""
+        return Record(self.field(name))
+
+    def text(self, name: str) -> str:
+        """Return a field that is a string."""
+        return str(self._decoded(name, (STRING,)))
+
+    def integer(self, name: str) -> int:
+        """Return a field that is an integer."""
+        return int(self._decoded(name, _INTEGERS))
+
+    def ksuid(self, name: str) -> str:
+        """Return a field that is an id."""
+        try:
+            return format_ksuid(self._decoded(name, (KSUID.inner,)))
+        except InvalidValue as error:
+            raise InvalidZng(str(error)) from None
+
+    def time(self, name: str) -> datetime:
+        """Return a field that is a time, in UTC; nanoseconds are cut off."""
+        return time_of(self.integer(name))
+
+    def _decoded(self, name: str, allowed: Sequence[Type]) -> Any:
+        field = self.field(name)
+        if under(field.type) not in allowed or field.body is None:
+            raise InvalidZng(f"the field {name!r} has another type than is expected, or is null")
+        return field.decode()
+
+
+def time_of(nanoseconds: int) -> datetime:
+    """Return a time in UTC from nanoseconds since the Unix epoch. Raises InvalidZng for years that Python does not have."""
+    try:
+        return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:
+        raise InvalidZng(f"the time {nanoseconds} is out of range") from None
+
+
+def nanoseconds_of(time: datetime) -> int:
+    """Return the nanoseconds since the Unix epoch."""
+    return (time - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def id_value(id: str) -> Value:
+    """Return an id as a value."""
+    return Value(KSUID, parse_ksuid(id))
+
+
+def of_type(type: PrimitiveType, value: Any) -> Value:
+    """Return a primitive value."""
+    return Value.of(type, value)
+
+
+def named_record(name: str, fields: Mapping[str, Value]) -> Value:
+    """Return a record whose type has a name, or none if that is empty."""
+    type = RecordType(tuple(Field(each, value.type) for each, value in fields.items()))
+    body = b"".join([tagged(value.body) for value in fields.values()])
+    return Value(NamedType(name, type) if name else type, body)

@@ -1,0 +1,96 @@
+"""Reads the values of data objects, one by one or as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from typing import BinaryIO, Final, cast
+
+from lake_core.errors import NotFound
+from lake_core.pool.arrow.columns import Column, read_columns
+from lake_core.pool.arrow.shapes import Shape, shapes
+from lake_core.pool.data_object import DataObject, data_key
+from lake_core.pool.errors import DamagedLake, InvalidZng
+from lake_core.pool.seek_index import Segment
+from lake_core.pool.value import Value
+from lake_core.pool.zng.reader import read_values
+from lake_core.store import ObjectStore
+from lake_core.store.object_file import ObjectFile
+
+_BUFFER: Final = 512 << 10
+"""How many bytes are read at once: about as many as a frame has, for many objects may be merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReader:
+    """Reads segments of a data object. Each method raises DamagedLake where its file is missing, cut short or no ZNG.
+
+    Attributes:
+        store: The store of the lake.
+        pool_id: The id of the pool.
+        object: The data object.
+        segments: Which parts of it.
+    """
+
+    store: ObjectStore
+    pool_id: str
+    object: DataObject
+    segments: tuple[Segment, ...]
+
+    @property
+    def key(self) -> str:
+        """Return the key of the object's file."""
+        return data_key(self.pool_id, self.object.id)
+
+    def values(self) -> Iterator[Value]:
+        """Yield the values one by one."""
+        for segment in self.segments:
+            count = 0
+            with self._open(segment) as file:
+                for value in read_values(file):
+                    count += 1
+                    yield value
+                self._check_count(segment, count)
+
+    def columns(self) -> Iterator[list[Column]]:
+        """Yield the values of a few frames at a time: columns that together hold all of the rows from one to another."""
+        for segment in self.segments:
+            with self._open(segment) as file:
+                group: list[Column] = []
+                first = rows = end = 0
+                for column in read_columns(file):
+                    group.append(column)
+                    rows += len(column.rows)
+                    end = max(end, int(column.rows[-1]) + 1)
+                    if first + rows == end:
+                        yield group
+                        group, first, rows = [], end, 0
+                self._check_count(segment, end)
+
+    def shapes(self) -> Iterator[Shape]:
+        """Yield the types of the values, and how many have each."""
+        for segment in self.segments:
+            with self._open(segment) as file:
+                found = shapes(file)
+                self._check_count(segment, sum(shape.count for shape in found))
+            yield from found
+
+    @contextmanager
+    def _open(self, segment: Segment) -> Iterator[BinaryIO]:
+        raw = ObjectFile(self.store, self.key, segment.offset + segment.length)
+        raw.seek(segment.offset)
+        try:
+            yield cast(BinaryIO, BufferedReader(raw, min(_BUFFER, max(segment.length, 1))))
+        except NotFound:
+            raise DamagedLake(
+                f"{self.key} is missing: it was lost, or vacuumed since its commit; restore it from a backup or read a later commit",
+                self.key,
+            ) from None
+        except InvalidZng as error:
+            raise DamagedLake(f"{self.key} is damaged: {error}; restore it from a backup", self.key) from None
+
+    def _check_count(self, segment: Segment, count: int) -> None:
+        if count != segment.count:
+            raise InvalidZng(f"{count} values stand where {segment.count} are expected")

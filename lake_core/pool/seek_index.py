@@ -1,0 +1,85 @@
+"""Seek indexes: where in a data object the values between two keys stand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lake_core.errors import NotFound
+from lake_core.pool.data_object import DataObject, seek_index_key
+from lake_core.pool.errors import DamagedLake, InvalidZng
+from lake_core.pool.key_range import KeyRange
+from lake_core.pool.metadata import Record, named_record, read_metadata
+from lake_core.pool.types import UINT64
+from lake_core.pool.value import Value
+from lake_core.store import ObjectStore
+
+_LOG = logging.getLogger(__name__)
+
+_SMALL: Final = 1 << 20
+"""Up to this size, in bytes, reading a data object whole costs less than reading its seek index first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a data object that can be read alone.
+
+    Attributes:
+        min: The smallest key in it.
+        max: The largest.
+        first: The position of its first value in the data object.
+        count: How many values it holds.
+        offset: Where it begins in the file.
+        length: How many bytes it has.
+    """
+
+    min: Value
+    max: Value
+    first: int
+    count: int
+    offset: int
+    length: int
+
+    @classmethod
+    def from_value(cls, value: Value) -> Segment:
+        """Return the segment of an entry of a seek index. Raises InvalidZng."""
+        record = Record(value)
+        numbers = [record.integer(name) for name in ("val_off", "val_cnt", "offset", "length")]
+        return cls(record.field("min"), record.field("max"), *numbers)
+
+    def to_value(self) -> Value:
+        """Return it as an entry of a seek index."""
+        numbers = {"val_off": self.first, "val_cnt": self.count, "offset": self.offset, "length": self.length}
+        return named_record("", {"min": self.min, "max": self.max} | {name: Value.of(UINT64, number) for name, number in numbers.items()})
+
+
+def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject, key_range: KeyRange) -> list[Segment]:
+    """Return the segments of a data object that can hold keys of a range.
+
+    That is the whole object where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
+    """
+    whole = Segment(data_object.min, data_object.max, 0, data_object.count, 0, data_object.size)
+    if not key_range.is_bounded or data_object.size <= _SMALL:
+        return [whole]
+    key = seek_index_key(pool_id, data_object.id)
+    try:
+        segments = [Segment.from_value(value) for value in read_metadata(store, key)]
+        _check(segments, data_object)
+    except (NotFound, DamagedLake, InvalidZng) as error:
+        _LOG.warning("read all of the data object %s, for its seek index cannot be used: %s", data_object.id, error)
+        return [whole]
+    return [segment for segment in segments if key_range.overlaps(segment.min, segment.max)]
+
+
+def _check(segments: Sequence[Segment], data_object: DataObject) -> None:
+    """Raise InvalidZng unless the segments cover the data object: one that is left out would hide its values."""
+    offset = count = 0
+    for segment in segments:
+        if segment.offset != offset or segment.first != count:
+            raise InvalidZng("its entries do not follow one another")
+        offset += segment.length
+        count += segment.count
+    if offset != data_object.size or count != data_object.count:
+        raise InvalidZng("its entries do not cover the data object")

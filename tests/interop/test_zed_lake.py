@@ -1,0 +1,99 @@
+"""The `zed` command, versions 1.18 and 1.6, on lakes that are written here, and the other way around. `make interop` builds both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lake_core.pool.lake import PoolLake
+
+VERSIONS = {version: os.environ.get(variable, "") for version, variable in (("1.18", "ZED_1_18"), ("1.6", "ZED_1_6"))}
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(
+        not all(VERSIONS.values()), reason="ZED_1_18 and ZED_1_6 name no commands `zed` of these versions: run `make interop`"
+    ),
+    pytest.mark.parametrize("zed", VERSIONS.values(), ids=VERSIONS.keys()),
+]
+
+
+def run(zed: str, lake: Path, *arguments: str, text: str = "") -> list[str]:
+    """Return the lines that a command of `zed` prints."""
+    environment = {**os.environ, "ZED_LAKE": str(lake)}
+    finished = subprocess.run([zed, *arguments], input=text, env=environment, capture_output=True, check=True, timeout=60, text=True)
+    return finished.stdout.splitlines()
+
+
+def query(zed: str, lake: Path, text: str) -> list[str]:
+    """Return the values that a query finds, as ZSON."""
+    return run(zed, lake, "query", "-z", text)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A lake with a pool in each direction, of several objects and segments."""
+    lake = PoolLake.create(tmp_path)
+    for order in ("asc", "desc"):
+        pool = lake.create_pool(order, key="k", order="asc" if order == "asc" else "desc", seek_stride=100, threshold=2000)
+        pool.load([{"k": number * 7 % 500, "s": f"a{number}", "l": [number, None]} for number in range(500)], author="ada", meta={"job": 7})
+        pool.load([{"k": "text"}, {"s": "no key"}, {"k": 1.5}, {"k": None}], message="odd keys")
+    return tmp_path
+
+
+@pytest.mark.parametrize("pool", ["asc", "desc"])
+def test_zed_scans_what_is_loaded_here(zed: str, lake: Path, pool: str) -> None:
+    scanned = PoolLake.open(lake).pool(pool).scan().to_zson().splitlines()
+    printed = query(zed, lake, f"from {pool}")
+    assert sorted(printed) == sorted(scanned)
+    if zed == VERSIONS["1.18"]:  # 1.6 has no total order of keys of several types.
+        assert printed == scanned
+
+
+@pytest.mark.parametrize("pool", ["asc", "desc"])
+def test_zed_finds_ranges_of_keys_by_the_seek_index(zed: str, lake: Path, pool: str) -> None:
+    scan = PoolLake.open(lake).pool(pool).scan(start=100, stop=121)
+    assert query(zed, lake, f"from {pool} | k >= 100 and k <= 120") == scan.to_zson().splitlines()
+
+
+def test_zed_lists_pools_branches_objects_and_the_log(zed: str, lake: Path) -> None:
+    pool = PoolLake.open(lake).pool("asc")
+    assert len(query(zed, lake, "from :pools")) == 2
+    assert len(query(zed, lake, "from asc:branches")) == 1
+    assert len(query(zed, lake, "from asc@main:objects")) == len(pool.objects())
+    log = run(zed, lake, "log", "-use", "asc")
+    assert [line.split()[1] for line in log if line.startswith("commit ")] == [commit.id for commit in pool.log()]
+
+
+def test_zed_and_this_load_in_turns(zed: str, lake: Path) -> None:
+    pool = PoolLake.open(lake).pool("asc")
+    before = sum(1 for _ in pool.scan().values())
+    for number in range(15):
+        run(zed, lake, "load", "-q", "-use", "asc@main", "-i", "zson", "-", text=f"{{k:{number}}}")
+        pool.load([{"k": number}])
+    scanned = pool.scan().to_zson().splitlines()
+    assert len(scanned) == before + 30
+    assert sorted(query(zed, lake, "from asc")) == sorted(scanned)
+
+
+def test_zed_compacts_and_deletes_what_is_loaded_here(zed: str, lake: Path) -> None:
+    # Version 1.6 deletes too much where keys are null.
+    pool = PoolLake.open(lake).create_pool("numbers", key="k", order="desc", threshold=2000)
+    pool.load([{"k": number * 7 % 500, "s": f"a{number}"} for number in range(500)])
+    before = pool.scan().to_zson()
+    run(zed, lake, "compact", "-q", "-use", "numbers@main", *(each.id for each in pool.objects()))
+    assert pool.scan().to_zson() == before
+    run(zed, lake, "delete", "-q", "-use", "numbers@main", "-where", "k < 400")
+    assert [record["k"] for record in pool.scan().records()] == list(range(499, 399, -1))
+
+
+def test_zed_renames_drops_and_creates_pools_beside_this(zed: str, lake: Path) -> None:
+    run(zed, lake, "rename", "asc", "renamed")
+    PoolLake.open(lake).rename_pool("desc", "other")
+    run(zed, lake, "create", "-q", "-orderby", "k:asc", "third")
+    PoolLake.open(lake).drop_pool("other")
+    assert [pool.name for pool in PoolLake.open(lake).pools()] == ["renamed", "third"]
+    assert [line.split()[0] for line in run(zed, lake, "ls")] == ["renamed", "third"]
