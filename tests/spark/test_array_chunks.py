@@ -16,7 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from lake_core.expression import matching, parse_predicate
 from lake_core.icechunk import Repository
-from lake_core.spark import InvalidColumns, InvalidValues, UnsupportedArray
+from lake_core.spark import InvalidColumns, InvalidValues, UnsupportedArray, read_array
 from lake_core.spark.arrays.array_variable import ArrayGroup
 from lake_core.spark.arrays.cf_encoding import CFEncoding
 from lake_core.spark.arrays.chunk_codec import ChunkCodec, chunk_codec
@@ -94,6 +94,15 @@ def test_attributes_without_a_meaning_for_the_cells_are_refused(tmp_path: Path, 
     group.create_array("v", shape=(4,), chunks=(2,), dtype="i1", dimension_names=["x"], attributes=attributes)
     with pytest.raises(UnsupportedArray, match=r"/v: .* are numbers, and the last two fit its cells"):
         ArrayGroup(session, "").variable("v")
+
+
+def test_arrays_whose_names_differ_in_case_alone_are_not_read_together(tmp_path: Path) -> None:
+    session = Repository.create(tmp_path).writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    for name in ("v", "V"):
+        group.create_array(name, shape=(4,), chunks=(2,), dtype="i1", dimension_names=["x"])
+    with pytest.raises(UnsupportedArray, match="/v: its name and 'V' differ in case alone"):
+        read_array(None, session, variables=["v", "V"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
