@@ -87,7 +87,8 @@ def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
         return None
     windows = [partitions.time_window_for_partition_key(key) for key in partitions.get_partition_keys(current_time=partitions.end)]
     starts, ends = [coordinate_of(one.start) for one in windows], [coordinate_of(one.end) for one in windows]
-    return _Windows(np.array(starts, "M8[us]"), np.array(ends, "M8[us]"))
+    # Clock times repeat where a zone sets its clocks back.
+    return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
 
 
 def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, gives: str) -> npt.NDArray[Any]:
