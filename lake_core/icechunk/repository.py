@@ -204,9 +204,16 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Args:
             config: Values that replace those of this handle: those that are not None.
             authorize_virtual_chunk_access: As for `open`; by default that of this handle.
+
+        Raises:
+            InvalidConfig: A value is not valid.
         """
         other = copy(self)
-        other._config = self._config if config is None else self._config.merge(config)
+        if config is not None:
+            other._config = self._config.merge(config)
+            other._config.check()
+            if other._config.compression_level != self._config.compression_level:
+                other._assets = AssetManager(self._store, compression_level=other._config.compression_level)
         if authorize_virtual_chunk_access is not None:
             other._authorized = dict(authorize_virtual_chunk_access)
         return other

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,9 +44,13 @@ def with_partitions(settings: ArraySettings, partitions_def: PartitionsDefinitio
     coordinates, chunks = {}, {}
     for dimension, declared in settings.coordinates.items():
         partitions = dimensions[dimension]
-        coordinates[dimension] = _coordinates(declared, dimension, partitions, subject)
-        if isinstance(partitions, TimeWindowPartitionsDefinition):
-            chunks[dimension] = _common_length(coordinates[dimension], partitions)
+        coordinates[dimension] = declared
+        windows = _windows(partitions)
+        if isinstance(declared, str):
+            gives = f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}"
+            coordinates[dimension] = _coordinates(declared, partitions, windows, gives)
+        if windows is not None:
+            chunks[dimension] = _common_length(coordinates[dimension], windows)
     return replace(settings, coordinates=coordinates, partition_chunks=chunks)
 
 
@@ -70,41 +73,61 @@ def _partitions_by_dimension(partitions_def: PartitionsDefinition[str], partitio
     return {column: one.partitions_def for column, one in zip(columns, partitions_def.partitions_defs, strict=True)}
 
 
-def _coordinates(declared: Any, dimension: str, partitions: PartitionsDefinition[str], subject: str) -> Any:
-    """Return declared coordinates; of a frequency those that lie in any time window."""
-    if not isinstance(declared, str):
-        return declared
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """The bounds of all time windows as coordinates, in order. Windows that lie in the future count."""
+
+    starts: npt.NDArray[np.datetime64]
+    ends: npt.NDArray[np.datetime64]
+
+
+def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
+    """Return the windows of time partitions that end, and None for other partitions."""
+    if not isinstance(partitions, TimeWindowPartitionsDefinition) or partitions.end is None:
+        return None
+    windows = [partitions.time_window_for_partition_key(key) for key in partitions.get_partition_keys(current_time=partitions.end)]
+    starts, ends = [coordinate_of(one.start) for one in windows], [coordinate_of(one.end) for one in windows]
+    # Clock times repeat where a zone sets its clocks back.
+    return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
+
+
+def _coordinates(frequency: str, partitions: PartitionsDefinition[str], windows: _Windows | None, gives: str) -> npt.NDArray[Any]:
+    """Return the coordinates of a frequency, from the start of the first time window to the end of the last.
+
+    Args:
+        frequency: A frequency of pandas.
+        partitions: The partitions along the dimension.
+        windows: Their windows.
+        gives: The beginning of errors.
+
+    Raises:
+        InvalidDefinition: The frequency gives the partitions no coordinates.
+    """
     import xarray as xr  # needs the extra `arrays`
 
     if not isinstance(partitions, TimeWindowPartitionsDefinition):
-        raise InvalidDefinition(
-            f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}, which is for time partitions: list the coordinates"
-        )
-    end = partitions.end
-    if end is None:
-        raise InvalidDefinition(
-            f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}, and its partitions never end: give them "
-            f"an end_date, or leave {COORDINATES} out"
-        )
+        raise InvalidDefinition(f"{gives}, which is for time partitions: list the coordinates")
+    if windows is None:
+        raise InvalidDefinition(f"{gives}, and its partitions never end: give them an end_date, or leave {COORDINATES} out")
+    if not len(windows.starts):
+        raise InvalidDefinition(f"{gives}, and there is no whole partition before the end_date: choose a later one")
+    start, end = str(windows.starts[0]), str(windows.ends[-1])
     try:
-        times = xr.date_range(str(coordinate_of(partitions.start)), str(coordinate_of(end)), freq=declared, inclusive="left")
-    except ValueError:
-        raise InvalidDefinition(
-            f"{COORDINATES} of {subject} gives {dimension!r} the frequency {declared!r}: use one of pandas, such as 'h', '15min' or 'D'"
-        ) from None
-    return times.to_numpy()
+        times = xr.date_range(start, end, freq=frequency, inclusive="left", use_cftime=False)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidDefinition(f"{gives}: use one of pandas, such as 'h', '15min' or 'D'") from None
+    if not len(times):
+        raise InvalidDefinition(f"{gives}, which has no time from {start} to {end}: use one such as 'h', '15min' or 'D'")
+    coordinates: npt.NDArray[Any] = times.to_numpy()
+    return coordinates
 
 
-def _common_length(coordinates: Any, partitions: TimeWindowPartitionsDefinition) -> int:
-    """Return the longest chunk, in coordinates, that ends where each of the time windows does."""
+def _common_length(coordinates: Any, windows: _Windows) -> int:
+    """Return the longest chunk, in coordinates, with which no chunk has those of two time windows; 0 where the coordinates are no times."""
     values: npt.NDArray[Any] = np.asarray(coordinates)
-    if values.dtype.kind != "M" or partitions.end is None:
+    if values.dtype.kind != "M":
         return 0
-    starts = [coordinate_of(partitions.time_window_for_partition_key(key).start) for key in _keys(partitions)]
-    places = np.searchsorted(values, np.array([*starts, coordinate_of(partitions.end)]))
-    return math.gcd(*(int(stop - start) for start, stop in pairwise(places)))
-
-
-def _keys(partitions: TimeWindowPartitionsDefinition) -> list[str]:
-    """Return the keys of all windows, those that lie in the future as well."""
-    return list(partitions.get_partition_keys(current_time=partitions.end))
+    # Two coordinates are of one window if as many windows have started, and as many have ended, at both of them.
+    passed = np.stack([np.searchsorted(bounds, values, side="right") for bounds in (windows.starts, windows.ends)])
+    changes = np.flatnonzero((passed[:, 1:] != passed[:, :-1]).any(axis=0)) + 1
+    return math.gcd(*changes.tolist(), len(values))

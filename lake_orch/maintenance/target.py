@@ -58,14 +58,21 @@ class MaintenanceTarget:
 
     def check(self) -> None:
         """Raise InvalidDefinition for settings that cannot be followed."""
-        if self.format == "icechunk":
-            _ = self.snapshot_retention
+        if self.format != "icechunk":
+            return
+        _ = self.snapshot_retention
+        most: object = self.max_mergeable_manifests
+        if not isinstance(most, int) or most < 1:
+            raise InvalidDefinition(f"max_mergeable_manifests is {most!r}: use a whole number from 1 on (of {self.path})")
 
     @property
     def snapshot_retention(self) -> timedelta:
         """How long snapshots of arrays stay. Raises InvalidDefinition for a `retention` that is no interval."""
+        retention: object = _SNAPSHOT_RETENTION if self.retention is None else self.retention
+        if not isinstance(retention, str):
+            raise InvalidDefinition(f"retention is {retention!r}: use an interval such as '7 days' (of {self.path})")
         try:
-            return timedelta(milliseconds=interval_ms(self.retention or _SNAPSHOT_RETENTION, "retention"))
+            return timedelta(milliseconds=interval_ms(retention, "retention"))
         except InvalidProperty as error:
             raise InvalidDefinition(f"{error} (of {self.path})") from None
 

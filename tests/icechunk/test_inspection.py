@@ -26,7 +26,7 @@ from lake_core.icechunk import (
     in_memory_storage,
     local_filesystem_store,
 )
-from lake_core.icechunk.errors import IcechunkError, NodeNotFound
+from lake_core.icechunk.errors import IcechunkError, InvalidConfig, NodeNotFound
 from lake_core.icechunk.session import ForkSession, Session
 from lake_core.icechunk.store import IcechunkStore
 
@@ -157,6 +157,17 @@ def test_a_repository_is_opened_again_with_other_values(path: Path) -> None:
     assert other.config.inline_threshold == 0
     assert repository.config.inline_threshold == 16
     assert other.config.virtual_chunk_containers == repository.config.virtual_chunk_containers
+
+
+def test_a_repository_is_not_opened_again_with_values_that_are_not_valid(path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="inline_chunk_threshold_bytes"):
+        Repository.open(path).reopen(RepositoryConfig(inline_chunk_threshold_bytes=-1))
+
+
+def test_a_repository_that_is_opened_again_compresses_as_it_is_told(path: Path) -> None:
+    repository = Repository.open(path)
+    other = repository.reopen(RepositoryConfig(compression=CompressionConfig(level=19)))
+    assert (repository.assets.compression_level, other.assets.compression_level) == (3, 19)
 
 
 def test_configurations_are_merged_as_icechunk_does_it() -> None:

@@ -212,6 +212,9 @@ def test_the_checks_of_arrays_can_run_with_the_arrays(resource: LakeResource, in
         (["a"], [], {"tasks": ["manifest_rewrite"]}, "the task manifest_rewrite is for arrays, and no arrays are named"),
         (["a"], ["a"], {}, "twice"),
         ([], ["a"], {"retention": "14 moons"}, "14 moons.*use an interval"),
+        ([], ["a"], {"retention": 14}, "retention is 14: use an interval"),
+        ([], ["a"], {"retention": ""}, "use an interval"),
+        ([], ["a"], {"max_mergeable_manifests": 0}, "max_mergeable_manifests is 0: use a whole number from 1 on"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tables: list[str], arrays: list[str], options: dict[str, Any], message: str) -> None:

@@ -19,6 +19,8 @@ from lake_core import Lake
 from lake_core.icechunk import Repository, Session
 from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
 from lake_orch.arrays.image import picture
+from lake_orch.arrays.partitioning import with_partitions
+from lake_orch.arrays.settings import ArraySettings
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-11")
@@ -255,6 +257,26 @@ def test_a_frequency_gives_each_month_its_place_and_chunks_of_its_own(root: str,
     assert arrays.t2m.encoding["chunks"] == (4, 2), "a day is what months of 29, 30 and 31 days have in common"
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "coordinates", "first", "length"),
+    [
+        ("2024-01-01T06:00", "2024-01-04T00:00", "h", "2024-01-02", 48),
+        ("2024-01-01T00:00", "2024-01-03T12:00", "h", "2024-01-01", 48),
+        ("2024-01-01T00:00", "2024-01-04T00:00", pd.date_range("2023-12-31T18", "2024-01-03T23", freq="6h"), "2023-12-31T18", 13),
+        ("2024-01-01T00:00", "2024-01-04T00:00", pd.date_range("2024-01-01", periods=72, freq="h")[::-1], "2024-01-03T23", 72),
+    ],
+    ids=["starts within a day", "ends within a day", "coordinates before the partitions", "falling coordinates"],
+)
+def test_no_chunk_has_coordinates_of_two_days(start: str, end: str, coordinates: Any, first: str, length: int) -> None:
+    days = dg.DailyPartitionsDefinition(start, end_date=end, fmt="%Y-%m-%dT%H:%M")
+    settings = ArraySettings("tables/weather", partition_expr="time", coordinates={"time": coordinates})
+    placed = with_partitions(settings, days, "the asset weather")
+    times = pd.DatetimeIndex(placed.coordinates["time"])
+    assert (times[0], len(times)) == (pd.Timestamp(first), length)
+    starts = np.arange(0, length, placed.partition_chunks["time"])
+    assert all(len({*times[at : at + placed.partition_chunks["time"]].date}) == 1 for at in starts.tolist())
+
+
 def test_a_run_of_several_days_writes_them_all(root: str, resources: dict[str, Any]) -> None:
     @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "time"}, backfill_policy=SINGLE_RUN)
     def weather(context: dg.AssetExecutionContext) -> xr.Dataset:
@@ -389,6 +411,8 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         ({"partition_expr": "time", "lake/preview_image": "t"}, InvalidDefinition, "names 't'; the variables are t2m"),
         ({"partition_expr": "time", "lake/coordinates": {"lat": [1]}}, InvalidDefinition, "names 'lat', and its partitions stand for time"),
         ({"partition_expr": "time", "lake/coordinates": {"time": "hours"}}, InvalidDefinition, "the frequency 'hours': use one of pandas"),
+        ({"partition_expr": "time", "lake/coordinates": {"time": "0h"}}, InvalidDefinition, "the frequency '0h': use one of pandas"),
+        ({"partition_expr": "time", "lake/coordinates": {"time": "-1h"}}, InvalidDefinition, "the frequency '-1h', which has no time"),
     ],
 )
 def test_metadata_that_cannot_be_followed_fails_before_anything_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdC
 from zarr.core.buffer import default_buffer_prototype
 
 from lake_core.expression import matching, parse_predicate
-from lake_core.spark import InvalidColumns, InvalidValues
+from lake_core.icechunk import Repository
+from lake_core.spark import InvalidColumns, InvalidValues, UnsupportedArray, read_array
+from lake_core.spark.arrays.array_variable import ArrayGroup
 from lake_core.spark.arrays.cf_encoding import CFEncoding
 from lake_core.spark.arrays.chunk_codec import ChunkCodec, chunk_codec
 from lake_core.spark.arrays.chunk_pruning import prune
@@ -76,11 +79,38 @@ def test_values_that_would_be_read_back_otherwise_are_refused() -> None:
             encoding.encode(pa.array([value]))
 
 
+def test_whole_numbers_are_stored_as_they_are_beside_missing_ones() -> None:
+    large = 2**53 + 1
+    encoding = CFEncoding("/a", np.dtype("i8"), np.dtype("f8"), (np.int64(-1),))
+    assert encoding.encode(pa.array([large, None, 0])).tolist() == [large, -1, 0]
+    with pytest.raises(InvalidValues, match="the cell -1, which stands for a missing value"):
+        encoding.encode(pa.array([large, -1]))
+
+
+@pytest.mark.parametrize("attributes", [{"_FillValue": 999}, {"scale_factor": "a"}, {"add_offset": [1]}])
+def test_attributes_without_a_meaning_for_the_cells_are_refused(tmp_path: Path, attributes: dict[str, Any]) -> None:
+    session = Repository.create(tmp_path).writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    group.create_array("v", shape=(4,), chunks=(2,), dtype="i1", dimension_names=["x"], attributes=attributes)
+    with pytest.raises(UnsupportedArray, match=r"/v: .* are numbers, and the last two fit its cells"):
+        ArrayGroup(session, "").variable("v")
+
+
+def test_arrays_whose_names_differ_in_case_alone_are_not_read_together(tmp_path: Path) -> None:
+    session = Repository.create(tmp_path).writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    for name in ("v", "V"):
+        group.create_array(name, shape=(4,), chunks=(2,), dtype="i1", dimension_names=["x"])
+    with pytest.raises(UnsupportedArray, match="/v: its name and 'V' differ in case alone"):
+        read_array(None, session, variables=["v", "V"])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("values", "wanted", "places"),
     [
         (pa.array([5, 3, 9], pa.int32()), pa.array([9, 4, 3, None, 2**40], pa.int64()), [2, -1, 1, -1, -1]),
         (pa.array(np.float32([0.1, -0.0, 7])), pa.array([0.1, 0.0, 0.2, None, float("nan")]), [0, 1, -1, -1, -1]),
+        (pa.array([2.0**53, 2.0**54]), pa.array([2**53, 2**53 + 1, None, 2**54]), [0, -1, -1, 1]),
         (pa.array(["b", "a"]), pa.array(["a", "c", None, "b"]), [1, -1, -1, 0]),
         (pa.array([True, False]), pa.array([False, None, True]), [1, -1, 0]),
         (pa.array([], pa.int64()), pa.array([1]), [-1]),

@@ -72,8 +72,9 @@ class ArrayGroup:
             self._dataset: xr.Dataset = xr.open_zarr(self._store, group=path or None, **options)
         except LakeError:
             raise
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise unsupported(f"/{path}", f"xarray does not open its group: {str(error)[:300]}") from None
+        except (KeyError, ValueError, TypeError, OverflowError, AssertionError) as error:
+            why = str(error)[:300] or type(error).__name__
+            raise unsupported(f"/{path}", f"xarray does not open its group: {why}") from None
 
     def variable(self, name: str) -> ArrayVariable:
         """Return an array of the group. Raises NodeNotFound, UnsupportedArray."""
@@ -100,8 +101,12 @@ class ArrayGroup:
         settings = variable.encoding
         if "_Unsigned" in settings:
             raise unsupported(path, "it has the attribute _Unsigned. Store it with an unsigned type")
-        factor, offset = (None if settings.get(one) is None else float(settings[one]) for one in ("scale_factor", "add_offset"))
-        missing = missing_values(settings, stored) if stored.kind in "iuf" else ()
+        try:
+            factor, offset = (None if settings.get(one) is None else float(settings[one]) for one in ("scale_factor", "add_offset"))
+            missing = missing_values(settings, stored) if stored.kind in "iuf" else ()
+        except (ValueError, TypeError, OverflowError) as error:
+            names = "scale_factor, add_offset, _FillValue and missing_value"
+            raise unsupported(path, f"{error}. Of its attributes, {names} are numbers, and the last two fit its cells") from None
         return CFEncoding(path, stored, np.dtype(variable.dtype), missing, factor, offset)
 
     def coordinates(self, variable: ArrayVariable) -> tuple[Coordinates, ...]:

@@ -61,14 +61,20 @@ class CFEncoding:
         if self.decoded.kind == "b":
             truths: npt.NDArray[Any] = self._without_nulls(values).to_numpy(zero_copy_only=False).astype(self.stored)
             return truths
-        if self.decoded.kind in "iu":
-            numbers: npt.NDArray[Any] = self._without_nulls(values).to_numpy(zero_copy_only=False)
-            return self._whole(numbers)
+        if self.stored.kind in "iu" and not self.is_packed and pa.types.is_integer(values.type):
+            return self._integers(values)
         return self._reals(values)
 
     def _texts(self, values: pa.Array) -> npt.NDArray[Any]:
         texts: npt.NDArray[Any] = np.array(self._without_nulls(values).to_pylist(), object)
         return texts
+
+    def _integers(self, values: pa.Array) -> npt.NDArray[Any]:
+        """Return whole numbers as they are: as floats, those past 2**53 would be rounded."""
+        if not self.missing:
+            values = self._without_nulls(values)
+        absent = values.is_null().to_numpy(zero_copy_only=False)
+        return self._with_missing(self._whole(values.fill_null(0).to_numpy(zero_copy_only=False)), absent)
 
     def _reals(self, values: pa.Array) -> npt.NDArray[Any]:
         numbers: npt.NDArray[Any] = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # null becomes NaN
@@ -80,13 +86,18 @@ class CFEncoding:
         if self.scale_factor is not None:
             numbers = numbers / self.scale_factor
         cells = self._rounded(numbers) if self.stored.kind == "f" else self._whole(np.rint(np.where(absent, 0, numbers)))
+        return self._with_missing(cells, absent)
+
+    def _with_missing(self, cells: npt.NDArray[Any], absent: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+        """Mark the cells of absent values as missing. Raises InvalidValues where another value takes such a cell."""
         for missing in self.missing:
             if (cells[~absent] == missing).any():
                 raise InvalidValues(
                     f"a value takes the cell {missing}, which stands for a missing value in {self.path}: filter such rows, or store the "
                     f"array with another _FillValue"
                 )
-        cells[absent] = self.missing[0] if self.missing else np.nan
+        if absent.any():
+            cells[absent] = self.missing[0] if self.missing else np.nan
         return cells
 
     def _rounded(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

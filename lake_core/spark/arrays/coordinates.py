@@ -91,10 +91,17 @@ def _type_to_compare(type_: pa.DataType) -> pa.DataType:
 
 
 def _comparable(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return coordinates as one type. Times are instants; those without a zone are taken as UTC, as CF does."""
+    """Return coordinates as one type. Times are instants; those without a zone are taken as UTC, as CF does.
+
+    Whole numbers that a float cannot hold become null: rounded, they would be the coordinates of other cells.
+    """
     if type_ == TIMESTAMP:
         return column.cast(TIMESTAMP) if pa.types.is_timestamp(column.type) and column.type.tz else column.cast(_NAIVE).cast(TIMESTAMP)
-    return column.cast(type_, safe=False)
+    values = column.cast(type_, safe=False)
+    if pa.types.is_floating(type_) and pa.types.is_integer(column.type):
+        is_exact = pc.equal(values.cast(pa.int64(), safe=False), column)
+        values = pc.if_else(is_exact, values, pa.scalar(None, type_))
+    return values
 
 
 def _keys(values: pa.Array) -> npt.NDArray[Any]:

@@ -65,6 +65,7 @@ def read_array(spark: SparkSession, source: Repository | Session, *, variables: 
     _check_same_dimensions(arrays)
     coordinates = group.coordinates(arrays[0])
     schema = pa.schema([*((one.dimension, one.values.type) for one in coordinates), *((array.name, array.type) for array in arrays)])
+    _check_names(schema.names, arrays)
     predicate = None if where is None else parse_predicate(where, schema)
     if any(array.codec.needs_zarr for array in arrays):
         check_executors(spark, arrays[0].path)
@@ -93,6 +94,14 @@ def _check_same_dimensions(arrays: Sequence[ArrayVariable]) -> None:
                 f"it has the dimensions {dict(zip(array.dimensions, array.node.shape, strict=True))}, and {first.path} has "
                 f"{dict(zip(first.dimensions, first.node.shape, strict=True))}. Read them apart, and join the DataFrames",
             )
+
+
+def _check_names(names: Sequence[str], arrays: Sequence[ArrayVariable]) -> None:
+    """Raise UnsupportedArray where Spark would take an array's column for another one."""
+    for array in arrays:
+        alike = [name for name in names if name != array.name and name.lower() == array.name.lower()]
+        if alike:
+            raise unsupported(array.path, f"its name and {alike[0]!r} differ in case alone, which columns may not. Read or name it apart")
 
 
 def _extents(array: ArrayVariable, box_shape: Sequence[int], boxes: npt.NDArray[np.int64]) -> Extents:
