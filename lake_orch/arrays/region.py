@@ -146,7 +146,19 @@ def _extent(dimension: str, partitions_def: PartitionsDefinition, keys: Sequence
             windows[-1] = (windows[-1][0], end)
         else:
             windows.append((start, end))
+    for window in windows:
+        _check_clock(window, dimension)
     return Extent(dimension, unique, tuple(windows))
+
+
+def _check_clock(window: Window, dimension: str) -> None:
+    """Raise PartitionSliceError for a window that begins or ends where clocks are set back: its clock times occur twice."""
+    start, end = window
+    if start.fold or end.fold or coordinate_of(end) <= coordinate_of(start):
+        raise PartitionSliceError(
+            f"clocks are set back between {start} and {end}: times along {dimension!r} are then those of two partitions. Define the "
+            f"partitions in UTC (timezone=)"
+        )
 
 
 def coordinate_of(moment: datetime) -> np.datetime64:

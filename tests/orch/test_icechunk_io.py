@@ -20,6 +20,7 @@ from lake_core.icechunk import Repository, Session
 from lake_orch import IcechunkIOManager, InvalidDefinition, LakeResource, OutsideRegion, RegionMismatch
 from lake_orch.arrays.image import picture
 from lake_orch.arrays.partitioning import with_partitions
+from lake_orch.arrays.region import region_of_partitions
 from lake_orch.arrays.settings import ArraySettings
 from lake_orch.errors import PartitionSliceError, TableNotEmpty, TableOwned, UnsupportedData
 
@@ -394,6 +395,20 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
         assert dg.materialize([weather], partition_key=key, resources=resources).success
     assert dg.materialize([weather, read], selection=[read], resources=resources).success
     assert {key: value["region"].values.tolist() for key, value in seen[0].items()} == {"eu": ["eu"], "us": ["us"]}
+
+
+SET_BACK = dg.HourlyPartitionsDefinition("2024-10-27-00:00", end_date="2024-10-27-06:00", timezone="Europe/Berlin")
+
+
+@pytest.mark.parametrize("key", ["2024-10-27-02:00", "2024-10-27-02:00+0100"])
+def test_an_hour_that_the_clock_shows_twice_is_no_region(key: str) -> None:
+    with pytest.raises(PartitionSliceError, match="clocks are set back"):
+        region_of_partitions(SET_BACK, [key], "time", "asset a")
+
+
+def test_a_night_in_which_clocks_are_set_back_is_a_region() -> None:
+    region = region_of_partitions(SET_BACK, list(SET_BACK.get_partition_keys()), "time", "asset a")
+    assert str(region.extents[0]) == "2024-10-27T00:00:00.000000 <= time < 2024-10-27T06:00:00.000000"
 
 
 @pytest.mark.parametrize(
