@@ -11,11 +11,9 @@ from lake_core.journal.errors import CorruptEntry, CorruptSnapshot, JournalDamag
 from lake_core.journal.pointer import read_head
 from lake_core.pool.config import BranchConfig, Config, PoolConfig
 from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchBranch
-from lake_core.pool.metadata import MAX_METADATA, Record, named_record, time_of, type_name
+from lake_core.pool.metadata import MAX_METADATA, Record, decode_metadata, named_record, time_of, type_name
 from lake_core.pool.types import STRING, UINT64
 from lake_core.pool.value import Value
-from lake_core.pool.zng.frame import END_OF_STREAM
-from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
 
@@ -36,7 +34,7 @@ class ConfigCodec:
     def decode(self, number: int, data: bytes) -> Entry:
         """Return the entry of the bytes. An empty object is an entry that changes nothing. Raises CorruptEntry."""
         try:
-            actions = tuple(_action(value) for value in _stream(data))
+            actions = tuple(_action(value) for value in decode_metadata(data))
             times = [time_of(action.value.ts) for action in actions if not isinstance(action, Delete)]
         except InvalidZng as error:
             raise CorruptEntry(f"entry {number} is not one: {error}") from None
@@ -53,7 +51,7 @@ class ConfigCodec:
     def decode_snapshot(self, data: bytes) -> State:
         """Return the state of a snapshot. Raises CorruptSnapshot."""
         try:
-            first, *values = _stream(data)
+            first, *values = decode_metadata(data)
             number = first.decode()
             if first.type != UINT64 or not isinstance(number, int) or number < 1:
                 raise InvalidZng("it does not begin with the number of an entry")
@@ -62,12 +60,6 @@ class ConfigCodec:
         except (InvalidZng, ValueError) as error:
             raise CorruptSnapshot(f"a snapshot cannot be read: {error}") from None
         return State.of(number, time, {config.name: StateRecord(config, number, time) for config in configs})
-
-
-def _stream(data: bytes) -> list[Value]:
-    if data and not data.endswith(END_OF_STREAM):
-        raise InvalidZng("it is cut short")
-    return list(read_values(bytes(data)))
 
 
 def _action(value: Value) -> Action:

@@ -11,10 +11,8 @@ from lake_core.pool import types
 from lake_core.pool.errors import InvalidValue
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.order import compare_values, pool_key
-from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, Type
+from lake_core.pool.types import NUMBERS, Type
 from lake_core.pool.value import Value
-
-_NUMBERS = UNSIGNED.keys() | SIGNED.keys() | FLOATS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class KeyRange:
 
 
 def _comparable(key: Value, bound: Value) -> bool:
-    return key.body is not None and (key.type == bound.type or (key.type in _NUMBERS and bound.type in _NUMBERS))
+    return key.body is not None and (key.type == bound.type or (key.type in NUMBERS and bound.type in NUMBERS))
 
 
 def key_value(key: Any) -> Value:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lake_core.clock import AwareClock
 from lake_core.journal import Journal, State, Update
 from lake_core.pool.action import AddObject
+from lake_core.pool.batches import batched
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
@@ -71,16 +72,19 @@ class Loader:
             DamagedLake: The journal or a commit cannot be read.
         """
         tip = self._branch(branch).commit
-        if self._is_marked(tip, loading):
+        markers = self._markers(tip, loading)
+        if _is_recorded(markers, loading):
             return None
-        objects = [self._write(chunk) for chunk in _chunks(values, min(self.config.threshold, _SORTED_BYTES))]
+        objects = [self._write(batch) for batch in batched(values, min(self.config.threshold, _SORTED_BYTES))]
         if not objects:
             return None
         for retries in range(_RETRIES):
             current = self._branch(branch)
-            if self._is_marked(current.commit, loading):
-                return None
-            commit = self._commit(current.commit, retries, objects, loading)
+            if current.commit != tip:
+                tip, markers = current.commit, self._markers(current.commit, loading)
+                if _is_recorded(markers, loading):
+                    return None
+            commit = self._commit(tip, retries, objects, loading, markers)
             self.commits.write(commit, [AddObject(each) for each in objects])
             try:
                 self.branches.append(_MoveBranch(current, commit.id))
@@ -92,23 +96,27 @@ class Loader:
     def _branch(self, name: str) -> BranchConfig:
         return branch_of(read_state(self.branches), name)
 
-    def _is_marked(self, tip: str, loading: Loading) -> bool:
-        if loading.txn is None:
-            return False
-        application, version = loading.txn
-        last = markers_of(self.commits.log(tip)).get(application)
-        return last is not None and last >= version
+    def _markers(self, tip: str, loading: Loading) -> Mapping[str, int]:
+        """Return the markers at a commit, for a load that has one itself."""
+        return {} if loading.txn is None else markers_of(self.commits.log(tip))
 
     def _write(self, values: Sequence[Value]) -> DataObject:
         ordered = sort_values(values, self.config.keys, descending=self.config.descending)
         return write_object(self.store, self.config, new_ksuid(self.clock()), ordered)
 
-    def _commit(self, parent: str, retries: int, objects: Sequence[DataObject], loading: Loading) -> Commit:
+    def _commit(self, parent: str, retries: int, objects: Sequence[DataObject], loading: Loading, markers: Mapping[str, int]) -> Commit:
         now = self.clock()
         meta = loading.meta
         if loading.txn is not None:
-            meta = with_markers(meta, markers_of(self.commits.log(parent)) | dict([loading.txn]))
+            meta = with_markers(meta, {**markers, **dict([loading.txn])})
         return Commit(new_ksuid(now), parent, retries, loading.author, now, loading.message or _message(objects), meta)
+
+
+def _is_recorded(markers: Mapping[str, int], loading: Loading) -> bool:
+    if loading.txn is None:
+        return False
+    application, version = loading.txn
+    return application in markers and markers[application] >= version
 
 
 class _BranchMoved(Exception):
@@ -126,19 +134,6 @@ class _MoveBranch:
         if state.get(self.branch.name) != self.branch:
             raise _BranchMoved
         return [Update(self.branch.name, BranchConfig(self.branch.ts, self.branch.name, self.commit))]
-
-
-def _chunks(values: Iterable[Value], threshold: int) -> Iterator[list[Value]]:
-    chunk: list[Value] = []
-    size = 0
-    for value in values:
-        chunk.append(value)
-        size += len(value.body or b"")
-        if size >= threshold:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _message(objects: Sequence[DataObject]) -> str:

@@ -8,7 +8,7 @@ from functools import cmp_to_key
 
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
-from lake_core.pool.order import compare_values, pool_key
+from lake_core.pool.order import compare_by_keys, compare_values, pool_key
 from lake_core.pool.value import Value
 
 
@@ -46,9 +46,4 @@ class _Row:
         self.descending = config.descending
 
     def __lt__(self, other: _Row) -> bool:
-        for one, another in zip(self.keys, other.keys, strict=True):
-            if order := compare_values(one, another):
-                return (order > 0) is self.descending
-        one_body, other_body = self.value.body, other.value.body
-        one_bytes, other_bytes = (one_body is None, one_body or b""), (other_body is None, other_body or b"")
-        return one_bytes > other_bytes if self.descending else one_bytes < other_bytes
+        return compare_by_keys(self.value, self.keys, other.value, other.keys, descending=self.descending) < 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 from lake_core.errors import NotFound
 from lake_core.pool.errors import DamagedLake, InvalidValue, InvalidZng
 from lake_core.pool.ksuid import KSUID, format_ksuid, parse_ksuid
-from lake_core.pool.types import INT64, STRING, TIME, UINT8, UINT64, Field, NamedType, PrimitiveType, RecordType, Type, under
+from lake_core.pool.types import INT64, STRING, TIME, UINT8, UINT64, Field, NamedType, RecordType, Type, under
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import END_OF_STREAM
 from lake_core.pool.zng.reader import read_values
@@ -33,12 +33,17 @@ def read_metadata(store: ObjectStore, key: str) -> list[Value]:
     data = store.get(key, 0, MAX_METADATA + 1)
     if len(data) > MAX_METADATA:
         raise DamagedLake(f"{key} has more than {MAX_METADATA} bytes; restore it from a backup", key)
-    if data and not data.endswith(END_OF_STREAM):
-        raise DamagedLake(f"{key} is cut short; restore it from a backup", key)
     try:
-        return list(read_values(bytes(data)))
+        return decode_metadata(data)
     except InvalidZng as error:
         raise DamagedLake(f"{key} is not ZNG: {error}; restore it from a backup", key) from None
+
+
+def decode_metadata(data: bytes) -> list[Value]:
+    """Return the values of the bytes of a metadata object, which end with an end of stream. Raises InvalidZng."""
+    if data and not data.endswith(END_OF_STREAM):
+        raise InvalidZng("it is cut short")
+    return list(read_values(bytes(data)))
 
 
 def required_metadata(store: ObjectStore, key: str, what: str) -> list[Value]:
@@ -113,11 +118,6 @@ def nanoseconds_of(time: datetime) -> int:
 def id_value(id: str) -> Value:
     """Return an id as a value."""
     return Value(KSUID, parse_ksuid(id))
-
-
-def of_type(type: PrimitiveType, value: Any) -> Value:
-    """Return a primitive value."""
-    return Value.of(type, value)
 
 
 def named_record(name: str, fields: Mapping[str, Value]) -> Value:

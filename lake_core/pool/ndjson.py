@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any, Final
 
 from lake_core.pool import types
-from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue, InvalidZng
+from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
 from lake_core.pool.primitive import DECODERS, encode_int
 from lake_core.pool.types import (
     FLOATS,
-    NULL,
     SIGNED,
     UNSIGNED,
     ArrayType,
@@ -29,19 +28,16 @@ from lake_core.pool.types import (
     PrimitiveType,
     RecordType,
     SetType,
-    Type,
     UnionType,
     under,
-    unique_types,
 )
-from lake_core.pool.value import NULL_VALUE, Value, symbol_of, union_body
+from lake_core.pool.value import NULL_VALUE, Value, split_map, split_record, symbol_of, united
 from lake_core.pool.zng.tag import split, tagged
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.primitive_text import format_primitive
+from lake_core.pool.zson.quoting import quoted_string
 
 _NUMBERS: Final = (UNSIGNED.keys() | SIGNED.keys()) - {types.DURATION, types.TIME}
-_TO_ESCAPE: Final = re.compile('[\\x00-\\x1f"\\\\\u2028\u2029]')
-_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -72,18 +68,11 @@ def format_json(value: Value) -> str:
         case PrimitiveType():
             return _primitive(type, body)
         case RecordType(fields):
-            bodies = split(body)
-            if len(bodies) != len(fields):
-                raise InvalidZng(f"a record of {len(fields)} fields has {len(bodies)} values")
-            return _object((each.name, Value(each.type, inner)) for each, inner in zip(fields, bodies, strict=True))
+            return _object((each.name, Value(each.type, inner)) for each, inner in zip(fields, split_record(type, body), strict=True))
         case ArrayType(element) | SetType(element):
             return f"[{','.join([format_json(Value(element, each)) for each in split(body)])}]"
         case MapType():
-            bodies = split(body)
-            if len(bodies) % 2:
-                raise InvalidZng("a map has a key without a value")
-            keys = [_map_key(Value(type.key, each)) for each in bodies[::2]]
-            return _object(zip(keys, [Value(type.value, each) for each in bodies[1::2]], strict=True))
+            return _object((_map_key(Value(type.key, key)), Value(type.value, each)) for key, each in split_map(body))
         case EnumType():
             return _string(symbol_of(type, body))
         case ErrorType(inner):
@@ -111,11 +100,7 @@ def _text(body: bytes) -> str:
 
 
 def _string(text: str) -> str:
-    return f'"{_TO_ESCAPE.sub(_escape, text)}"'
-
-
-def _escape(match: re.Match[str]) -> str:
-    return _ESCAPES.get(match.group()) or f"\\u{ord(match.group()):04x}"
+    return quoted_string(text).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _primitive(type: PrimitiveType, body: bytes) -> str:
@@ -186,15 +171,5 @@ def _value(decoded: Any) -> Value:
             values = [(name, _value(each)) for name, each in decoded.items()]
             type = RecordType(tuple(Field(name, value.type) for name, value in values))
             return Value(type, b"".join([tagged(value.body) for _, value in values]))
-    return _array([_value(each) for each in decoded])
-
-
-def _array(values: list[Value]) -> Value:
-    distinct = [type for type in unique_types(value.type for value in values) if type != NULL]
-    if len(distinct) < 2:
-        element: Type = distinct[0] if distinct else NULL
-        return Value(ArrayType(element), b"".join([tagged(value.body) for value in values]))
-    union = UnionType(tuple(distinct))
-    position: Callable[[Type], int] = union.types.index
-    bodies = [None if value.body is None else union_body(position(value.type), value.body) for value in values]
-    return Value(ArrayType(union), b"".join(map(tagged, bodies)))
+    element, bodies = united([_value(each) for each in decoded])
+    return Value(ArrayType(element), b"".join(map(tagged, bodies)))

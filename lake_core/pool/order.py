@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 from lake_core.pool import types
 from lake_core.pool.primitive import DECODERS, decode_ip
 from lake_core.pool.type_value import decode_type
-from lake_core.pool.types import FLOATS, SIGNED, UNSIGNED, ArrayType, ErrorType, PrimitiveType, SetType, Type, under
+from lake_core.pool.types import FLOATS, NUMBERS, SIGNED, UNSIGNED, ArrayType, ErrorType, PrimitiveType, SetType, Type, under
 from lake_core.pool.value import NULL_VALUE, Value
 from lake_core.pool.zng.tag import split
 
-_NUMBERS = UNSIGNED.keys() | SIGNED.keys() | FLOATS.keys()
 _NATIVE: dict[Type, Callable[[bytes], Any]] = {
     **{type: DECODERS[type] for type in (*UNSIGNED, *SIGNED, types.BOOL)},
     types.BYTES: bytes,
@@ -37,7 +36,7 @@ def compare_values(one: Value, other: Value) -> int:
 
 
 def _compare_bodies(type: Type, body: bytes, other_type: Type, other: bytes) -> int:
-    if isinstance(type, PrimitiveType) and isinstance(other_type, PrimitiveType) and type in _NUMBERS and other_type in _NUMBERS:
+    if isinstance(type, PrimitiveType) and isinstance(other_type, PrimitiveType) and type in NUMBERS and other_type in NUMBERS:
         return _compare_numbers(type, body, other_type, other)
     if type != other_type:
         return -1 if type.sort_key < other_type.sort_key else 1
@@ -93,10 +92,14 @@ def compare_in_pool(one: Value, other: Value, paths: Sequence[Sequence[str]], *,
         paths: The pool's keys, as paths of field names. Values with equal keys are compared by their bytes.
         descending: The pool is in descending order, of the bytes, too.
     """
-    for path in paths:
-        if order := compare_values(pool_key(one, path), pool_key(other, path)):
-            return -order if descending else order
-    order = compare_values(Value(types.BYTES, one.body), Value(types.BYTES, other.body))
+    one_keys, other_keys = ([pool_key(value, path) for path in paths] for value in (one, other))
+    return compare_by_keys(one, one_keys, other, other_keys, descending=descending)
+
+
+def compare_by_keys(one: Value, one_keys: Iterable[Value], other: Value, other_keys: Iterable[Value], *, descending: bool) -> int:
+    """Compare two values in a pool, whose keys were found before; see `compare_in_pool`."""
+    orders = (compare_values(*pair) for pair in zip(one_keys, other_keys, strict=True))
+    order = next(filter(None, orders), 0) or compare_values(Value(types.BYTES, one.body), Value(types.BYTES, other.body))
     return -order if descending else order
 
 

@@ -13,6 +13,7 @@ from lake_core.pool.arrow.columns import Column, read_columns
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
+from lake_core.pool.batches import batched
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.fused_type import fused_type
@@ -65,10 +66,10 @@ class Scan:
         """Return each distinct type of the values, and how many have it. Raises DamagedLake."""
         counts: dict[Type, int] = {}
         if self._range.is_bounded:
-            found: Iterable[Shape] = (Shape(value.type, 1) for value in self.values())
+            shapes: Iterable[Shape] = (Shape(value.type, 1) for value in self.values())
         else:
-            found = chain.from_iterable(reader.shapes() for group in self._groups() for reader in group)
-        for shape in found:
+            shapes = chain.from_iterable(reader.shapes() for group in self._groups() for reader in group)
+        for shape in shapes:
             counts[shape.type] = counts.get(shape.type, 0) + shape.count
         return [Shape(type, count) for type, count in counts.items()]
 
@@ -118,7 +119,7 @@ class Scan:
                 for columns in group[0].columns():
                     yield from self._widened(columns)
             else:
-                for values in _chunks(self._merged(group)):
+                for values in batched(self._merged(group), _BATCH_BYTES, _BATCH_ROWS):
                     yield from self._widened(list(read_columns(encode_values(values, compress=False))))
 
     def _widened(self, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
@@ -128,16 +129,3 @@ class Scan:
             is_table = isinstance(record, RecordType) and record.fields
             columns_ = [array.field(number) for number in range(array.type.num_fields)] if is_table else [array]
             yield pa.RecordBatch.from_arrays(columns_, schema=self.schema)
-
-
-def _chunks(values: Iterable[Value]) -> Iterator[list[Value]]:
-    chunk: list[Value] = []
-    size = 0
-    for value in values:
-        chunk.append(value)
-        size += len(value.body or b"")
-        if len(chunk) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk

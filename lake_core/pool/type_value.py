@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from lake_core.pool.errors import InvalidType, InvalidZng
+from lake_core.pool.type_reader import TypeReader, encode_name
 from lake_core.pool.types import (
     FIRST_COMPLEX_ID,
     PRIMITIVES_BY_ID,
@@ -20,11 +22,24 @@ from lake_core.pool.types import (
     Type,
     UnionType,
 )
-from lake_core.varint import InvalidVarint, read_uvarint, uvarint
+from lake_core.varint import uvarint
 
-_RECORD, _ARRAY, _SET, _MAP, _UNION, _ENUM, _ERROR, _NAME_DEFINITION, _NAME = range(30, 39)
 _MAX_NESTING = 200
 """Names and nested types that may be open at a time while a type value is read."""
+
+
+class _Code(IntEnum):
+    """What a complex type begins with."""
+
+    RECORD = 30
+    ARRAY = 31
+    SET = 32
+    MAP = 33
+    UNION = 34
+    ENUM = 35
+    ERROR = 36
+    NAME_DEFINITION = 37
+    NAME = 38
 
 
 def encode_type(type: Type) -> bytes:
@@ -38,53 +53,47 @@ def _append(out: bytearray, type: Type, names: dict[str, Type]) -> None:
     match type:
         case NamedType(name, inner):
             known = names.get(name) == inner
-            out.append(_NAME if known else _NAME_DEFINITION)
-            _append_name(out, name)
+            out.append(_Code.NAME if known else _Code.NAME_DEFINITION)
+            out += encode_name(name)
             if not known:
                 _append(out, inner, names)
                 names[name] = inner  # after the inner type, which may bind the name itself
         case PrimitiveType():
             out.append(type.id)
         case RecordType(fields):
-            out.append(_RECORD)
+            out.append(_Code.RECORD)
             out += uvarint(len(fields))
             for each in fields:
-                _append_name(out, each.name)
+                out += encode_name(each.name)
                 _append(out, each.type, names)
         case ArrayType(element):
-            out.append(_ARRAY)
+            out.append(_Code.ARRAY)
             _append(out, element, names)
         case SetType(element):
-            out.append(_SET)
+            out.append(_Code.SET)
             _append(out, element, names)
         case MapType(key, value):
-            out.append(_MAP)
+            out.append(_Code.MAP)
             _append(out, key, names)
             _append(out, value, names)
         case UnionType(types):
-            out.append(_UNION)
+            out.append(_Code.UNION)
             out += uvarint(len(types))
             for member in types:
                 _append(out, member, names)
         case EnumType(symbols):
-            out.append(_ENUM)
+            out.append(_Code.ENUM)
             out += uvarint(len(symbols))
             for symbol in symbols:
-                _append_name(out, symbol)
+                out += encode_name(symbol)
         case ErrorType(inner):
-            out.append(_ERROR)
+            out.append(_Code.ERROR)
             _append(out, inner, names)
-
-
-def _append_name(out: bytearray, name: str) -> None:
-    encoded = name.encode()
-    out += uvarint(len(encoded))
-    out += encoded
 
 
 def decode_type(body: bytes) -> Type:
     """Return the type that a value of the type `type` stands for. Raises InvalidZng."""
-    reader = _Reader(body)
+    reader = _Reader(body, "a type value")
     try:
         type = reader.type(0)
     except InvalidType as error:
@@ -95,33 +104,8 @@ def decode_type(body: bytes) -> Type:
 
 
 @dataclass(slots=True)
-class _Reader:
-    body: bytes
-    at: int = 0
+class _Reader(TypeReader):
     names: dict[str, Type] = field(default_factory=dict)
-
-    def number(self) -> int:
-        try:
-            number, self.at = read_uvarint(self.body, self.at)
-        except InvalidVarint as error:
-            raise InvalidZng(f"a type value is cut short: {error}") from None
-        return number
-
-    def count(self) -> int:
-        """Return a number of items, each of which takes at least one byte."""
-        count = self.number()
-        if count > len(self.body) - self.at:
-            raise InvalidZng(f"a type value declares {count} items, more than it has bytes")
-        return count
-
-    def name(self) -> str:
-        size = self.count()
-        name = self.body[self.at : self.at + size]
-        self.at += size
-        try:
-            return name.decode()
-        except UnicodeDecodeError:
-            raise InvalidZng(f"a name in a type value is not UTF-8: {name[:40]!r}") from None
 
     def type(self, nesting: int) -> Type:
         if nesting > _MAX_NESTING:
@@ -135,28 +119,28 @@ class _Reader:
 
     def _complex_type(self, code: int, nesting: int) -> Type:
         match code:
-            case 37:
+            case _Code.NAME_DEFINITION:
                 name = self.name()
                 inner = self.type(nesting)
                 self.names[name] = inner
                 return NamedType(name, inner)
-            case 38:
+            case _Code.NAME:
                 name = self.name()
                 if name not in self.names:
                     raise InvalidZng(f"a type value refers to the name {name!r}, which it does not define")
                 return NamedType(name, self.names[name])
-            case 30:
+            case _Code.RECORD:
                 return RecordType(tuple(Field(self.name(), self.type(nesting)) for _ in range(self.count())))
-            case 31:
+            case _Code.ARRAY:
                 return ArrayType(self.type(nesting))
-            case 32:
+            case _Code.SET:
                 return SetType(self.type(nesting))
-            case 33:
+            case _Code.MAP:
                 return MapType(self.type(nesting), self.type(nesting))
-            case 34:
+            case _Code.UNION:
                 return UnionType(tuple(self.type(nesting) for _ in range(self.count())))
-            case 35:
+            case _Code.ENUM:
                 return EnumType(tuple(self.name() for _ in range(self.count())))
-            case 36:
+            case _Code.ERROR:
                 return ErrorType(self.type(nesting))
         raise InvalidZng(f"a type value has the unknown code {code}")

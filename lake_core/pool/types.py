@@ -45,11 +45,6 @@ class Type:
     sort_key: SortKey = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def kind(self) -> Kind:
-        """Return what the type is below its names."""
-        raise NotImplementedError
-
     def __hash__(self) -> int:
         return self._hash
 
@@ -67,9 +62,9 @@ class Type:
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "_hash", hash((type(self), key)))
 
-    def _sort_by(self, *order: object) -> None:
+    def _sort_by(self, kind: Kind, *order: object) -> None:
         """Set the sort key to the kind and what the type consists of."""
-        object.__setattr__(self, "sort_key", (self.kind, order, ()))
+        object.__setattr__(self, "sort_key", (kind, order, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +76,9 @@ class PrimitiveType(Type):
 
     def __post_init__(self) -> None:
         self._measure(self.id, ())
-        self._sort_by(self.id)
+        self._sort_by(Kind.PRIMITIVE, self.id)
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.PRIMITIVE."""
-        return Kind.PRIMITIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +101,9 @@ class RecordType(Type):
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidType(f"a record type has two fields named {twice!r}; rename one of them")
         self._measure(self.fields, (each.type for each in self.fields), len(names))
-        self._sort_by(len(names), tuple(names), tuple(each.type.sort_key for each in self.fields))
+        self._sort_by(Kind.RECORD, len(names), tuple(names), tuple(each.type.sort_key for each in self.fields))
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.RECORD."""
-        return Kind.RECORD
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +114,9 @@ class ArrayType(Type):
 
     def __post_init__(self) -> None:
         self._measure(self.element, (self.element,))
-        self._sort_by(self.element.sort_key)
+        self._sort_by(Kind.ARRAY, self.element.sort_key)
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.ARRAY."""
-        return Kind.ARRAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +127,9 @@ class SetType(Type):
 
     def __post_init__(self) -> None:
         self._measure(self.element, (self.element,))
-        self._sort_by(self.element.sort_key)
+        self._sort_by(Kind.SET, self.element.sort_key)
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.SET."""
-        return Kind.SET
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +141,9 @@ class MapType(Type):
 
     def __post_init__(self) -> None:
         self._measure((self.key, self.value), (self.key, self.value))
-        self._sort_by(self.key.sort_key, self.value.sort_key)
+        self._sort_by(Kind.MAP, self.key.sort_key, self.value.sort_key)
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.MAP."""
-        return Kind.MAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +157,9 @@ class UnionType(Type):
             raise InvalidType("a union has no types; list at least one")
         object.__setattr__(self, "types", tuple(sorted(self.types, key=sort_key)))
         self._measure(self.types, self.types)
-        self._sort_by(len(self.types), tuple(each.sort_key for each in self.types))
+        self._sort_by(Kind.UNION, len(self.types), tuple(each.sort_key for each in self.types))
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.UNION."""
-        return Kind.UNION
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +170,9 @@ class EnumType(Type):
 
     def __post_init__(self) -> None:
         self._measure(self.symbols, (), len(self.symbols))
-        self._sort_by(len(self.symbols), self.symbols)
+        self._sort_by(Kind.ENUM, len(self.symbols), self.symbols)
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.ENUM."""
-        return Kind.ENUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +183,9 @@ class ErrorType(Type):
 
     def __post_init__(self) -> None:
         self._measure(self.inner, (self.inner,))
-        self._sort_by(self.inner.sort_key)
+        self._sort_by(Kind.ERROR, self.inner.sort_key)
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return Kind.ERROR."""
-        return Kind.ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +203,6 @@ class NamedType(Type):
         object.__setattr__(self, "sort_key", (kind, order, (self.name,)))
 
     __hash__ = Type.__hash__
-
-    @property
-    def kind(self) -> Kind:
-        """Return the kind of the type below the name."""
-        return self.inner.kind
 
 
 UINT8: Final = PrimitiveType(0, "uint8")
@@ -291,6 +241,8 @@ SIGNED: Final = {INT8: 8, INT16: 16, INT32: 32, INT64: 64, DURATION: 64, TIME: 6
 """The types whose values are signed integers, and their bits."""
 FLOATS: Final = {FLOAT16: 2, FLOAT32: 4, FLOAT64: 8}
 """The floating point numbers, and their bytes."""
+NUMBERS: Final = UNSIGNED.keys() | SIGNED.keys() | FLOATS.keys()
+"""The types whose values compare as numbers."""
 
 
 def sort_key(type: Type) -> SortKey:

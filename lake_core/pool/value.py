@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -24,6 +24,7 @@ from lake_core.pool.types import (
     Type,
     UnionType,
     under,
+    unique_types,
 )
 from lake_core.pool.zng.tag import normalized_map, normalized_set, split, tagged
 
@@ -83,10 +84,7 @@ class Value:
             position = next((position for position, each in enumerate(type.fields) if each.name == name), None)
             if position is None:
                 return None
-            bodies = split(body)
-            if len(bodies) != len(type.fields):
-                raise InvalidZng(f"a record of {len(type.fields)} fields has {len(bodies)} values")
-            value = Value(type.fields[position].type, bodies[position])
+            value = Value(type.fields[position].type, split_record(type, body)[position])
         return value
 
 
@@ -153,15 +151,28 @@ def _encoder_of_objects(type: Type) -> Callable[[Any], bytes]:
     raise AssertionError(f"{type!r} is no type")
 
 
+def split_record(type: RecordType, body: bytes) -> list[bytes | None]:
+    """Return the bodies of a record's fields. Raises InvalidZng where there are more or less of them."""
+    bodies = split(body)
+    if len(bodies) != len(type.fields):
+        raise InvalidZng(f"a record of {len(type.fields)} fields has {len(bodies)} values")
+    return bodies
+
+
+def split_map(body: bytes) -> list[tuple[bytes | None, bytes | None]]:
+    """Return the bodies of a map's keys and values. Raises InvalidZng where a key has no value."""
+    bodies = split(body)
+    if len(bodies) % 2:
+        raise InvalidZng("a map has a key without a value")
+    return list(zip(bodies[::2], bodies[1::2], strict=True))
+
+
 def _record_decoder(type: RecordType) -> Callable[[bytes], dict[str, Any]]:
     names = [each.name for each in type.fields]
     decoders = [decoder(each.type) for each in type.fields]
 
     def decode(body: bytes) -> dict[str, Any]:
-        bodies = split(body)
-        if len(bodies) != len(names):
-            raise InvalidZng(f"a record of {len(names)} fields has {len(bodies)} values")
-        return {name: decode_field(each) for name, decode_field, each in zip(names, decoders, bodies, strict=True)}
+        return {name: decode_field(each) for name, decode_field, each in zip(names, decoders, split_record(type, body), strict=True)}
 
     return decode
 
@@ -192,13 +203,11 @@ def _set_decoder(decode: Decoder) -> Callable[[bytes], list[Any]]:
 
 def _map_decoder(decode_key: Decoder, decode_value: Decoder) -> Callable[[bytes], list[tuple[Any, Any]]]:
     def decode(body: bytes) -> list[tuple[Any, Any]]:
-        bodies = split(body)
-        if len(bodies) % 2:
-            raise InvalidZng("a map has a key without a value")
-        keys = [tagged(each) for each in bodies[::2]]
+        entries = split_map(body)
+        keys = [tagged(key) for key, _ in entries]
         if any(one >= other for one, other in pairwise(keys)):
             raise InvalidZng("the keys of a map are not in the order of their bytes, or one occurs twice")
-        return [(decode_key(key), decode_value(value)) for key, value in zip(bodies[::2], bodies[1::2], strict=True)]
+        return [(decode_key(key), decode_value(value)) for key, value in entries]
 
     return decode
 
@@ -225,6 +234,15 @@ def untag(type: UnionType, body: bytes) -> tuple[int, bytes | None]:
 def union_body(tag: int, body: bytes | None) -> bytes:
     """Return the body of a union's value."""
     return tagged(encode_int(tag)) + tagged(body)
+
+
+def united(values: Sequence[Value]) -> tuple[Type, list[bytes | None]]:
+    """Return the type of the elements of a container, a union where they have several, and their bodies as values of it."""
+    distinct = [type for type in unique_types(value.type for value in values) if type != NULL]
+    if len(distinct) < 2:
+        return distinct[0] if distinct else NULL, [value.body for value in values]
+    union = UnionType(tuple(distinct))
+    return union, [None if value.type == NULL else union_body(union.types.index(value.type), value.body) for value in values]
 
 
 def _union_decoder(type: UnionType) -> Callable[[bytes], Tagged]:

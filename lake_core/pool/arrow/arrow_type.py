@@ -8,7 +8,6 @@ for null. Errors and named types are what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -118,9 +117,11 @@ def inferred_type(arrow: pa.DataType) -> Type:
         )
     if pa.types.is_map(arrow):
         return MapType(inferred_type(arrow.key_type), inferred_type(arrow.item_type))
-    if any(is_list(arrow) for is_list in _LISTS):
+    if is_list(arrow):
         return ArrayType(inferred_type(arrow.value_type))
     raise InvalidType(f"an Arrow column of type {arrow} has no Zed type; cast it to another type")
 
 
-_LISTS: Final[tuple[Callable[[pa.DataType], bool], ...]] = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+def is_list(arrow: pa.DataType) -> bool:
+    """Tell whether values of an Arrow type are lists of one type, of any length or of a fixed one."""
+    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow))

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.pool.errors import InvalidZng
+from lake_core.varint import InvalidVarint, read_uvarint
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 PADDING: Final = bytes(16)
 """Zeros behind a buffer, so that numbers can be read at every position."""
-_LONGEST_TAG: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,18 +160,10 @@ def walk(payload: bytes, *, with_ids: bool) -> Positions:
 
 def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:
     """Return the position behind a value, which begins with an id and a tag of any length."""
-    if with_ids:
-        _, at = _uvarint(payload, at)
-    tag, at = _uvarint(payload, at)
+    try:
+        if with_ids:
+            _, at = read_uvarint(payload, at)
+        tag, at = read_uvarint(payload, at)
+    except InvalidVarint as error:
+        raise InvalidZng(f"a value has no valid type id or tag: {error}") from None
     return at + max(tag - 1, 0)
-
-
-def _uvarint(payload: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 7 * _LONGEST_TAG, 7):
-        byte = payload[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    raise InvalidZng("a tag or type id has more than 70 bits")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake_core.pool import types
-from lake_core.pool.arrow.arrow_type import NULL_CHILD, arrow_type
+from lake_core.pool.arrow.arrow_type import NULL_CHILD, arrow_type, is_list
 from lake_core.pool.arrow.bodies import Mask, Positions, validity
 from lake_core.pool.errors import InvalidType, InvalidValue, InvalidZson
 from lake_core.pool.primitive import ENCODERS, encode_int
@@ -247,7 +247,7 @@ def _record(type: RecordType, array: pa.Array) -> pa.Array:
 def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array:
     if pa.types.is_map(array.type):
         array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
-    if not any(is_list(array.type) for is_list in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
+    if not is_list(array.type):
         raise InvalidValue(f"a column of type {array.type} has no form as {format_type(type)}: it holds no lists")
     lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     bounds = np.append(0, np.cumsum(lengths, dtype=np.int64))

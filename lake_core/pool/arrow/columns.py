@@ -15,9 +15,9 @@ from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
-from lake_core.pool.zng.frame import FrameType, Source, read_frames
+from lake_core.pool.zng.frame import Source
+from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
-from lake_core.pool.zng.typedef import TypeDecoder
 from lake_core.pool.zng.writer import ZngWriter
 
 _MAX_CELLS: Final = 1 << 26
@@ -45,24 +45,18 @@ def read_columns(source: Source) -> Iterator[Column]:
     Args:
         source: The bytes, or a file.
     """
-    decoder = TypeDecoder()
     row = 0
-    for type, payload in read_frames(source):
-        if type is None:
-            decoder.reset()
-        elif type is FrameType.TYPES:
-            decoder.decode(payload)
-        else:
-            starts = walk(payload, with_ids=True)
-            data = buffer_of(payload)
-            ids, at = read_uvarints(data, starts)
-            bodies, _ = tagged_at(data, at, len(payload))
-            for id in np.unique(ids):
-                rows = np.flatnonzero(ids == id)
-                value_type = decoder.lookup(int(id))
-                _check_cells(value_type, len(rows), len(payload))
-                yield Column(value_type, read_column(value_type, bodies if len(rows) == len(ids) else bodies.select(rows)), row + rows)
-            row += len(ids)
+    for types, payload in read_payloads(source):
+        starts = walk(payload, with_ids=True)
+        data = buffer_of(payload)
+        ids, at = read_uvarints(data, starts)
+        bodies, _ = tagged_at(data, at, len(payload))
+        for id in np.unique(ids):
+            rows = np.flatnonzero(ids == id)
+            type = types.lookup(int(id))
+            _check_cells(type, len(rows), len(payload))
+            yield Column(type, read_column(type, bodies if len(rows) == len(ids) else bodies.select(rows)), row + rows)
+        row += len(ids)
 
 
 def _check_cells(type: Type, rows: int, size: int) -> None:

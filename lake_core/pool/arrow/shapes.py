@@ -11,8 +11,8 @@ from lake_core.pool.arrow.bodies import buffer_of, read_uvarints, walk
 from lake_core.pool.arrow.columns import read_columns, write_columns
 from lake_core.pool.arrow.table import from_table, to_table
 from lake_core.pool.types import Type
-from lake_core.pool.zng.frame import FrameType, Source, read_frames
-from lake_core.pool.zng.typedef import TypeDecoder
+from lake_core.pool.zng.frame import Source
+from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.writer import ZngWriter
 
 
@@ -39,18 +39,12 @@ def shapes(source: Source) -> list[Shape]:
         InvalidZng: The bytes are damaged.
     """
     counts: dict[Type, int] = {}
-    decoder = TypeDecoder()
-    for type, payload in read_frames(source):
-        if type is None:
-            decoder.reset()
-        elif type is FrameType.TYPES:
-            decoder.decode(payload)
-        else:
-            ids, _ = read_uvarints(buffer_of(payload), walk(payload, with_ids=True))
-            distinct, firsts, numbers = np.unique(ids, return_index=True, return_counts=True)
-            for position in np.argsort(firsts):
-                shape = decoder.lookup(int(distinct[position]))
-                counts[shape] = counts.get(shape, 0) + int(numbers[position])
+    for types, payload in read_payloads(source):
+        ids, _ = read_uvarints(buffer_of(payload), walk(payload, with_ids=True))
+        distinct, firsts, numbers = np.unique(ids, return_index=True, return_counts=True)
+        for position in np.argsort(firsts):
+            type = types.lookup(int(distinct[position]))
+            counts[type] = counts.get(type, 0) + int(numbers[position])
     return [Shape(type, count) for type, count in counts.items()]
 
 

@@ -23,6 +23,12 @@ def read_values(source: Source) -> Iterator[Value]:
     Raises:
         InvalidZng: The bytes are damaged. Values of the frames before were yielded already.
     """
+    for types, payload in read_payloads(source):
+        yield from _values_of(payload, types)
+
+
+def read_payloads(source: Source) -> Iterator[tuple[TypeDecoder, bytes]]:
+    """Yield what each frame of values holds, with the types that the stream has defined so far. Raises InvalidZng."""
     types = TypeDecoder()
     for type, payload in read_frames(source):
         if type is None:
@@ -30,7 +36,7 @@ def read_values(source: Source) -> Iterator[Value]:
         elif type is FrameType.TYPES:
             types.decode(payload)
         else:
-            yield from _values_of(payload, types)
+            yield types, payload
 
 
 def _values_of(payload: bytes, types: TypeDecoder) -> Iterator[Value]:

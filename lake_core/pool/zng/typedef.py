@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 from lake_core.pool.errors import InvalidType, InvalidZng
+from lake_core.pool.type_reader import TypeReader, encode_name
 from lake_core.pool.types import (
     FIRST_COMPLEX_ID,
     PRIMITIVES_BY_ID,
@@ -20,11 +22,23 @@ from lake_core.pool.types import (
     Type,
     UnionType,
 )
-from lake_core.varint import InvalidVarint, read_uvarint, uvarint
+from lake_core.varint import uvarint
 
-_RECORD, _ARRAY, _SET, _MAP, _UNION, _ENUM, _ERROR, _NAMED = range(8)
 MAX_TYPES: Final = 1_000_000
 """How many types one stream may define."""
+
+
+class _Code(IntEnum):
+    """What a type definition begins with."""
+
+    RECORD = 0
+    ARRAY = 1
+    SET = 2
+    MAP = 3
+    UNION = 4
+    ENUM = 5
+    ERROR = 6
+    NAMED = 7
 
 
 class TypeEncoder:
@@ -65,30 +79,25 @@ class TypeEncoder:
     def _definition(self, type: Type) -> bytes:
         match type:
             case RecordType(fields):
-                parts = [(_name(each.name), uvarint(self.id(each.type))) for each in fields]
-                return bytes((_RECORD,)) + uvarint(len(parts)) + b"".join(part for pair in parts for part in pair)
+                parts = [(encode_name(each.name), uvarint(self.id(each.type))) for each in fields]
+                return bytes((_Code.RECORD,)) + uvarint(len(parts)) + b"".join(part for pair in parts for part in pair)
             case ArrayType(element):
-                return bytes((_ARRAY,)) + uvarint(self.id(element))
+                return bytes((_Code.ARRAY,)) + uvarint(self.id(element))
             case SetType(element):
-                return bytes((_SET,)) + uvarint(self.id(element))
+                return bytes((_Code.SET,)) + uvarint(self.id(element))
             case MapType(key, value):
-                return bytes((_MAP,)) + uvarint(self.id(key)) + uvarint(self.id(value))
+                return bytes((_Code.MAP,)) + uvarint(self.id(key)) + uvarint(self.id(value))
             case UnionType(types):
                 ids = [uvarint(self.id(member)) for member in types]
-                return bytes((_UNION,)) + uvarint(len(ids)) + b"".join(ids)
+                return bytes((_Code.UNION,)) + uvarint(len(ids)) + b"".join(ids)
             case EnumType(symbols):
-                return bytes((_ENUM,)) + uvarint(len(symbols)) + b"".join(map(_name, symbols))
+                return bytes((_Code.ENUM,)) + uvarint(len(symbols)) + b"".join(map(encode_name, symbols))
             case ErrorType(inner):
-                return bytes((_ERROR,)) + uvarint(self.id(inner))
+                return bytes((_Code.ERROR,)) + uvarint(self.id(inner))
             case NamedType(name, inner):
                 number = self.id(inner)
-                return bytes((_NAMED,)) + _name(name) + uvarint(number)
+                return bytes((_Code.NAMED,)) + encode_name(name) + uvarint(number)
         raise AssertionError(f"{type!r} is no type")
-
-
-def _name(name: str) -> bytes:
-    encoded = name.encode()
-    return uvarint(len(encoded)) + encoded
 
 
 class TypeDecoder:
@@ -97,8 +106,6 @@ class TypeDecoder:
     def __init__(self) -> None:
         self._types: list[Type] = []
         self._known: set[Type] = set()
-        self._payload = b""
-        self._at = 0
 
     def lookup(self, id: int) -> Type:
         """Return the type of an id. Raises InvalidZng."""
@@ -116,10 +123,10 @@ class TypeDecoder:
 
     def decode(self, payload: bytes) -> None:
         """Add the types that the payload of a frame defines. Raises InvalidZng."""
-        self._payload, self._at = payload, 0
-        while self._at < len(payload):
+        reader = TypeReader(payload, "a type definition")
+        while reader.at < len(payload):
             try:
-                self._add(self._read_definition())
+                self._add(self._read_definition(reader))
             except InvalidType as error:
                 raise InvalidZng(f"the stream defines a type that is not valid: {error}") from None
 
@@ -132,50 +139,24 @@ class TypeDecoder:
         self._known.add(type)
         self._types.append(type)
 
-    def _read_definition(self) -> Type:
-        code = self._payload[self._at]
-        self._at += 1
+    def _read_definition(self, reader: TypeReader) -> Type:
+        code = reader.body[reader.at]
+        reader.at += 1
         match code:
-            case 0:
-                return RecordType(tuple(Field(self._read_name(), self._read_type()) for _ in range(self._read_count())))
-            case 1:
-                return ArrayType(self._read_type())
-            case 2:
-                return SetType(self._read_type())
-            case 3:
-                return MapType(self._read_type(), self._read_type())
-            case 4:
-                return UnionType(tuple(self._read_type() for _ in range(self._read_count())))
-            case 5:
-                return EnumType(tuple(self._read_name() for _ in range(self._read_count())))
-            case 6:
-                return ErrorType(self._read_type())
-            case 7:
-                return NamedType(self._read_name(), self._read_type())
+            case _Code.RECORD:
+                return RecordType(tuple(Field(reader.name(), self.lookup(reader.number())) for _ in range(reader.count())))
+            case _Code.ARRAY:
+                return ArrayType(self.lookup(reader.number()))
+            case _Code.SET:
+                return SetType(self.lookup(reader.number()))
+            case _Code.MAP:
+                return MapType(self.lookup(reader.number()), self.lookup(reader.number()))
+            case _Code.UNION:
+                return UnionType(tuple(self.lookup(reader.number()) for _ in range(reader.count())))
+            case _Code.ENUM:
+                return EnumType(tuple(reader.name() for _ in range(reader.count())))
+            case _Code.ERROR:
+                return ErrorType(self.lookup(reader.number()))
+            case _Code.NAMED:
+                return NamedType(reader.name(), self.lookup(reader.number()))
         raise InvalidZng(f"a type definition has the unknown code {code}")
-
-    def _read_number(self) -> int:
-        try:
-            number, self._at = read_uvarint(self._payload, self._at)
-        except InvalidVarint as error:
-            raise InvalidZng(f"a type definition is cut short: {error}") from None
-        return number
-
-    def _read_count(self) -> int:
-        """Return a number of items, each of which takes at least one byte."""
-        count = self._read_number()
-        if count > len(self._payload) - self._at:
-            raise InvalidZng(f"a type definition declares {count} items, more than its frame has bytes")
-        return count
-
-    def _read_type(self) -> Type:
-        return self.lookup(self._read_number())
-
-    def _read_name(self) -> str:
-        size = self._read_count()
-        name = self._payload[self._at : self._at + size]
-        self._at += size
-        try:
-            return name.decode()
-        except UnicodeDecodeError:
-            raise InvalidZng(f"a name in a type definition is not UTF-8: {name[:40]!r}") from None

@@ -25,9 +25,8 @@ from lake_core.pool.types import (
     Type,
     UnionType,
     under,
-    unique_types,
 )
-from lake_core.pool.value import Value, union_body
+from lake_core.pool.value import Value, union_body, united
 from lake_core.pool.zng.tag import normalized_map, normalized_set, tagged
 from lake_core.pool.zson.primitive_text import parse_primitive
 from lake_core.pool.zson.syntax import Array, Cast, Definition, Error, Map, Names, Primitive, Record, Set, Symbol, Syntax, TypeValue
@@ -123,7 +122,7 @@ class Analyzer:
 
     def _elements(self, elements: Sequence[Syntax], cast: Type | None, kind: type[ArrayType] | type[SetType]) -> Value:
         if cast is None:
-            element, bodies = _united([self._value(each) for each in elements])
+            element, bodies = united([self._value(each) for each in elements])
             cast = kind(element)
         else:
             container = under(cast)
@@ -135,8 +134,8 @@ class Analyzer:
 
     def _map(self, entries: Sequence[tuple[Syntax, Syntax]], cast: Type | None) -> Value:
         if cast is None:
-            key, keys = _united([self._value(each) for each, _ in entries])
-            value, values = _united([self._value(each) for _, each in entries])
+            key, keys = united([self._value(each) for each, _ in entries])
+            value, values = united([self._value(each) for _, each in entries])
             cast = MapType(key, value)
         else:
             container = under(cast)
@@ -198,12 +197,3 @@ def _in_union(value: Value, type: Type) -> Value:
     if value.type not in union.types:
         raise InvalidValue(f"the union {format_type(type)} has no type {format_type(value.type)}")
     return Value(type, union_body(union.types.index(value.type), value.body))
-
-
-def _united(values: Sequence[Value]) -> tuple[Type, list[bytes | None]]:
-    """Return the type of elements, a union where they have several, and their bodies as values of it."""
-    distinct = [type for type in unique_types(value.type for value in values) if type != NULL]
-    if len(distinct) < 2:
-        return distinct[0] if distinct else NULL, [value.body for value in values]
-    union = UnionType(tuple(distinct))
-    return union, [_in_union(value, union).body for value in values]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lake_core.pool import types
-from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import (
     ArrayType,
     EnumType,
@@ -17,7 +16,7 @@ from lake_core.pool.types import (
     UnionType,
     under,
 )
-from lake_core.pool.value import Value, symbol_of, untag
+from lake_core.pool.value import Value, split_map, split_record, symbol_of, untag
 from lake_core.pool.zng.tag import split
 from lake_core.pool.zson.primitive_text import format_primitive
 from lake_core.pool.zson.quoting import quoted_name, quoted_type_name
@@ -148,15 +147,12 @@ class _Formatter:
         return False
 
     def _record(self, type: RecordType, body: bytes, known: bool, implied: bool) -> None:
-        bodies = split(body)
-        if len(bodies) != len(type.fields):
-            raise InvalidZng(f"a record of {len(type.fields)} fields has {len(bodies)} values")
         separator = "{"
-        for field, each in zip(type.fields, bodies, strict=True):
+        for field, each in zip(type.fields, split_record(type, body), strict=True):
             self._out.append(f"{separator}{quoted_name(field.name)}:")
             self._value(field.type, each, known, implied, decorate=True)
             separator = ","
-        self._out.append("}" if bodies else "{}")
+        self._out.append("}" if type.fields else "{}")
 
     def _vector(self, start: str, end: str, type: Type, element: Type, body: bytes, known: bool, implied: bool) -> bool:
         elements = _Elements(element)
@@ -175,11 +171,9 @@ class _Formatter:
 
     def _map(self, type: MapType, body: bytes, known: bool, implied: bool) -> bool:
         keys, values = _Elements(type.key), _Elements(type.value)
-        bodies = split(body)
-        if len(bodies) % 2:
-            raise InvalidZng("a map has a key without a value")
+        entries = split_map(body)
         separator = "|{"
-        for key, value in zip(bodies[::2], bodies[1::2], strict=True):
+        for key, value in entries:
             self._out.append(separator)
             key_type, key_body = keys.element(key)
             self._value(key_type, key_body, known, implied, decorate=True)
@@ -187,10 +181,10 @@ class _Formatter:
             self._out.append(" :" if under(key_type) == types.IP and key_body is not None and len(key_body) == 16 else ":")
             self._value(*values.element(value), known, implied, decorate=True)
             separator = ","
-        self._out.append("}|" if bodies else "|{}|")
+        self._out.append("}|" if entries else "|{}|")
         if keys.needs_decorator() or values.needs_decorator():
             self._decorate(type, known=False, null=True)
-        return not bodies
+        return not entries
 
     def _decorate(self, type: Type, *, known: bool, null: bool) -> None:
         if known or (not (null and type != types.NULL) and is_implied(type)):
