@@ -71,13 +71,25 @@ class Loader:
             WriteConflict: Other writers came first each time. Data objects that no commit names were left behind.
             DamagedLake: The journal or a commit cannot be read.
         """
-        tip = self._branch(branch).commit
-        markers = self._markers(tip, loading)
-        if _is_recorded(markers, loading):
+        if self.is_recorded(branch, loading):
             return None
         objects = [self._write(batch) for batch in batched(values, min(self.config.threshold, _SORTED_BYTES))]
-        if not objects:
-            return None
+        return self.add(objects, branch, loading) if objects else None
+
+    def is_recorded(self, branch: str, loading: Loading) -> bool:
+        """Return whether a branch has the marker of a load, or a later one of its application. Raises NoSuchBranch, DamagedLake."""
+        return _is_recorded(self._markers(self._branch(branch).commit, loading), loading)
+
+    def add(self, objects: Sequence[DataObject], branch: str, loading: Loading) -> Commit | None:
+        """Commit data objects that were written before. Return None where the branch has the marker already.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time. No commit names the data objects.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        tip = ""
+        markers: Mapping[str, int] = {}
         for retries in range(_RETRIES):
             current = self._branch(branch)
             if current.commit != tip:

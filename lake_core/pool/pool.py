@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lake_core.clock import AwareClock
@@ -32,6 +32,11 @@ class Pool:
         self._commits = CommitStore(store, config.id)
         self._branches = open_journal(store, f"{config.id}/branches", clock)
         self._loader = Loader(store, config, self._commits, self._branches, clock)
+
+    @property
+    def store(self) -> ObjectStore:
+        """Return the store of the lake."""
+        return self._store
 
     def __repr__(self) -> str:
         return f"Pool({self.config.name!r} in {self._store!r})"
@@ -111,6 +116,38 @@ class Pool:
         """
         loading = Loading(author, message, value_of(meta), txn)
         return self._loader.load(values_of_rows(rows), branch, loading)
+
+    def has_marker(self, txn: tuple[str, int], branch: str = "main") -> bool:
+        """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
+        return self._loader.is_recorded(branch, Loading(txn=txn))
+
+    def add_objects(
+        self,
+        objects: Sequence[DataObject],
+        branch: str = "main",
+        *,
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit | None:
+        """Commit data objects whose files are in place. Return None where the branch has the marker already.
+
+        Args:
+            objects: The data objects, which hold values in the order of the pool.
+            branch: The branch.
+            author: Who loads.
+            message: Why; by default, what was loaded.
+            meta: Anything else to keep with the commit; see `value_of`.
+            txn: As of `load`.
+
+        Raises:
+            InvalidValue: The meta has no form as a value.
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        return self._loader.add(objects, branch, Loading(author, message, value_of(meta), txn))
 
     def _state(self) -> State:
         return read_state(self._branches)

@@ -123,7 +123,7 @@ def frame(type: FrameType, payload: bytes, *, compress: bool) -> bytes:
     if not payload:
         return b""
     if compress:
-        block = pa.Codec("lz4_raw").compress(payload, asbytes=True)
+        block: bytes = pa.Codec("lz4_raw").compress(payload, asbytes=True)
         if len(block) < len(payload):
             block = bytes((_LZ4,)) + uvarint(len(payload)) + block
             return _header(type, len(block), 0x40) + block
