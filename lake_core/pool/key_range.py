@@ -43,7 +43,10 @@ class KeyRange:
 
     def contains(self, value: Value, path: Sequence[str]) -> bool:
         """Tell whether the key of a pool's value, at a path of field names, is in the range."""
-        key = pool_key(value, path).under()
+        return self.holds(pool_key(value, path).under())
+
+    def holds(self, key: Value) -> bool:
+        """Tell whether a key is in the range."""
         if self.start is not None and not (_comparable(key, self.start) and compare_values(key, self.start) >= 0):
             return False
         return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
