@@ -36,7 +36,7 @@ from lake_core.lake.session.shared_session import SharedOptions, SharedSession, 
 from lake_core.lake.settings import LakeSettings
 from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.state_store import StateStore
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
@@ -90,7 +90,7 @@ class Lake:
 
         Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse where a lakeFS repository, or an export to one, keeps its metadata.
         """
-        root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
+        root = store_at(url, storage_options)
         try:
             check_no_repository(root)
             create_format(root, profile, aware(clock)())
@@ -110,13 +110,13 @@ class Lake:
         clock: Clock | None = None,
     ) -> Self:
         """Open the lake at a location. `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
-        root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
+        root = store_at(url, storage_options)
         return cls._open(root, clock)
 
     @classmethod
     def exists(cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None) -> bool:
         """Return whether a lake exists at a location."""
-        root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options, read_only=True)
+        root = store_at(url, storage_options, read_only=True)
         return root.exists("_lake/format.json")
 
     @classmethod

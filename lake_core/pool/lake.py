@@ -28,7 +28,7 @@ from lake_core.pool.pool import Pool
 from lake_core.pool.types import INT64, STRING
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 MAGIC_KEY = "lake.zng"
 _MAGIC = "ZED LAKE"
@@ -66,7 +66,7 @@ class PoolLake:
             NotALake: No Zed lake stands there.
             UnsupportedLakeVersion: Its version is not 3.
         """
-        store = location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+        store = store_at(location, storage_options)
         _check_magic(store)
         return cls(store, clock)
 
@@ -91,7 +91,7 @@ class PoolLake:
             LakeExists: A lake stands there already.
             NotALake: What stands at `lake.zng` is none.
         """
-        store = location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+        store = store_at(location, storage_options)
         if not store.exists(MAGIC_KEY):
             is_created = False
             for key, data in empty_lake().items():
