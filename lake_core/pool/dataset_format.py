@@ -13,11 +13,12 @@ from itertools import chain
 from typing import Any, Final
 
 from lake_core.clock import system_clock
-from lake_core.dataset import Applied, ApplyContext, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
 from lake_core.journal.errors import CorruptEntry
 from lake_core.journal.pointer import read_head
 from lake_core.pool.apply_difference import PoolApplication
 from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.comparison import compare
 from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, Order
 from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
 from lake_core.pool.data_object import data_key, seek_index_key
@@ -179,6 +180,13 @@ class PoolFormat(DatasetFormat):
         if context.recreated or context.replaces:
             return application.replace(after, head)
         return application.change(before, after, head)
+
+    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+        """Compare records, by the data objects that differ."""
+        store = after or before
+        assert store is not None
+        old, new = (None if side is None else DatasetState.read(side) for side in (before, after))
+        return compare(old, new, store.data_root, sample=sample, most_rows=most_rows)
 
     # Garbage
 

@@ -23,7 +23,7 @@ from lake_core.store import ObjectStore
 
 MAIN = "main"
 POOLS = "pools"
-_CACHED = 256
+_CACHED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class DatasetState:
         config = dataset_pool(store)
         branches = main_of(store, config)
         branch = branch_of(branches, MAIN)
-        commits = CommitStore(store, config.id)
-        objects, markers = commits.objects(branch.commit), markers_of(commits.log(branch.commit))
+        objects, markers = _contents(_Cacheable(store.data_root, (config.id, branch.commit)))
         return cls(config, last_entry(store, POOLS), branch, branches.number, objects, markers)
 
 
@@ -73,26 +72,33 @@ def dataset_pool(store: ObjectStore) -> PoolConfig:
     # To look an entry up costs nothing there, to read one may.
     last = last_entry(store, POOLS)
     etags = tuple(store.head(entry_key(POOLS, number)).etag for number in range(1, last + 1))
-    return _pool_of_entries(_ByEtags(store, etags))
+    return _pool_of_entries(_Cacheable(store, etags))
 
 
 @dataclass(frozen=True, slots=True)
-class _ByEtags:
-    """A store that is distinguished from others by what its journal of pools holds."""
+class _Cacheable:
+    """Where to read something, and what distinguishes it wherever it is read."""
 
     store: ObjectStore
-    etags: tuple[str, ...]
+    identity: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByEtags) and self.etags == other.etags
+        return isinstance(other, _Cacheable) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self.etags)
+        return hash(self.identity)
 
 
 @lru_cache(_CACHED)
-def _pool_of_entries(journal: _ByEtags) -> PoolConfig:
+def _pool_of_entries(journal: _Cacheable) -> PoolConfig:
     return _oldest(journal.store, read_state(open_journal(journal.store, POOLS, system_clock)).values())
+
+
+@lru_cache(_CACHED)
+def _contents(commit: _Cacheable) -> tuple[Mapping[str, DataObject], Mapping[str, int]]:
+    pool, tip = commit.identity
+    commits = CommitStore(commit.store, pool)
+    return commits.objects(tip), markers_of(commits.log(tip))
 
 
 def _oldest(store: ObjectStore, pools: Iterable[PoolConfig]) -> PoolConfig:

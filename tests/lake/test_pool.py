@@ -103,6 +103,23 @@ def test_a_pool_in_a_lake_has_the_branch_main_alone(lake: Lake) -> None:
         session.pool(PATH).load([{"k": 5}], branch="dev")
 
 
+def test_a_comparison_counts_and_shows_records(lake: Lake) -> None:
+    load(lake, 5, 6, 7)
+    (compared,) = lake.compare("main~1", "main", sample=2).datasets
+    comparison = compared.comparison
+    assert (comparison.rows_added, comparison.rows_removed, comparison.rows_exact, comparison.files_added) == (3, 0, True, 1)
+    assert comparison.sample_added == [{"k": 5}, {"k": 6}]
+
+
+def test_a_comparison_counts_no_records_that_were_only_rewritten(lake: Lake) -> None:
+    load(lake, 5)
+    with lake.session() as session:
+        session.drop(PATH)
+        session.create_pool(PATH, key="k", order="asc").load([{"k": 0}, {"k": 2}, {"k": 9}])
+    comparison = lake.compare("main~1", "main", sample=5).datasets[0].comparison
+    assert (comparison.sample_added, comparison.sample_removed, comparison.rows_exact) == ([{"k": 9}], [{"k": 1}, {"k": 5}], True)
+
+
 # Sessions side by side
 
 
