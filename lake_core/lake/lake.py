@@ -41,6 +41,7 @@ from lake_core.store import ObjectStore, store_at
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
+    from lake_core.pool import Pool
 
 _FIRST_MESSAGE = "Repository created"
 
@@ -292,6 +293,10 @@ class Lake:
     def icechunk(self, path: str, *, ref: str = "main", **options: Any) -> DatasetRepository:
         """Open an Icechunk repository at a ref; `options` are those of `Repository.open`. Raises DatasetNotFound, RefNotFound."""
         return self.at(ref).icechunk(path, **options)
+
+    def pool(self, path: str, *, ref: str = "main") -> Pool:
+        """Open a pool at a ref. Raises DatasetNotFound, RefNotFound."""
+        return self.at(ref).pool(path)
 
     def list_datasets(self, ref: str = "main") -> list[DatasetRecord]:
         """List the datasets at a ref, by path."""
