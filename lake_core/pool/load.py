@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from lake_core.clock import AwareClock
 from lake_core.journal import Journal, State, Update
 from lake_core.pool.action import AddObject
-from lake_core.pool.batches import batched
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import WriteConflict
+from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.marker import markers_of, with_markers
 from lake_core.pool.object_writer import write_object
-from lake_core.pool.order import sort_values
+from lake_core.pool.sorted_batch import keys_of, sort_batch
 from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.store import ObjectStore
 
-_SORTED_BYTES: Final = 64 << 20
-"""How many bytes of values are sorted at once, at most: they take many times as much memory."""
+_SORTED_BYTES: Final = 256 << 20
+"""How many bytes of values are sorted at once, at most. A load takes about three times as much memory."""
 _RETRIES: Final = 100
 
 
@@ -63,7 +66,7 @@ class Loader:
     branches: Journal
     clock: AwareClock
 
-    def load(self, values: Iterable[Value], branch: str, loading: Loading) -> Commit | None:
+    def load(self, batches: Iterable[ValueBatch], branch: str, loading: Loading) -> Commit | None:
         """Write values and commit them. Return None where there are none, or the branch has the marker already.
 
         Raises:
@@ -75,7 +78,7 @@ class Loader:
         markers = self._markers(tip, loading)
         if _is_recorded(markers, loading):
             return None
-        objects = [self._write(batch) for batch in batched(values, min(self.config.threshold, _SORTED_BYTES))]
+        objects = [self._write(part) for part in self._parts(batches)]
         if not objects:
             return None
         for retries in range(_RETRIES):
@@ -100,9 +103,31 @@ class Loader:
         """Return the markers at a commit, for a load that has one itself."""
         return {} if loading.txn is None else markers_of(self.commits.log(tip))
 
-    def _write(self, values: Sequence[Value]) -> DataObject:
-        ordered = sort_values(values, self.config.keys, descending=self.config.descending)
-        return write_object(self.store, self.config, new_ksuid(self.clock()), ordered)
+    def _parts(self, batches: Iterable[ValueBatch]) -> Iterator[list[ValueBatch]]:
+        """Yield values in parts that are sorted each. A part ends with the value with which its bodies take the threshold of the pool."""
+        most = min(self.config.threshold, _SORTED_BYTES)
+        part: list[ValueBatch] = []
+        size = 0
+        for batch in batches:
+            totals = np.cumsum(batch.body_sizes())
+            start = written = 0
+            while start < len(batch):
+                stop = min(int(np.searchsorted(totals, written + most - size)) + 1, len(batch))
+                part.append(batch.slice(start, stop))
+                size += int(totals[stop - 1]) - written
+                start, written = stop, int(totals[stop - 1])
+                if size >= most:
+                    yield part
+                    part, size = [], 0
+        if part:
+            yield part
+
+    def _write(self, part: list[ValueBatch]) -> DataObject:
+        """Write values as a data object. Empties the list, so that the values are in memory once."""
+        keys = KeyColumn.concat([keys_of(batch, self.config) for batch in part])
+        batch = ValueBatch.concat(part)
+        part.clear()
+        return write_object(self.store, self.config, sort_batch(batch, keys, self.config), new_ksuid(self.clock()))
 
     def _commit(self, parent: str, retries: int, objects: Sequence[DataObject], loading: Loading, markers: Mapping[str, int]) -> Commit:
         now = self.clock()

@@ -14,7 +14,7 @@ from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader, Loading
-from lake_core.pool.rows import value_of, values_of_rows
+from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
 from lake_core.store import ObjectStore
 
@@ -95,7 +95,7 @@ class Pool:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
         Args:
-            rows: Arrow data, or an iterable of mappings or values; see `values_of_rows`.
+            rows: Arrow data, or an iterable of mappings or values; see `batches_of_rows`.
             branch: The branch.
             author: Who loads.
             message: Why; by default, what was loaded.
@@ -110,7 +110,7 @@ class Pool:
             DamagedLake: The journal or a commit cannot be read.
         """
         loading = Loading(author, message, value_of(meta), txn)
-        return self._loader.load(values_of_rows(rows), branch, loading)
+        return self._loader.load(batches_of_rows(rows), branch, loading)
 
     def _state(self) -> State:
         return read_state(self._branches)
