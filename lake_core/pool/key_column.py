@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lake_core.pool import types
 from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, tagged_at
@@ -98,6 +99,14 @@ class KeyColumn:
 
     def __len__(self) -> int:
         return len(self.valid)
+
+    def below(self, bound: KeyColumn) -> Mask:
+        """Return which keys are smaller than a single one of the same family. Of no meaning for null."""
+        if isinstance(self.keys, np.ndarray):
+            below: Mask = self.keys < bound.keys[0]
+        else:
+            below = pc.less(self.keys, bound.keys[0]).fill_null(False).to_numpy(zero_copy_only=False)
+        return below
 
     def take(self, rows: Positions) -> KeyColumn:
         """Return the keys at positions."""

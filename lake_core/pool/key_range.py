@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from lake_core.pool import types
+from lake_core.pool.arrow.bodies import Mask
 from lake_core.pool.errors import InvalidValue
+from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.order import compare_values, pool_key
+from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.types import NUMBERS, Type
 from lake_core.pool.value import Value
 
@@ -47,6 +52,33 @@ class KeyRange:
         if self.start is not None and not (_comparable(key, self.start) and compare_values(key, self.start) >= 0):
             return False
         return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
+
+    def batches_within(self, read: Callable[[], Iterable[SortedBatch]]) -> Iterator[SortedBatch]:
+        """Yield the values of sorted batches whose keys are in the range. What is behind it is not read."""
+        for batch in read():
+            yield batch.filter(self.mask(batch))
+            if len(batch) and self._is_passed(batch.key(len(batch) - 1), descending=batch.config.descending):
+                return
+
+    def mask(self, batch: SortedBatch) -> Mask:
+        """Return which values have a key in the range."""
+        keys, path = batch.keys, batch.config.keys[0]
+        bounds = [None if each is None else KeyColumn.of_key(each) for each in (self.start, self.stop)]
+        if keys is None or any(bound is not None and bound.family != keys.family for bound in bounds):
+            return np.array([self.contains(value, path) for value in batch.batch.values()], np.bool_)
+        mask = keys.valid.copy()
+        start, stop = bounds
+        if start is not None:
+            mask &= ~keys.below(start)
+        if stop is not None:
+            mask &= keys.below(stop)
+        return mask
+
+    def _is_passed(self, key: Value, *, descending: bool) -> bool:
+        """Tell whether a key is behind the range, in the order of a pool."""
+        if descending:
+            return self.start is not None and compare_values(key, self.start) < 0
+        return self.stop is not None and compare_values(key, self.stop) >= 0
 
 
 def _comparable(key: Value, bound: Value) -> bool:

@@ -55,12 +55,17 @@ class Segment:
         return named_record("", {"min": self.min, "max": self.max} | {name: Value.of(UINT64, number) for name, number in numbers.items()})
 
 
+def whole_segment(data_object: DataObject) -> Segment:
+    """Return all of a data object as one segment."""
+    return Segment(data_object.min, data_object.max, 0, data_object.count, 0, data_object.size)
+
+
 def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject, key_range: KeyRange) -> list[Segment]:
     """Return the segments of a data object that can hold keys of a range.
 
     That is the whole object where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
     """
-    whole = Segment(data_object.min, data_object.max, 0, data_object.count, 0, data_object.size)
+    whole = whole_segment(data_object)
     if not key_range.is_bounded or data_object.size <= _SMALL:
         return [whole]
     key = seek_index_key(pool_id, data_object.id)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lake_core.pool.arrow.bodies import Mask, Positions
 from lake_core.pool.config import PoolConfig
-from lake_core.pool.key_column import KeyColumn, key_sizes
+from lake_core.pool.key_column import KeyColumn, Keys, key_sizes
 from lake_core.pool.order import compare_in_pool, compare_values, pool_key, sorted_positions
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
@@ -75,6 +75,25 @@ class SortedBatch:
             repeats[1:] = _repeated(keys)
         return repeats
 
+    def is_sorted(self) -> bool:
+        """Tell whether the values are in the order of the pool: as far as their keys compare as columns."""
+        if self.keys is None or len(self) < 2:
+            return True
+        descending = self.config.descending
+        before, after = self.keys.slice(0, len(self) - 1), self.keys.slice(1, len(self))
+        one, other = (after, before) if descending else (before, after)
+        falls = np.where(one.valid & other.valid, _greater(one.keys, other.keys), ~one.valid & other.valid)
+        if falls.any():
+            return False
+        ties = _repeated(self.keys)
+        if not ties.any():
+            return True
+        bodies = self.batch.bodies.binary()
+        before_bodies, after_bodies = (bodies.slice(start, len(self) - 1).filter(pa.array(ties)) for start in (0, 1))
+        one_body, other_body = (after_bodies, before_bodies) if descending else (before_bodies, after_bodies)
+        falls = pc.if_else(one_body.is_null(), other_body.is_valid(), pc.greater(one_body, other_body))
+        return not pc.any(falls).as_py()
+
     def count_before(self, bound: Value, bound_keys: KeyColumn | None, *, equal: bool) -> int:
         """Return how many values, from the first one on, come before a value.
 
@@ -95,6 +114,14 @@ class SortedBatch:
             else:
                 high = middle
         return low
+
+
+def _greater(ones: Keys, others: Keys) -> Mask:
+    if isinstance(ones, np.ndarray):
+        greater: Mask = ones > others
+    else:
+        greater = pc.greater(ones, others).fill_null(False).to_numpy(zero_copy_only=False)
+    return greater
 
 
 def keys_of(batch: ValueBatch, config: PoolConfig) -> KeyColumn | None:

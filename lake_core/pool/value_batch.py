@@ -10,12 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, buffer_of, tagged_at
+from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, buffer_of, read_uvarints, tagged_at, walk
 from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.arrow.columns import Column, check_cells
+from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
+from lake_core.pool.zng.frame import Source
+from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import read_tagged, tagged
 
 Codes: TypeAlias = npt.NDArray[np.int32]
@@ -114,6 +117,11 @@ class ValueBatch:
             for code, encoded in zip(piece.codes.tolist(), piece.encoded.to_pylist(), strict=True):
                 yield Value(self.types[code], read_tagged(encoded, 0)[0])
 
+    def shapes(self) -> list[Shape]:
+        """Return each distinct type, and how many values have it, in the order of their first values."""
+        distinct, firsts, counts = np.unique(self.codes, return_index=True, return_counts=True)
+        return [Shape(self.types[distinct[each]], int(counts[each])) for each in np.argsort(firsts)]
+
     def columns(self) -> list[Column]:
         """Return the values of each type as a column of Arrow. Raises InvalidZng."""
         bodies = self.bodies
@@ -136,3 +144,21 @@ def batches_of_values(values: Iterable[Value], most_values: int = _PIECE_VALUES)
             piece = []
     if piece:
         yield ValueBatch.of_values(piece)
+
+
+def read_batches(source: Source) -> Iterator[ValueBatch]:
+    """Yield the values of ZNG streams, those of each frame as a batch. Raises InvalidZng.
+
+    Args:
+        source: The bytes, or a file.
+    """
+    for types, payload in read_payloads(source):
+        starts = walk(payload, with_ids=True)
+        ids, tags = read_uvarints(buffer_of(payload), starts)
+        distinct, codes = np.unique(ids, return_inverse=True)
+        # Every other element of this array is a value with its tag; the others are the ids of their types.
+        bounds = np.empty(2 * len(starts) + 1, np.int32)
+        bounds[0:-1:2], bounds[1::2], bounds[-1] = starts, tags, len(payload)
+        between = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
+        encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2)))
+        yield ValueBatch(tuple(types.lookup(int(id)) for id in distinct), codes.astype(np.int32), encoded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,9 @@ from lake_core.pool.arrow.shapes import read_tables
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.key_column import KeyColumn
+from lake_core.pool.key_range import KeyRange
 from lake_core.pool.lake import PoolLake
+from lake_core.pool.merge import Source, merge
 from lake_core.pool.order import compare_values, pool_key
 from lake_core.pool.pool import Pool
 from lake_core.pool.sorted_batch import SortedBatch, keys_of, sort_batch
@@ -24,7 +26,7 @@ from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import MemoryStore
 from tests.pool.random_values import random_object, random_type, random_value, seeds
-from tests.pool.scalar_objects import encode_object, sort_values
+from tests.pool.scalar_objects import encode_object, merge_values, sort_values
 
 _UNION = UnionType((types.INT64, types.STRING))
 KEYS: dict[str, tuple[list[Type], Callable[[random.Random], Any]]] = {
@@ -178,3 +180,71 @@ def test_keys_of_other_types_are_not_compared_as_columns() -> None:
     assert KeyColumn.concat(columns) is None
     assert KeyColumn.concat([columns[0], columns[0]]) is not None
     assert KeyColumn.of(ValueBatch.of_values([Value.of(types.IP, None)]), ()) is not None
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_batches_are_merged_as_their_values_are(kind: str, seed: int) -> None:
+    rng = random.Random(f"{kind} {seed}")
+    _, pool = new_pool(rng)
+    config = pool.config
+    lists = []
+    for _ in range(rng.randint(1, 5)):
+        values = values_with_keys(rng, rng.choice((kind, kind, "null")), rng.randint(1, 60))
+        values = sort_values(values, config.keys, descending=config.descending)
+        # Ranges of keys overlap in part.
+        lists.append(values[: rng.randint(1, len(values))] if rng.random() < 0.5 else values[rng.randrange(len(values)) :])
+    sources = [source_of_values(config, values, rng.randint(1, 20)) for values in lists]
+    merged = [value for batch in merge(sources, config) for value in batch.batch.values()]
+    assert merged == list(merge_values(lists, config))
+
+
+def source_of_values(config: PoolConfig, values: list[Value], size: int) -> Source:
+    """Return values as a source that is read in batches of a size."""
+    batches = [SortedBatch.of(config, ValueBatch.of_values(values[start : start + size])) for start in range(0, len(values), size)]
+    return Source(pool_key(values[0], config.keys[0]), lambda: iter(batches))
+
+
+def test_sources_that_are_not_sorted_are_merged_as_they_stand() -> None:
+    rng = random.Random(3)
+    _, pool = new_pool(rng)
+    sort = sort_values(values_with_keys(rng, "integers", 60), pool.config.keys, descending=pool.config.descending)
+    other = [*sort[:30], *rng.sample(sort[30:], 30)]
+    merged = merge([source_of_values(pool.config, values, 7) for values in (sort, other)], pool.config)
+    assert [value for batch in merged for value in batch.batch.values()] == list(merge_values([sort, other], pool.config))
+
+
+def test_sources_are_read_when_they_are_reached() -> None:
+    config = PoolLake.create(MemoryStore()).create_pool("p", key="k", order="asc").config
+    opened = []
+
+    def source(number: int) -> Source:
+        values = [Value.of(record(k=types.INT64), {"k": 10 * number + each}) for each in range(15)]
+
+        def read() -> Iterator[SortedBatch]:
+            opened.append(number)
+            return (SortedBatch.of(config, ValueBatch.of_values([value])) for value in values)
+
+        return Source(Value.of(types.INT64, 10 * number), read)
+
+    merged = merge([source(number) for number in range(20)], config)
+    seen = []
+    for batch in merged:
+        seen.append((batch.key(len(batch) - 1).decode(), len(opened)))
+    assert all(count <= key // 10 + 1 for key, count in seen)
+    assert len(opened) == 20
+
+
+@pytest.mark.parametrize("kind", ["integers", "floats", "strings", "bool", "strings and integers", "integers and floats", "null"])
+def test_ranges_hold_in_batches_what_they_hold_value_by_value(kind: str) -> None:
+    rng = random.Random(kind)
+    for _ in range(20):
+        _, pool = new_pool(rng)
+        values = values_with_keys(rng, kind, 40)
+        pool.load(values)
+        bounds = [None, 1, 2.5, "a", "b", True, -1.0, 0]
+        key_range = KeyRange.of(rng.choice(bounds), rng.choice(bounds))
+        expected = [value for value in pool.scan().values() if not key_range.is_bounded or key_range.contains(value, ["k"])]
+        found = pool.scan(start=key_range.start, stop=key_range.stop)
+        assert list(found.values()) == expected
+        assert found.to_table().num_rows == len(expected)
