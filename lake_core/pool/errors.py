@@ -88,5 +88,17 @@ class NoSuchCommit(PoolError):
     """The pool has no commit of that id."""
 
 
+class NoSuchShape(PoolError):
+    """No record of the pool has the type that was asked for."""
+
+
+class OutsideRange(PoolError):
+    """Records to write have keys outside of the range that they are to replace. No commit was made."""
+
+
 class WriteConflict(PoolError):
     """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
+
+
+class OwnedByLake(PoolError):
+    """What was asked of a pool is the business of the lake that it is a dataset of: its branches, its name, that it is dropped."""

@@ -18,6 +18,7 @@ from lake_core.pool.order import compare_values, pool_key
 from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.types import NUMBERS, Type
 from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,10 @@ class KeyRange:
 
     def contains(self, value: Value, path: Sequence[str]) -> bool:
         """Tell whether the key of a pool's value, at a path of field names, is in the range."""
-        key = pool_key(value, path).under()
+        return self.holds(pool_key(value, path).under())
+
+    def holds(self, key: Value) -> bool:
+        """Tell whether a key is in the range."""
         if self.start is not None and not (_comparable(key, self.start) and compare_values(key, self.start) >= 0):
             return False
         return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
@@ -56,18 +60,24 @@ class KeyRange:
     def batches_within(self, read: Callable[[], Iterable[SortedBatch]]) -> Iterator[SortedBatch]:
         """Yield the values of sorted batches whose keys are in the range. What is behind it is not read."""
         for batch in read():
-            yield batch.filter(self.mask(batch))
+            yield batch.filter(self.mask(batch.batch, batch.keys, batch.config.keys[0]))
             if len(batch) and self._is_passed(batch.key(len(batch) - 1), descending=batch.config.descending):
                 return
 
-    def mask(self, batch: SortedBatch) -> Mask:
-        """Return which values have a key in the range."""
-        keys, path = batch.keys, batch.config.keys[0]
-        bounds = [None if each is None else KeyColumn.of_key(each) for each in (self.start, self.stop)]
-        if keys is None or any(bound is not None and bound.family != keys.family for bound in bounds):
-            return np.array([self.contains(value, path) for value in batch.batch.values()], np.bool_)
+    def mask(self, batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str]) -> Mask:
+        """Return which values of a batch have a key in the range.
+
+        Args:
+            batch: The values.
+            keys: Their keys; None where they have to be compared one by one.
+            path: Where the keys are.
+        """
+        if not self.is_bounded:
+            return np.ones(len(batch), np.bool_)
+        start, stop = (None if each is None else KeyColumn.of_key(each) for each in (self.start, self.stop))
+        if keys is None or any(bound is not None and bound.family != keys.family for bound in (start, stop)):
+            return np.array([self.contains(value, path) for value in batch.values()], np.bool_)
         mask = keys.valid.copy()
-        start, stop = bounds
         if start is not None:
             mask &= ~keys.below(start)
         if stop is not None:

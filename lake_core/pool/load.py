@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from lake_core.clock import AwareClock
 from lake_core.journal import Journal, State, Update
-from lake_core.pool.action import AddObject
+from lake_core.pool.action import Action, AddObject
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, read_state
-from lake_core.pool.data_object import DataObject
+from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.errors import WriteConflict
-from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.marker import markers_of, with_markers
-from lake_core.pool.object_writer import write_object
-from lake_core.pool.sorted_batch import keys_of, sort_batch
+from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.value import NULL_VALUE, Value
 from lake_core.pool.value_batch import ValueBatch
 from lake_core.store import ObjectStore
 
-_SORTED_BYTES: Final = 256 << 20
-"""How many bytes of values are sorted at once, at most. A load takes about three times as much memory."""
 _RETRIES: Final = 100
 
 
@@ -74,21 +68,60 @@ class Loader:
             WriteConflict: Other writers came first each time. Data objects that no commit names were left behind.
             DamagedLake: The journal or a commit cannot be read.
         """
-        tip = self._branch(branch).commit
-        markers = self._markers(tip, loading)
-        if _is_recorded(markers, loading):
+        if self.is_recorded(branch, loading):
             return None
-        objects = [self._write(part) for part in self._parts(batches)]
-        if not objects:
-            return None
+        objects = self.write(batches)
+        return self.add(objects, branch, loading) if objects else None
+
+    def write(self, batches: Iterable[ValueBatch]) -> list[DataObject]:
+        """Sort values and write them as data objects that no commit names yet. Takes as much memory as `write_unsorted`."""
+        return list(write_unsorted(self.store, self.config, batches, self.new_id))
+
+    def new_id(self) -> str:
+        """Return the id of a new data object."""
+        return new_ksuid(self.clock())
+
+    def discard(self, objects: Sequence[DataObject]) -> None:
+        """Delete data objects that no commit names."""
+        self.store.delete([key(self.config.id, each.id) for each in objects for key in (data_key, seek_index_key)])
+
+    def is_recorded(self, branch: str, loading: Loading) -> bool:
+        """Return whether a branch has the marker of a load, or a later one of its application. Raises NoSuchBranch, DamagedLake."""
+        return _is_recorded(self._markers(self._branch(branch).commit, loading), loading)
+
+    def add(self, objects: Sequence[DataObject], branch: str, loading: Loading) -> Commit | None:
+        """Commit data objects that were written before. Return None where the branch has the marker already.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time. No commit names the data objects.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        return self.commit(branch, loading, lambda _: list(map(AddObject, objects)))
+
+    def commit(self, branch: str, loading: Loading, plan: Callable[[str], Sequence[Action]]) -> Commit | None:
+        """Commit actions. Return None where there are none, or the branch has the marker already.
+
+        Args:
+            branch: The branch.
+            loading: What is kept with the commit.
+            plan: Returns the actions, given the id of the commit that they follow. It is called again where another writer came first.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
         for retries in range(_RETRIES):
             current = self._branch(branch)
-            if current.commit != tip:
-                tip, markers = current.commit, self._markers(current.commit, loading)
-                if _is_recorded(markers, loading):
-                    return None
-            commit = self._commit(tip, retries, objects, loading, markers)
-            self.commits.write(commit, [AddObject(each) for each in objects])
+            markers = self._markers(current.commit, loading)
+            if _is_recorded(markers, loading):
+                return None
+            actions = plan(current.commit)
+            if not actions:
+                return None
+            commit = self._commit(current.commit, retries, actions, loading, markers)
+            self.commits.write(commit, actions)
             try:
                 self.branches.append(_MoveBranch(current, commit.id))
                 return commit
@@ -103,38 +136,12 @@ class Loader:
         """Return the markers at a commit, for a load that has one itself."""
         return {} if loading.txn is None else markers_of(self.commits.log(tip))
 
-    def _parts(self, batches: Iterable[ValueBatch]) -> Iterator[list[ValueBatch]]:
-        """Yield values in parts that are sorted each. A part ends with the value with which its bodies take the threshold of the pool."""
-        most = min(self.config.threshold, _SORTED_BYTES)
-        part: list[ValueBatch] = []
-        size = 0
-        for batch in batches:
-            totals = np.cumsum(batch.body_sizes())
-            start = written = 0
-            while start < len(batch):
-                stop = min(int(np.searchsorted(totals, written + most - size)) + 1, len(batch))
-                part.append(batch.slice(start, stop))
-                size += int(totals[stop - 1]) - written
-                start, written = stop, int(totals[stop - 1])
-                if size >= most:
-                    yield part
-                    part, size = [], 0
-        if part:
-            yield part
-
-    def _write(self, part: list[ValueBatch]) -> DataObject:
-        """Write values as a data object. Empties the list, so that the values are in memory once."""
-        keys = KeyColumn.concat([keys_of(batch, self.config) for batch in part])
-        batch = ValueBatch.concat(part)
-        part.clear()
-        return write_object(self.store, self.config, sort_batch(batch, keys, self.config), new_ksuid(self.clock()))
-
-    def _commit(self, parent: str, retries: int, objects: Sequence[DataObject], loading: Loading, markers: Mapping[str, int]) -> Commit:
+    def _commit(self, parent: str, retries: int, actions: Sequence[Action], loading: Loading, markers: Mapping[str, int]) -> Commit:
         now = self.clock()
         meta = loading.meta
         if loading.txn is not None:
             meta = with_markers(meta, {**markers, **dict([loading.txn])})
-        return Commit(new_ksuid(now), parent, retries, loading.author, now, loading.message or _message(objects), meta)
+        return Commit(new_ksuid(now), parent, retries, loading.author, now, loading.message or _message(actions), meta)
 
 
 def _is_recorded(markers: Mapping[str, int], loading: Loading) -> bool:
@@ -161,7 +168,8 @@ class _MoveBranch:
         return [Update(self.branch.name, BranchConfig(self.branch.ts, self.branch.name, self.commit))]
 
 
-def _message(objects: Sequence[DataObject]) -> str:
+def _message(actions: Sequence[Action]) -> str:
     """Return the message that `zed` gives to a load."""
+    objects = [action.object for action in actions if isinstance(action, AddObject)]
     lines = [f"  {each.id} {each.count} record{'s' * (each.count != 1)} in {each.size} data bytes\n" for each in objects]
     return f"loaded {len(objects)} data object{'s' * (len(objects) != 1)}\n\n{''.join(lines)}"

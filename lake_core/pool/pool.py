@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lake_core.clock import AwareClock
@@ -14,6 +14,7 @@ from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader, Loading
+from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
 from lake_core.store import ObjectStore
@@ -26,12 +27,19 @@ class Pool:
         config: Its name, key and order.
     """
 
-    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock) -> None:
+    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock, branches: State | None = None) -> None:
         self.config = config
         self._store = store
         self._commits = CommitStore(store, config.id)
         self._branches = open_journal(store, f"{config.id}/branches", clock)
+        if branches is not None:
+            self._branches.resume(branches)
         self._loader = Loader(store, config, self._commits, self._branches, clock)
+
+    @property
+    def store(self) -> ObjectStore:
+        """Return the store of the lake."""
+        return self._store
 
     def __repr__(self) -> str:
         return f"Pool({self.config.name!r} in {self._store!r})"
@@ -80,6 +88,7 @@ class Pool:
             DamagedLake: A commit is missing or cannot be read.
             InvalidValue: A bound is no key.
         """
+        self._store.note_scan()
         return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop))
 
     def load(
@@ -111,6 +120,87 @@ class Pool:
         """
         loading = Loading(author, message, value_of(meta), txn)
         return self._loader.load(batches_of_rows(rows), branch, loading)
+
+    def has_marker(self, txn: tuple[str, int], branch: str = "main") -> bool:
+        """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
+        return self._loader.is_recorded(branch, Loading(txn=txn))
+
+    def write_objects(self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load") -> list[DataObject]:
+        """Sort rows and write them as data objects, which `add_objects` or `replace` commits.
+
+        Args:
+            rows: As of `load`.
+            ranges: The ranges of keys that the rows may have.
+            name: What errors call the rows.
+
+        Raises:
+            InvalidValue: A row has no form as a value.
+            OutsideRange: A row has a key that is in none of the ranges.
+        """
+        return self._loader.write(map(checked(self.config, ranges, name), batches_of_rows(rows)))
+
+    def add_objects(
+        self,
+        objects: Sequence[DataObject],
+        branch: str = "main",
+        *,
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit | None:
+        """Commit data objects whose files are in place. Return None where there are none, or the branch has the marker already.
+
+        Args:
+            objects: The data objects, which hold values in the order of the pool.
+            branch: The branch.
+            author: Who loads.
+            message: Why; by default, what was loaded.
+            meta: Anything else to keep with the commit; see `value_of`.
+            txn: As of `load`.
+
+        Raises:
+            InvalidValue: The meta has no form as a value.
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        return self._loader.add(objects, branch, Loading(author, message, value_of(meta), txn))
+
+    def replace(
+        self,
+        objects: Sequence[DataObject],
+        ranges: Sequence[KeyRange],
+        branch: str = "main",
+        *,
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit | None:
+        """Put data objects whose files are in place for all values of ranges of keys, in one commit.
+
+        Return None where nothing changes, or the branch has the marker already.
+
+        Args:
+            objects: The data objects, which hold values in the order of the pool.
+            ranges: The ranges. One without bounds holds all values, those without a key, too.
+            branch: The branch.
+            author: Who replaces.
+            message: Why.
+            meta: Anything else to keep with the commit; see `value_of`.
+            txn: As of `load`.
+
+        Raises:
+            OutsideRange: A data object has keys that are in none of the ranges.
+            InvalidValue: The meta has no form as a value.
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal, a commit or a data object cannot be read.
+        """
+        check_objects(objects, self.config.keys[0], ranges, "a data object")
+        replacement = Replacement(self._loader, ranges, objects)
+        return self._loader.commit(branch, Loading(author, message, value_of(meta), txn), replacement.plan)
 
     def _state(self) -> State:
         return read_state(self._branches)

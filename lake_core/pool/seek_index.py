@@ -65,17 +65,23 @@ def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject,
 
     That is the whole object where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
     """
-    whole = whole_segment(data_object)
-    if not key_range.is_bounded or data_object.size <= _SMALL:
-        return [whole]
+    if not key_range.is_bounded:
+        return [whole_segment(data_object)]
+    return [each for each in all_segments(store, pool_id, data_object) if key_range.overlaps(each.min, each.max)]
+
+
+def all_segments(store: ObjectStore, pool_id: str, data_object: DataObject) -> list[Segment]:
+    """Return the segments of a data object: the whole object where it is small, or where its seek index is missing or damaged."""
+    if data_object.size <= _SMALL:
+        return [whole_segment(data_object)]
     key = seek_index_key(pool_id, data_object.id)
     try:
         segments = [Segment.from_value(value) for value in read_metadata(store, key)]
         _check(segments, data_object)
     except (NotFound, DamagedLake, InvalidZng) as error:
         _LOG.warning("read all of the data object %s, for its seek index cannot be used: %s", data_object.id, error)
-        return [whole]
-    return [segment for segment in segments if key_range.overlaps(segment.min, segment.max)]
+        return [whole_segment(data_object)]
+    return segments
 
 
 def _check(segments: Sequence[Segment], data_object: DataObject) -> None:

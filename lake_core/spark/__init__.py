@@ -26,6 +26,8 @@ from lake_core.spark.errors import (
 )
 from lake_core.spark.merge import merge_delta
 from lake_core.spark.operations import convert_delta, delete_delta, optimize_delta, update_delta
+from lake_core.spark.pools.read import read_pool
+from lake_core.spark.pools.write import load_pool
 from lake_core.spark.read import read_delta
 from lake_core.spark.session import session
 from lake_core.spark.write import write_delta
@@ -52,10 +54,12 @@ __all__ = [
     "UnsupportedArray",
     "convert_delta",
     "delete_delta",
+    "load_pool",
     "merge_delta",
     "optimize_delta",
     "read_array",
     "read_delta",
+    "read_pool",
     "register",
     "session",
     "update_delta",

@@ -6,6 +6,7 @@ import functools
 import io
 import pickle
 import re
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -28,9 +29,11 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Pickler(cloudpickle.Pickler):
-    """A pickler that carries cached functions by value too: cloudpickle takes them for names to import."""
+    """A pickler that carries cached functions by value too, which cloudpickle takes for names to import, and layouts of bytes."""
 
     def reducer_override(self, thing: object) -> Any:
+        if isinstance(thing, struct.Struct):
+            return struct.Struct, (thing.format,)
         if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.partition(".")[0] == lake_core.__name__:
             return _cached, (thing.__wrapped__, thing.cache_parameters())
         return super().reducer_override(thing)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What `test_lean_executors` runs in a process of its own: arrays, in classic Spark or over Connect."""
+"""What `test_lean_executors` runs in a process of its own: arrays and pools, in classic Spark or over Connect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 import xarray as xr
 
 from lake_core.icechunk import Repository, RepositoryConfig
-from lake_core.spark import MissingPackage, read_array, session, write_array
+from lake_core.pool import PoolLake
+from lake_core.spark import MissingPackage, load_pool, read_array, read_pool, session, write_array
 
 CONFIG = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"}
 
@@ -44,6 +45,12 @@ def main(folder: str, kind: str) -> None:
     read = read_array(spark, repository, variables=["plain", "packed"], where="y != 'c' AND round(x) < 2")
     seen["rows"] = sorted(list(row.values()) for row in read.toArrow().to_pylist())
     seen["xarray"] = xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
+
+    lake = PoolLake.create(f"{folder}-pools")
+    lake.create_pool("source", key="k").load([{"k": number % 3, "v": number, "t": "x" * number} for number in range(6)])
+    frame = read_pool(spark, lake.pool("source"), start=1)
+    load_pool(frame.select("k", (frame.v + 0.5).alias("v")), lake.create_pool("target", key="k"), txn=("job", 1))
+    seen["pool"] = lake.pool("target").scan().to_zson().split()
     print(json.dumps(seen))
     spark.stop()
 

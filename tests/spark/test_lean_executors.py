@@ -83,8 +83,8 @@ def test_a_data_source_is_planned_where_the_package_is(told: dict[str, Any]) -> 
     assert "lake-orch is not installed for the Python that Spark plans with" in told["source write"]
 
 
-@pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_arrays_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.exhaustive), "connect"])
+def test_arrays_and_pools_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
     seen = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
     message, chunks = seen.pop("sharded")
     assert "need the package zarr" in message and "it has no package zarr" in message
@@ -95,4 +95,5 @@ def test_arrays_are_written_and_read_in_them(python: Path, tmp_path: Path, kind:
         "packed chunks": 2,
         "rows": [[0, "a", 1.5, 1.5], [0, "b", 0.0, 0.0], [1, "a", 0.0, 0.0], [1, "b", 2.0, 2.0]],
         "xarray": [[1.5, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, -9.0]],
+        "pool": ["{k:2,v:5.5}", "{k:2,v:2.5}", "{k:1,v:1.5}", "{k:1,v:4.5}"],
     }

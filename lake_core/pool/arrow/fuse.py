@@ -37,11 +37,11 @@ def fuse(source: Source, *, conflicts: Conflicts = "union") -> pa.Table:
     columns = list(read_columns(source))
     try:
         return _fused(columns, conflicts, round_integers=True)
-    except _InexactInteger:
+    except InexactInteger:
         return _fused(columns, conflicts, round_integers=False)
 
 
-class _InexactInteger(Exception):
+class InexactInteger(Exception):
     """An integer is not exact as a float."""
 
 
@@ -94,7 +94,7 @@ def _widened(array: pa.Array, type: Type, target: Type) -> pa.Array:
     try:
         return array.cast(arrow_type(target))
     except pa.ArrowInvalid:
-        raise _InexactInteger from None
+        raise InexactInteger from None
 
 
 def _list(array: pa.Array, type: Type, values: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from io import BytesIO
 from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
-import cramjam
+import pyarrow as pa
 
 from lake_core.pool.errors import InvalidZng
 from lake_core.varint import uvarint
@@ -101,14 +101,21 @@ def uncompressed(payload: bytes) -> bytes:
         raise InvalidZng(f"a frame declares {size} uncompressed bytes, which its {len(block)} bytes cannot hold")
     if not size:
         return b""
-    raw = bytearray(size)
+    content = _decompressed(block, size)
+    # What a block lacks is filled up, so that one with fewer bytes is only told by fitting into fewer.
+    if content is None or _decompressed(block, size - 1) is not None:
+        raise InvalidZng(f"a frame is not an LZ4 block of {size} bytes")
+    return content
+
+
+def _decompressed(block: bytes, size: int) -> bytes | None:
+    """Return the first bytes of an LZ4 block, or None for a block that is damaged or holds more."""
     try:
-        written = cramjam.lz4.decompress_block_into(block, raw)
-    except cramjam.DecompressionError as error:
-        raise InvalidZng(f"a frame is not an LZ4 block of {size} bytes: {error}") from None
-    if written != size:
-        raise InvalidZng(f"a frame declares {size} uncompressed bytes and holds {written}")
-    return bytes(raw)
+        # Arrow's codec, for Spark's executors have no other.
+        content: bytes = pa.Codec("lz4_raw").decompress(block, size, asbytes=True)
+    except OSError:
+        return None
+    return content
 
 
 def frame(type: FrameType, payload: bytes, *, compress: bool) -> bytes:
@@ -116,7 +123,7 @@ def frame(type: FrameType, payload: bytes, *, compress: bool) -> bytes:
     if not payload:
         return b""
     if compress:
-        block = bytes(cramjam.lz4.compress_block(payload, store_size=False))
+        block: bytes = pa.Codec("lz4_raw").compress(payload, asbytes=True)
         if len(block) < len(payload):
             block = bytes((_LZ4,)) + uvarint(len(payload)) + block
             return _header(type, len(block), 0x40) + block

@@ -1,0 +1,169 @@
+"""Pools as rows: the driver cuts data objects into tasks, and executors read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from lake_core.pool import Pool, PoolLake
+from lake_core.pool.arrow.columns import Column
+from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
+from lake_core.pool.chosen_shape import choose_shape
+from lake_core.pool.fused_type import fused_type
+from lake_core.pool.key_range import KeyRange
+from lake_core.pool.types import NULL, Type
+from lake_core.pool.zson.reader import parse_type
+from lake_core.pool.zson.type_text import format_type
+from lake_core.spark.executor import BatchFunction, batch_function
+from lake_core.spark.pools.columns import arrow_schema_of, spark_schema_of, to_batch, without_unions
+from lake_core.spark.pools.parts import PoolPart, plan_tasks
+from lake_core.spark.runner import run_in
+from lake_core.store import ObjectStore
+
+_BYTES_PER_TASK: Final = 32 << 20
+"""Bytes of data objects that a task reads. As rows they take several times as much."""
+
+
+def read_pool(
+    spark: SparkSession,
+    pool: Pool | str | os.PathLike[str] | ObjectStore,
+    name: str | None = None,
+    *,
+    branch: str = "main",
+    commit: str | None = None,
+    start: Any = None,
+    stop: Any = None,
+    shape: str | None = None,
+    truncate_times: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """Return the records of a pool as rows of one schema. What is read is fixed now: later commits do not show in it.
+
+    Fields that a record lacks are null. A field of several types has the type that they have in common, or is JSON text. A job of Spark
+    finds the types first. The rows have no order; each task has a range of keys of its own, where the pool's data objects allow it.
+
+    Args:
+        spark: A session, classic or of Connect.
+        pool: A pool, or the location of its lake as `PoolLake.open` takes it.
+        name: The pool's name, where a location is given.
+        branch: The branch.
+        commit: The id of a commit, to read the pool as it was then.
+        start: Leave out smaller keys; see `Pool.scan`.
+        stop: Leave out this key and larger ones.
+        shape: Read only records of one type: by its name, or as text such as `{ts:time,level:string}`.
+        truncate_times: Cut times off at microseconds, instead of an error for those between two.
+        storage_options: Those of the location.
+
+    Raises:
+        NotALake, NoSuchPool, NoSuchBranch, NoSuchCommit: There is nothing to read.
+        NoSuchShape: No record has the shape.
+        InvalidColumns: The names of fields differ in case alone.
+        InvalidValue: A bound is no key.
+        DamagedLake: A commit cannot be read.
+        SparkJobFailed: A data object cannot be read.
+    """
+    opened = open_pool(pool, name, storage_options)
+    key_range = KeyRange.of(start, stop)
+    objects = opened.scan(branch, commit, start=key_range.start, stop=key_range.stop).objects
+    rows = PoolRows(tuple(map(tuple, plan_tasks(opened.store.data_root, opened.config, objects, key_range, _BYTES_PER_TASK))))
+    types = _types(spark, rows)
+    if shape is not None:
+        types = choose_shape(shape, types)
+        rows = PoolRows(rows.tasks, tuple(map(format_type, types)))
+    common = _common_type(spark, rows, types)
+    schema = spark_schema_of(common)
+    if not rows.tasks:
+        return spark.createDataFrame([], schema)
+    reader = rows.reader(common, arrow_schema_of(common), truncate_times=truncate_times)
+    return _numbers(spark, len(rows.tasks)).mapInArrow(batch_function(reader), schema)
+
+
+def open_pool(pool: Pool | str | os.PathLike[str] | ObjectStore, name: str | None, storage_options: Mapping[str, object] | None) -> Pool:
+    """Return a pool, or the one of a name in the lake at a location. Raises NotALake, NoSuchPool."""
+    if isinstance(pool, Pool):
+        return pool
+    if name is None:
+        raise ValueError("a location holds several pools: name one, or give a Pool")
+    return PoolLake.open(pool, storage_options=storage_options).pool(name)
+
+
+def _numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Return the numbers of tasks, one a partition: `range` spreads them in order."""
+    return spark.range(0, count, 1, count)
+
+
+def _types(spark: SparkSession, rows: PoolRows) -> list[Type]:
+    """Return each distinct type of the values, as executors find them. Raises SparkJobFailed."""
+    texts = dict.fromkeys(text for texts in run_in(spark)(rows.types_of_task, len(rows.tasks)) for text in texts)
+    return [parse_type(text) for text in texts]
+
+
+def _common_type(spark: SparkSession, rows: PoolRows, types: Sequence[Type]) -> Type:
+    """Return the type that types are fused into, with JSON text where they have none in common. Raises SparkJobFailed."""
+    rounded, exact = (_fused(types, round_integers=round_integers) for round_integers in (True, False))
+    if rounded == exact:
+        return exact
+    # Whole numbers of 64 bits meet fractions: they are fractions, too, if all of them are exact as such.
+    return rounded if all(run_in(spark)(rows.fits_task(rounded), len(rows.tasks))) else exact
+
+
+def _fused(types: Sequence[Type], *, round_integers: bool) -> Type:
+    common: Type = NULL
+    for type in types:
+        common = fused_type(common, type, "json", round_integers=round_integers)
+    return without_unions(common)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRows:
+    """What executors need to read parts of data objects."""
+
+    tasks: tuple[tuple[PoolPart, ...], ...]
+    chosen: tuple[str, ...] | None = None
+    """The types of the values that are read, as text; None for all."""
+
+    def types_of_task(self, task: int) -> list[str]:
+        """Return the distinct types of the values of a task, as text. Raises DamagedLake."""
+        return list(dict.fromkeys(format_type(shape.type) for part in self.tasks[task] for shape in part.shapes()))
+
+    def fits_task(self, type: Type) -> Callable[[int], bool]:
+        """Return what tells whether all whole numbers of a task are exact in a type that they are fused into."""
+        text = format_type(type)
+
+        def fits(task: int) -> bool:
+            common = parse_type(text)
+            try:
+                for columns in self._columns(task):
+                    widen_columns(columns, common)
+            except InexactInteger:
+                return False
+            return True
+
+        return fits
+
+    def reader(self, type: Type, schema: pa.Schema, *, truncate_times: bool) -> BatchFunction:
+        """Return what turns numbers of tasks into rows of a type that the values are fused into."""
+        text = format_type(type)
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            common = parse_type(text)
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    for columns in self._columns(task):
+                        for values in widen_columns(columns, common):
+                            yield to_batch(values, common, schema, truncate_times=truncate_times)
+
+        return read
+
+    def _columns(self, task: int) -> Iterator[list[Column]]:
+        chosen = None if self.chosen is None else [parse_type(text) for text in self.chosen]
+        for part in self.tasks[task]:
+            for columns in part.columns():
+                kept = columns if chosen is None else [column for column in columns if column.type in chosen]
+                if kept:
+                    yield kept
