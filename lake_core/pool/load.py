@@ -9,7 +9,6 @@ from typing import Final
 from lake_core.clock import AwareClock
 from lake_core.journal import Journal, State, Update
 from lake_core.pool.action import Action, AddObject
-from lake_core.pool.batches import batched
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
@@ -18,13 +17,11 @@ from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.errors import WriteConflict
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.marker import markers_of, with_markers
-from lake_core.pool.object_writer import write_object
-from lake_core.pool.order import sort_values
+from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.store import ObjectStore
 
-_SORTED_BYTES: Final = 64 << 20
-"""How many bytes of values are sorted at once, at most: they take many times as much memory."""
 _RETRIES: Final = 100
 
 
@@ -63,7 +60,7 @@ class Loader:
     branches: Journal
     clock: AwareClock
 
-    def load(self, values: Iterable[Value], branch: str, loading: Loading) -> Commit | None:
+    def load(self, batches: Iterable[ValueBatch], branch: str, loading: Loading) -> Commit | None:
         """Write values and commit them. Return None where there are none, or the branch has the marker already.
 
         Raises:
@@ -73,12 +70,16 @@ class Loader:
         """
         if self.is_recorded(branch, loading):
             return None
-        objects = self.write(values)
+        objects = self.write(batches)
         return self.add(objects, branch, loading) if objects else None
 
-    def write(self, values: Iterable[Value]) -> list[DataObject]:
-        """Write values as data objects that no commit names yet."""
-        return [self._write(batch) for batch in batched(values, min(self.config.threshold, _SORTED_BYTES))]
+    def write(self, batches: Iterable[ValueBatch]) -> list[DataObject]:
+        """Sort values and write them as data objects that no commit names yet. Takes as much memory as `write_unsorted`."""
+        return list(write_unsorted(self.store, self.config, batches, self.new_id))
+
+    def new_id(self) -> str:
+        """Return the id of a new data object."""
+        return new_ksuid(self.clock())
 
     def discard(self, objects: Sequence[DataObject]) -> None:
         """Delete data objects that no commit names."""
@@ -134,10 +135,6 @@ class Loader:
     def _markers(self, tip: str, loading: Loading) -> Mapping[str, int]:
         """Return the markers at a commit, for a load that has one itself."""
         return {} if loading.txn is None else markers_of(self.commits.log(tip))
-
-    def _write(self, values: Sequence[Value]) -> DataObject:
-        ordered = sort_values(values, self.config.keys, descending=self.config.descending)
-        return write_object(self.store, self.config, new_ksuid(self.clock()), ordered)
 
     def _commit(self, parent: str, retries: int, actions: Sequence[Action], loading: Loading, markers: Mapping[str, int]) -> Commit:
         now = self.clock()

@@ -15,7 +15,7 @@ from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader, Loading
 from lake_core.pool.replace import Replacement, check_objects, checked
-from lake_core.pool.rows import value_of, values_of_rows
+from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
 from lake_core.store import ObjectStore
 
@@ -104,7 +104,7 @@ class Pool:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
         Args:
-            rows: Arrow data, or an iterable of mappings or values; see `values_of_rows`.
+            rows: Arrow data, or an iterable of mappings or values; see `batches_of_rows`.
             branch: The branch.
             author: Who loads.
             message: Why; by default, what was loaded.
@@ -119,7 +119,7 @@ class Pool:
             DamagedLake: The journal or a commit cannot be read.
         """
         loading = Loading(author, message, value_of(meta), txn)
-        return self._loader.load(values_of_rows(rows), branch, loading)
+        return self._loader.load(batches_of_rows(rows), branch, loading)
 
     def has_marker(self, txn: tuple[str, int], branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
@@ -137,7 +137,7 @@ class Pool:
             InvalidValue: A row has no form as a value.
             OutsideRange: A row has a key that is in none of the ranges.
         """
-        return self._loader.write(map(checked(self.config.keys[0], ranges, name), values_of_rows(rows)))
+        return self._loader.write(map(checked(self.config, ranges, name), batches_of_rows(rows)))
 
     def add_objects(
         self,
