@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import chain
@@ -74,6 +75,12 @@ class Scan:
         for shape in shapes:
             counts[shape.type] = counts.get(shape.type, 0) + shape.count
         return [Shape(type, count) for type, count in counts.items()]
+
+    def as_type(self, type: Type) -> Scan:
+        """Return the same values, which are one type as an Arrow stream: the one that they are fused into, or one that it widens to."""
+        other = copy(self)
+        other.type = type
+        return other
 
     @cached_property
     def type(self) -> Type:
