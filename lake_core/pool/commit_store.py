@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from lake_core.errors import NotFound
 from lake_core.pool.action import Action, AddObject, action_of
@@ -11,6 +12,7 @@ from lake_core.pool.commit import Commit
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchCommit
 from lake_core.pool.ksuid import NIL
+from lake_core.pool.marker import Markers
 from lake_core.pool.metadata import read_metadata, required_metadata, type_name
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
@@ -61,10 +63,26 @@ class CommitStore:
         data = encode_values([commit.to_value(), *(action.to_value(commit.id) for action in actions)])
         self.store.put(self.key(commit.id), data, unique=True)
 
+    def remove(self, id: str) -> None:
+        """Delete a commit that no branch names."""
+        self.store.delete([self.key(id)])
+
     def log(self, tip: str) -> Iterator[Commit]:
         """Yield a commit and those before it, the newest first. Raises DamagedLake."""
         for commit, _ in self._chain(tip):
             yield commit
+
+    def markers(self, tip: str, since: datetime | None = None) -> Markers:
+        """Return the markers of the newest commit that carries any, from a commit back to those made at a time. Raises DamagedLake.
+
+        Each commit that carries markers has those before it. Commits of other clients carry none.
+        """
+        for commit in self.log(tip):
+            if commit.markers is not None:
+                return commit.markers
+            if since is not None and commit.date <= since:
+                break
+        return {}
 
     def objects(self, tip: str) -> dict[str, DataObject]:
         """Return the data objects as of a commit by their ids. Raises DamagedLake."""

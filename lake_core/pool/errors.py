@@ -96,6 +96,10 @@ class OutsideRange(PoolError):
     """Records to write have keys outside of the range that they are to replace. No commit was made."""
 
 
+class InvalidTransaction(PoolError, ValueError):
+    """A txn is not a pair of an application id and a version."""
+
+
 class WriteConflict(PoolError):
     """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
 

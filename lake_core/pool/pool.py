@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from lake_core.clock import AwareClock
 from lake_core.journal import State
+from lake_core.pool.branch_commit import BranchWriter, CommitDetails
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.load import Loader, Loading
+from lake_core.pool.load import Loader
+from lake_core.pool.marker import TXN_RETENTION, Txn, check_txn
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.rows import value_of, values_of_rows
 from lake_core.pool.scan import Scan
+from lake_core.pool.summary import load_summary
 from lake_core.store import ObjectStore
 
 
@@ -27,14 +31,23 @@ class Pool:
         config: Its name, key and order.
     """
 
-    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock, branches: State | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: PoolConfig,
+        clock: AwareClock,
+        branches: State | None = None,
+        *,
+        txn_retention: timedelta | None = TXN_RETENTION,
+    ) -> None:
         self.config = config
         self._store = store
         self._commits = CommitStore(store, config.id)
         self._branches = open_journal(store, f"{config.id}/branches", clock)
         if branches is not None:
             self._branches.resume(branches)
-        self._loader = Loader(store, config, self._commits, self._branches, clock)
+        self._writer = BranchWriter(self._commits, self._branches, clock, txn_retention)
+        self._loader = Loader(store, config, self._writer, clock)
 
     @property
     def store(self) -> ObjectStore:
@@ -99,7 +112,7 @@ class Pool:
         author: str = "",
         message: str = "",
         meta: Any = None,
-        txn: tuple[str, int] | None = None,
+        txn: Txn | None = None,
     ) -> Commit | None:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
@@ -118,12 +131,12 @@ class Pool:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        loading = Loading(author, message, value_of(meta), txn)
-        return self._loader.load(values_of_rows(rows), branch, loading)
+        return self._loader.load(values_of_rows(rows), branch, _details(author, message, meta, txn))
 
-    def has_marker(self, txn: tuple[str, int], branch: str = "main") -> bool:
+    def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
-        return self._loader.is_recorded(branch, Loading(txn=txn))
+        check_txn(txn)
+        return self._writer.is_recorded(branch, txn)
 
     def write_objects(self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load") -> list[DataObject]:
         """Sort rows and write them as data objects, which `add_objects` or `replace` commits.
@@ -147,7 +160,7 @@ class Pool:
         author: str = "",
         message: str = "",
         meta: Any = None,
-        txn: tuple[str, int] | None = None,
+        txn: Txn | None = None,
     ) -> Commit | None:
         """Commit data objects whose files are in place. Return None where there are none, or the branch has the marker already.
 
@@ -165,7 +178,7 @@ class Pool:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._loader.add(objects, branch, Loading(author, message, value_of(meta), txn))
+        return self._loader.add(objects, branch, _details(author, message, meta, txn))
 
     def replace(
         self,
@@ -176,7 +189,7 @@ class Pool:
         author: str = "",
         message: str = "",
         meta: Any = None,
-        txn: tuple[str, int] | None = None,
+        txn: Txn | None = None,
     ) -> Commit | None:
         """Put data objects whose files are in place for all values of ranges of keys, in one commit.
 
@@ -200,7 +213,7 @@ class Pool:
         """
         check_objects(objects, self.config.keys[0], ranges, "a data object")
         replacement = Replacement(self._loader, ranges, objects)
-        return self._loader.commit(branch, Loading(author, message, value_of(meta), txn), replacement.plan)
+        return self._writer.commit(branch, _details(author, message, meta, txn), replacement.plan, load_summary)
 
     def _state(self) -> State:
         return read_state(self._branches)
@@ -210,3 +223,9 @@ class Pool:
             return self.tip(branch)
         self._commits.check(commit)
         return commit
+
+
+def _details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
+    """Return what is kept with a commit. Raises InvalidValue, InvalidTransaction."""
+    check_txn(txn)
+    return CommitDetails(author, message, value_of(meta), txn)
