@@ -13,9 +13,8 @@ from lake_core.pool.arrow.columns import Column, read_columns
 from lake_core.pool.arrow.shapes import Shape, shapes
 from lake_core.pool.data_object import DataObject, data_key
 from lake_core.pool.errors import DamagedLake, InvalidZng
-from lake_core.pool.seek_index import Segment
-from lake_core.pool.value import Value
-from lake_core.pool.zng.reader import read_values
+from lake_core.pool.seek_index import Segment, whole_segment
+from lake_core.pool.value_batch import ValueBatch, read_batches
 from lake_core.store import ObjectStore
 from lake_core.store.object_file import ObjectFile
 
@@ -39,19 +38,24 @@ class ObjectReader:
     object: DataObject
     segments: tuple[Segment, ...]
 
+    @classmethod
+    def whole(cls, store: ObjectStore, pool_id: str, data_object: DataObject) -> ObjectReader:
+        """Return a reader of all of a data object."""
+        return cls(store, pool_id, data_object, (whole_segment(data_object),))
+
     @property
     def key(self) -> str:
         """Return the key of the object's file."""
         return data_key(self.pool_id, self.object.id)
 
-    def values(self) -> Iterator[Value]:
-        """Yield the values one by one."""
+    def batches(self) -> Iterator[ValueBatch]:
+        """Yield the values of one frame at a time."""
         for segment in self.segments:
             count = 0
             with self._open(segment) as file:
-                for value in read_values(file):
-                    count += 1
-                    yield value
+                for batch in read_batches(file):
+                    count += len(batch)
+                    yield batch
                 self._check_count(segment, count)
 
     def columns(self) -> Iterator[list[Column]]:

@@ -25,7 +25,7 @@ from lake_core.pool.marker import TXN_RETENTION, Txn, check_txn
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
-from lake_core.pool.rows import value_of, values_of_rows
+from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
 from lake_core.pool.summary import load_summary
 from lake_core.store import ObjectStore
@@ -149,7 +149,7 @@ class Pool:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
         Args:
-            rows: Arrow data, or an iterable of mappings or values; see `values_of_rows`.
+            rows: Arrow data, or an iterable of mappings or values; see `batches_of_rows`.
             branch: The branch.
             author: Who loads.
             message: Why; by default, what was loaded.
@@ -163,7 +163,7 @@ class Pool:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._loader.load(values_of_rows(rows), branch, _details(author, message, meta, txn))
+        return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
@@ -182,7 +182,7 @@ class Pool:
             InvalidValue: A row has no form as a value.
             OutsideRange: A row has a key that is in none of the ranges.
         """
-        return self._loader.write(map(checked(self.config.keys[0], ranges, name), values_of_rows(rows)))
+        return self._loader.write(map(checked(self.config, ranges, name), batches_of_rows(rows)))
 
     def add_objects(
         self,

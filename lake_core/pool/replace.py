@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from lake_core.pool.action import Action, AddObject, DeleteObject
+from lake_core.pool.arrow.bodies import Mask
+from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import OutsideRange
+from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader
+from lake_core.pool.merge import merge_objects
+from lake_core.pool.object_writer import write_objects
 from lake_core.pool.order import pool_key
-from lake_core.pool.scan import Scan
+from lake_core.pool.sorted_batch import SortedBatch, keys_of
 from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zson.formatter import format_value
 
 
@@ -50,36 +58,36 @@ class Replacement:
         if any(range.holds(data_object.min.under()) and range.holds(data_object.max.under()) for range in self.ranges):
             return []
         if data_object.id not in self._kept:
-            count = 0
-
-            def rest() -> Iterator[Value]:
-                nonlocal count
-                for value in Scan(self.loader.store, self.loader.config, [data_object], KeyRange()).values():
-                    if not is_in_ranges(value, self.loader.config.keys[0], self.ranges):
-                        count += 1
-                        yield value
-
-            objects = self.loader.write(rest())
-            if count == data_object.count:
+            objects = list(write_objects(self.loader.store, self.loader.config, self._stays(data_object), self.loader.new_id))
+            if sum(each.count for each in objects) == data_object.count:
                 self.loader.discard(objects)
                 objects = [data_object]
             self._kept[data_object.id] = objects
         kept = self._kept[data_object.id]
         return None if kept == [data_object] else kept
 
+    def _stays(self, data_object: DataObject) -> Iterator[SortedBatch]:
+        """Yield the values of a data object that are in none of the ranges."""
+        path = self.loader.config.keys[0]
+        for batch in merge_objects(self.loader.store, self.loader.config, [data_object]):
+            yield batch.filter(~_mask(batch.batch, batch.keys, path, self.ranges))
 
-def is_in_ranges(value: Value, path: Sequence[str], ranges: Sequence[KeyRange]) -> bool:
-    """Tell whether the key of a value, at a path of field names, is in one of several ranges."""
-    return any(not range.is_bounded or range.contains(value, path) for range in ranges)
+
+def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges: Sequence[KeyRange]) -> Mask:
+    """Return which values have a key, at a path of field names, that is in one of several ranges."""
+    masks = [range.mask(batch, keys, path) for range in ranges]
+    return np.logical_or.reduce(masks) if masks else np.zeros(len(batch), np.bool_)
 
 
-def checked(path: Sequence[str], ranges: Sequence[KeyRange], name: str) -> Callable[[Value], Value]:
-    """Return what returns a value whose key is in one of several ranges, and raises OutsideRange for any other."""
+def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callable[[ValueBatch], ValueBatch]:
+    """Return what returns values whose keys are in one of several ranges, and raises OutsideRange for any others."""
+    path = config.keys[0]
 
-    def check(value: Value) -> Value:
-        if not is_in_ranges(value, path, ranges):
-            raise outside(pool_key(value, path), path, ranges, name)
-        return value
+    def check(batch: ValueBatch) -> ValueBatch:
+        others = np.flatnonzero(~_mask(batch, keys_of(batch, config), path, ranges))
+        if len(others):
+            raise outside(pool_key(batch.value(int(others[0])), path), path, ranges, name)
+        return batch
 
     return check
 

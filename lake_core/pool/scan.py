@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from dataclasses import replace
+from functools import cached_property, partial, reduce
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from lake_core.pool.arrow.columns import Column, read_columns
+from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
-from lake_core.pool.batches import batched
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.fused_type import fused_type
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.merge import merge, partitions
+from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.seek_index import segments_in_range
+from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.types import NULL, RecordType, Type, under
 from lake_core.pool.value import Value
-from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.formatter import format_value
 from lake_core.store import ObjectStore
-
-_BATCH_ROWS: Final = 8192
-_BATCH_BYTES: Final = 4 << 20
 
 
 class Scan:
@@ -50,6 +47,11 @@ class Scan:
 
     def values(self) -> Iterator[Value]:
         """Yield the values. Raises DamagedLake."""
+        for batch in self.batches():
+            yield from batch.batch.values()
+
+    def batches(self) -> Iterator[SortedBatch]:
+        """Yield the values in batches, as they are encoded. Raises DamagedLake."""
         for group in self._groups():
             yield from self._merged(group)
 
@@ -66,7 +68,7 @@ class Scan:
         """Return each distinct type of the values, and how many have it. Raises DamagedLake."""
         counts: dict[Type, int] = {}
         if self._range.is_bounded:
-            shapes: Iterable[Shape] = (Shape(value.type, 1) for value in self.values())
+            shapes = chain.from_iterable(batch.batch.shapes() for batch in self.batches())
         else:
             shapes = chain.from_iterable(reader.shapes() for group in self._groups() for reader in group)
         for shape in shapes:
@@ -104,14 +106,11 @@ class Scan:
         segments = segments_in_range(self._store, self._config.id, data_object, self._range)
         return ObjectReader(self._store, self._config.id, data_object, tuple(segments))
 
-    def _merged(self, group: Sequence[ObjectReader]) -> Iterator[Value]:
-        return merge([self._in_range(reader.values()) for reader in group], self._config)
-
-    def _in_range(self, values: Iterator[Value]) -> Iterator[Value]:
-        if not self._range.is_bounded:
-            return values
-        path = self._config.keys[0]
-        return (value for value in values if self._range.contains(value, path))
+    def _merged(self, group: Sequence[ObjectReader]) -> Iterator[SortedBatch]:
+        sources = [source_of(reader, self._config) for reader in group]
+        if self._range.is_bounded:
+            sources = [replace(source, read=partial(self._range.batches_within, source.read)) for source in sources]
+        return merge(sources, self._config)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for group in self._groups():
@@ -119,8 +118,8 @@ class Scan:
                 for columns in group[0].columns():
                     yield from self._widened(columns)
             else:
-                for values in batched(self._merged(group), _BATCH_BYTES, _BATCH_ROWS):
-                    yield from self._widened(list(read_columns(encode_values(values, compress=False))))
+                for batch in self._merged(group):
+                    yield from self._widened(batch.batch.columns())
 
     def _widened(self, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         record = under(self.type)

@@ -54,12 +54,12 @@ def read_columns(source: Source) -> Iterator[Column]:
         for id in np.unique(ids):
             rows = np.flatnonzero(ids == id)
             type = types.lookup(int(id))
-            _check_cells(type, len(rows), len(payload))
+            check_cells(type, len(rows), len(payload))
             yield Column(type, read_column(type, bodies if len(rows) == len(ids) else bodies.select(rows)), row + rows)
         row += len(ids)
 
 
-def _check_cells(type: Type, rows: int, size: int) -> None:
+def check_cells(type: Type, rows: int, size: int) -> None:
     """Raise InvalidZng if values would become columns that take far more memory than their bytes: a record that is null takes one byte."""
     cells = rows * type.nodes
     if cells > max(_MAX_CELLS, _MAX_CELLS_PER_BYTE * size):
@@ -78,7 +78,7 @@ def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:
         InvalidValue: A value has no form in the type. Nothing was written.
     """
     encoded = write_column(type, values)
-    writer.write_encoded(type, memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
+    writer.write_encoded((type,), np.zeros(len(encoded), np.int32), memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
 
 
 def values_of(type: Type, array: pa.Array) -> list[Value]:
