@@ -56,7 +56,7 @@ def _at(context: Context, path: str, ref: str, location: str | None) -> _At:
     if location is None:
         return _At(context.open().pool(path, ref=ref))
     pool = _zed_lake(context, location).pool(path)
-    is_commit = len(ref) == len(NIL) and ref not in {branch.name for branch in pool.branches()}
+    is_commit = len(ref) == len(NIL) and ref not in {branch.name for branch in pool.list_branches()}
     return _At(pool, commit=ref) if is_commit else _At(pool, ref)
 
 
