@@ -41,6 +41,15 @@ class KeyRange:
         """Return whether there is a bound."""
         return self.start is not None or self.stop is not None
 
+    def intersection(self, other: KeyRange) -> KeyRange:
+        """Return the keys that are in both ranges, or more where their bounds do not compare."""
+        start, stop = self.start, self.stop
+        if start is None or (other.start is not None and _comparable(other.start, start) and compare_values(other.start, start) > 0):
+            start = other.start
+        if stop is None or (other.stop is not None and _comparable(other.stop, stop) and compare_values(other.stop, stop) < 0):
+            stop = other.stop
+        return KeyRange(start, stop)
+
     def overlaps(self, smallest: Value, largest: Value) -> bool:
         """Tell whether keys between two, both included, can be in the range."""
         if self.start is not None and compare_values(largest, self.start) < 0:

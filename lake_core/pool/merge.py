@@ -56,9 +56,9 @@ def merge(sources: Iterable[Source], config: PoolConfig) -> Iterator[SortedBatch
     whose keys do not compare as columns, and sources that are not sorted, as `zed` 1.6 left some, are merged one by one from there on.
     """
     merging = _Merge(sources, config)
-    while merging.open_sources():
+    while (bound := merging.first_to_end()) is not None:
         if merging.is_columnar:
-            yield from merging.next_values()
+            yield from merging.next_values(bound)
         else:
             yield from merging.one_by_one()
             return
@@ -127,19 +127,18 @@ class _Merge:
         self._heads: list[_Head] = []
         self._family: Type = types.NULL
 
-    def open_sources(self) -> bool:
-        """Open the sources that the next values can be in. Return whether there are values."""
-        bound = self._bound()
+    def first_to_end(self) -> _Head | None:
+        """Return the source whose batch ends first, after opening those that begin before; None where no values are left."""
+        bound = min(self._heads, key=lambda head: head.last, default=None)
         while self._waiting and (bound is None or not self._place(bound.last.keys[0]) < self._place(self._waiting[0][1].first)):
             position, source = self._waiting.popleft()
-            self._read(position, source.read(), None)
-            bound = self._bound()
-        return bool(self._heads)
+            head = self._read(position, source.read(), None)
+            if head is not None:
+                bound = head if bound is None else min(bound, head, key=lambda head: (head.last, head.position))
+        return bound
 
-    def next_values(self) -> Iterator[SortedBatch]:
-        """Yield all values up to the last one of the head that ends first."""
-        bound = self._bound()
-        assert bound is not None
+    def next_values(self, bound: _Head) -> Iterator[SortedBatch]:
+        """Yield all values up to the last one of the source whose batch ends first."""
         last = len(bound.batch) - 1
         bound_keys = None if bound.batch.keys is None else bound.batch.keys.slice(last, last + 1)
         parts = []
@@ -167,9 +166,6 @@ class _Merge:
         """Return what sorts a key in the order of the pool."""
         return _Row(NULL_VALUE, [key], self._config.descending)
 
-    def _bound(self) -> _Head | None:
-        return min(self._heads, key=lambda head: head.last, default=None)
-
     def _skip(self, head: _Head, count: int) -> None:
         if count < len(head.batch):
             head.batch = head.batch.slice(count, len(head.batch))
@@ -177,20 +173,22 @@ class _Merge:
             self._heads.remove(head)
             self._read(head.position, head.following, head.last)
 
-    def _read(self, position: int, following: Iterator[SortedBatch], previous: _Row | None) -> None:
+    def _read(self, position: int, following: Iterator[SortedBatch], previous: _Row | None) -> _Head | None:
         """Read the next batch of a source, behind a value."""
         batch = next((batch for batch in following if len(batch)), None)
         if batch is None:
-            return
+            return None
         last = _Row.of(batch.batch.value(len(batch) - 1), self._config)
-        self._heads.append(_Head(position, batch, last, following))
+        head = _Head(position, batch, last, following)
+        self._heads.append(head)
         self._heads.sort(key=lambda head: head.position)
         if batch.keys is None or (batch.keys.family not in (types.NULL, self._family) and self._family != types.NULL):
             self.is_columnar = False
-            return
+            return head
         self._family = self._family if batch.keys.family == types.NULL else batch.keys.family
         follows = previous is None or not _Row.of(batch.batch.value(0), self._config) < previous
         self.is_columnar &= follows and batch.is_sorted()
+        return head
 
 
 def _values(first: SortedBatch | None, following: Iterator[SortedBatch]) -> Iterator[Value]:

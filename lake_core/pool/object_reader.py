@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -58,13 +58,16 @@ class ObjectReader:
                     yield batch
                 self._check_count(segment, count)
 
-    def columns(self) -> Iterator[list[Column]]:
-        """Yield the values of a few frames at a time: columns that together hold all of the rows from one to another."""
+    def columns(self, names: Collection[str] | None = None) -> Iterator[list[Column]]:
+        """Yield the values of a few frames at a time: columns that together hold all of the rows from one to another.
+
+        With names, only the fields of these are read. Raises InvalidValue where values are no records then.
+        """
         for segment in self.segments:
             with self._open(segment) as file:
                 group: list[Column] = []
                 first = rows = end = 0
-                for column in read_columns(file):
+                for column in read_columns(file, names):
                     group.append(column)
                     rows += len(column.rows)
                     end = max(end, int(column.rows[-1]) + 1)

@@ -118,7 +118,16 @@ class Pool:
         objects = self._commits.objects(self._resolve(branch, commit))
         return [objects[id] for id in sorted(objects)]
 
-    def scan(self, branch: str = "main", commit: str | None = None, *, start: Any = None, stop: Any = None) -> Scan:
+    def scan(
+        self,
+        branch: str = "main",
+        commit: str | None = None,
+        *,
+        start: Any = None,
+        stop: Any = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Scan:
         """Return the values of a branch, or those as of a commit.
 
         Args:
@@ -126,15 +135,19 @@ class Pool:
             commit: The id of a commit, to read the pool as it was then.
             start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
             stop: Leave out this key and larger ones, and those that do not compare with it.
+            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. What it says of the key leaves
+                out data objects and parts of them, too.
+            columns: The fields that are wanted, in this order. Others are not decoded.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchCommit: The pool has no such commit.
             DamagedLake: A commit is missing or cannot be read.
-            InvalidValue: A bound is no key.
+            InvalidValue: A bound is no key, or no columns are named.
+            InvalidExpression: The predicate is not SQL.
         """
         self._store.note_scan()
-        return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop))
+        return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop), where=where, columns=columns)
 
     def load(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, buffer_of, read_uvarints, tagged_at, walk
-from lake_core.pool.arrow.column_reader import read_column
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
-from lake_core.pool.arrow.columns import Column, check_cells
+from lake_core.pool.arrow.columns import Column, column_of
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
@@ -122,15 +121,14 @@ class ValueBatch:
         distinct, firsts, counts = np.unique(self.codes, return_index=True, return_counts=True)
         return [Shape(self.types[distinct[each]], int(counts[each])) for each in np.argsort(firsts)]
 
-    def columns(self) -> list[Column]:
-        """Return the values of each type as a column of Arrow. Raises InvalidZng."""
+    def columns(self, names: Collection[str] | None = None) -> list[Column]:
+        """Return the values of each type as a column of Arrow; see `read_columns`. Raises InvalidZng, InvalidValue."""
         bodies = self.bodies
         columns = []
         for code in np.unique(self.codes):
-            type = self.types[code]
             rows = np.flatnonzero(self.codes == code)
-            check_cells(type, len(rows), len(bodies.data))
-            columns.append(Column(type, read_column(type, bodies if len(rows) == len(self) else bodies.select(rows)), rows))
+            of_type = bodies if len(rows) == len(self) else bodies.select(rows)
+            columns.append(column_of(self.types[code], of_type, rows, len(bodies.data), names))
         return columns
 
 
