@@ -33,7 +33,7 @@ class ObjectEncoder:
         self.file = BytesIO()
         self.segments: list[Segment] = []
         self.count = 0
-        self._body_bytes = 0
+        self._pending = 0
         self._config = config
         self._writer = ZngWriter(self.file)
         self._key_bytes = 0
@@ -44,22 +44,21 @@ class ObjectEncoder:
     def room(self, values: SortedBatch) -> int:
         """Return how many of the values that come next belong into this object.
 
-        It ends with the value with which its bodies take the threshold of the pool, or with the last one that has the same key.
+        An object is full with the value with which it takes the threshold of the pool in the store, or with the last one that has the same
+        key. What is not yet compressed counts as it is. Returns 0 for a full object.
         """
-        totals = np.cumsum(values.batch.body_sizes())
-        is_full = self._body_bytes >= self._config.threshold
-        room = 0 if is_full else int(np.searchsorted(totals, self._config.threshold - self._body_bytes)) + 1
-        if room >= len(values):
-            return len(values)
-        if is_full and self._last_key is not None and compare_values(self._last_key, values.key(0)):
+        left = self._config.threshold - self._size()
+        if left > 0:
+            return min(int(np.searchsorted(np.cumsum(values.batch.body_sizes()), left)) + 1, len(values))
+        if self._last_key is None or compare_values(self._last_key, values.key(0)):
             return 0
-        others = np.flatnonzero(~values.repeats()[max(room, 1) :])
-        return max(room, 1) + int(others[0]) if len(others) else len(values)
+        others = np.flatnonzero(~values.repeats()[1:])
+        return 1 + int(others[0]) if len(others) else len(values)
 
     def write(self, values: SortedBatch) -> None:
         """Write values, or keep them until a frame is full. Raises InvalidZng."""
         totals = np.cumsum(values.key_sizes())
-        self._body_bytes += int(values.batch.body_sizes().sum())
+        position = self._writer.position
         first, written = 0, 0
         while first < len(values):
             missing = written + self._config.seek_stride - self._key_bytes
@@ -69,12 +68,20 @@ class ObjectEncoder:
             if last < len(values):
                 self._end_segment()
             first, written = last + 1, int(totals[min(last, len(values) - 1)])
+        if self._writer.position > position:
+            self._pending = 0
+        else:
+            self._pending += int(values.batch.body_sizes().sum())
 
     def finish(self) -> bytes:
         """Return the bytes of the object, of which all values were written."""
         if self._first < self.count:
             self._end_segment()
         return self.file.getvalue()
+
+    def _size(self) -> int:
+        """Return about how many bytes the object takes so far."""
+        return self._writer.position + self._pending
 
     def _write_within(self, values: SortedBatch) -> None:
         """Write values that lie within one segment."""
@@ -86,7 +93,8 @@ class ObjectEncoder:
         self.count += len(values)
 
     def _end_segment(self) -> None:
-        assert self._first_key is not None and self._last_key is not None
+        assert self._first_key is not None
+        assert self._last_key is not None
         self._writer.end_stream()
         keys = (self._last_key, self._first_key) if self._config.descending else (self._first_key, self._last_key)
         end = self._writer.position
@@ -119,7 +127,8 @@ def write_objects(
 ) -> Iterator[DataObject]:
     """Put sorted values as data objects with their seek indexes, and yield what a commit says of each.
 
-    Takes memory for the compressed bytes of one object, which has about the threshold of the pool uncompressed.
+    An object ends where it takes about the threshold of the pool in the store, so that one that was written so is not small. Takes memory
+    for the bytes of one object.
 
     Args:
         store: The store of the lake.
@@ -136,9 +145,10 @@ def write_objects(
         while start < len(batch):
             rest = batch.slice(start, len(batch))
             room = encoder.room(rest)
-            encoder.write(rest.slice(0, room))
-            start += room
-            if room < len(rest):
+            if room:
+                encoder.write(rest.slice(0, room))
+                start += room
+            else:
                 yield _put(store, config, new_id(), encoder)
                 encoder = ObjectEncoder(config)
     if encoder.count:

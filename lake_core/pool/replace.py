@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.arrow.bodies import Mask
+from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import OutsideRange
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader
-from lake_core.pool.merge import merge_objects
-from lake_core.pool.object_writer import write_objects
 from lake_core.pool.order import pool_key
-from lake_core.pool.sorted_batch import SortedBatch, keys_of
+from lake_core.pool.rewrite import ObjectRewriter
+from lake_core.pool.sorted_batch import keys_of
 from lake_core.pool.value import Value
 from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zson.formatter import format_value
@@ -29,21 +29,29 @@ class Replacement:
     """Plans commits that replace the values of ranges of keys.
 
     Attributes:
-        loader: Writes the values that stay in place of the data objects that they share with others.
+        commits: The pool's commits.
         ranges: The ranges. One without bounds holds all values.
         objects: The data objects that are put in.
+        rewriter: Writes the values that stay in place of the data objects that they share with others.
     """
 
-    loader: Loader
+    commits: CommitStore
     ranges: Sequence[KeyRange]
     objects: Sequence[DataObject]
-    _kept: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
+    rewriter: ObjectRewriter
+
+    @classmethod
+    def of(cls, loader: Loader, ranges: Sequence[KeyRange], objects: Sequence[DataObject]) -> Replacement:
+        """Return what replaces the values of ranges of keys by data objects."""
+        path = loader.config.keys[0]
+        rewriter = ObjectRewriter(loader, lambda batch: _mask(batch.batch, batch.keys, path, ranges))
+        return cls(loader.branches.commits, ranges, objects, rewriter)
 
     def plan(self, tip: str) -> list[Action]:
         """Return the actions of a commit on top of another one. Raises DamagedLake."""
         deletes: list[Action] = []
         adds: list[Action] = []
-        for each in self.loader.branches.commits.objects(tip).values():
+        for each in self.commits.objects(tip).values():
             if not any(range.overlaps(each.min, each.max) for range in self.ranges):
                 continue
             kept = self._rest(each)
@@ -57,20 +65,7 @@ class Replacement:
         """Return data objects with the values of one that stay; None where all of them do."""
         if any(range.holds(data_object.min.under()) and range.holds(data_object.max.under()) for range in self.ranges):
             return []
-        if data_object.id not in self._kept:
-            objects = list(write_objects(self.loader.store, self.loader.config, self._stays(data_object), self.loader.new_id))
-            if sum(each.count for each in objects) == data_object.count:
-                self.loader.discard(objects)
-                objects = [data_object]
-            self._kept[data_object.id] = objects
-        kept = self._kept[data_object.id]
-        return None if kept == [data_object] else kept
-
-    def _stays(self, data_object: DataObject) -> Iterator[SortedBatch]:
-        """Yield the values of a data object that are in none of the ranges."""
-        path = self.loader.config.keys[0]
-        for batch in merge_objects(self.loader.store, self.loader.config, [data_object]):
-            yield batch.filter(~_mask(batch.batch, batch.keys, path, self.ranges))
+        return self.rewriter.rest(data_object)
 
 
 def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges: Sequence[KeyRange]) -> Mask:
