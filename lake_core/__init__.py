@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lake_core.lake import Lake as Lake
 
+__version__ = "0.1.0"
+
 __all__ = ["Lake"]
 
 

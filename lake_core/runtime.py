@@ -11,10 +11,15 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def _monotonic() -> float:
@@ -92,3 +97,15 @@ def uuid4() -> uuid.UUID:
 def thread_pool(workers: int) -> Executor:
     """Return a pool of this many threads."""
     return current().thread_pool(workers)
+
+
+def map_ahead(function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
+    """Yield what a function returns for each item, in order. So many items are worked on at once, in as many threads."""
+    pending: deque[Future[R]] = deque()
+    with thread_pool(ahead) as pool:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) == ahead:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

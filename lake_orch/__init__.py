@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dagster_shared.libraries import DagsterLibraryRegistry
+
+from lake_core import __version__
 from lake_orch.automation import LakeUnpublished, lake_eager
 from lake_orch.checks import checks_first
 from lake_orch.errors import (
@@ -80,7 +83,10 @@ __all__ = [
     "TableNotEmpty",
     "TableOwned",
     "UnsupportedData",
+    "__version__",
 ]
+
+DagsterLibraryRegistry.register("lake-orch", __version__, is_dagster_package=False)
 
 
 def __getattr__(name: str) -> Any:

@@ -88,11 +88,11 @@ def weather_in_range(weather: DeltaTable) -> dg.AssetCheckResult:
 def arrays_as_in_table(hourly_weather: xr.Dataset, weather: pa.Table) -> dg.AssetCheckResult:
     """The arrays have each temperature of their months at its airport and hour, and no others."""
     expected = assets.weather_arrays(weather).temp
-    found = hourly_weather.temp.load().dropna("time", how="all")
-    months = sorted(set(found.time.dt.month.values.tolist()))
+    temperatures = hourly_weather.temp.load().dropna("time", how="all")
+    months = sorted(set(temperatures.time.dt.month.values.tolist()))
     expected = expected.where(expected.time.dt.month.isin(months)).dropna("time", how="all")
-    passed = bool(months) and found.equals(expected)
-    return dg.AssetCheckResult(passed=passed, metadata={"hours": found.sizes["time"], "months": len(months)})
+    passed = bool(months) and temperatures.equals(expected)
+    return dg.AssetCheckResult(passed=passed, metadata={"hours": temperatures.sizes["time"], "months": len(months)})
 
 
 @dg.asset_check(asset=assets.delays_by_hour, additional_ins={"flights": dg.AssetIn("flights")})

@@ -38,8 +38,9 @@ from lake_core.delta.properties import checkpoint_interval
 from lake_core.delta.result import OperationResult, recorded_operation
 from lake_core.delta.set_transaction import Txn, check_transaction, recorded_version, set_transaction
 from lake_core.delta.snapshot import Snapshot, load_snapshot
-from lake_core.delta.table_view import Location, TableView, store_at
+from lake_core.delta.table_view import Location, TableView
 from lake_core.delta.transaction import Committed, Operation, commit, commit_first, partition_by_text
+from lake_core.store import store_at
 
 ArrowData: TypeAlias = "pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 """Rows to write; anything with `__arrow_c_stream__` serves as well."""

@@ -26,7 +26,7 @@ from lake_core.delta.row_rules import constraints
 from lake_core.delta.skipping import num_records
 from lake_core.delta.snapshot import Snapshot, load_snapshot
 from lake_core.errors import LakeError
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 Location: TypeAlias = "str | PathLike[str] | ObjectStore"
 
@@ -258,8 +258,3 @@ def _imported(library: str) -> ModuleType:
         return import_module(library)
     except ImportError:
         raise LakeError(f"to_{library} needs {library}, which is not installed: install it, or use to_arrow") from None
-
-
-def store_at(location: Location, storage_options: Mapping[str, Any] | None) -> ObjectStore:
-    """Open the store at a location; return a store unchanged."""
-    return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)

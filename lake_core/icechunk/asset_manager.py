@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from lake_core.errors import NotFound
-from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.file_header import DEFAULT_COMPRESSION_LEVEL
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import ChunkReferences, NativeChunk, concatenated, references_from
+from lake_core.icechunk.manifest import ChunkReferences, concatenated, references_from
 from lake_core.icechunk.manifest_file import Manifest, decode_manifest, encode_manifest
 from lake_core.icechunk.snapshot import ArrayNode, ManifestFileInfo, ManifestRef, Snapshot
 from lake_core.icechunk.snapshot_file import decode_snapshot, encode_snapshot
@@ -133,14 +132,6 @@ class AssetManager:
         """Return the transaction log of a snapshot. Raises MissingObject, DamagedObject, UnsupportedSpecVersion."""
         path = TRANSACTIONS + encode_id(snapshot_id)
         return decode_transaction_log(self._get(path), path)
-
-    def chunk(self, chunk: NativeChunk, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes [start, end) of a native chunk. Raises MissingObject; DamagedObject where its object is too short."""
-        return read_chunk(self.store, chunk, start, end)
-
-    def write_chunk(self, data: bytes | memoryview) -> NativeChunk:
-        """Write a chunk to an object of its own."""
-        return write_chunk(self.store, data)
 
     def write_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot under its id."""

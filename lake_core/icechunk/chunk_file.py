@@ -1,4 +1,4 @@
-"""Native chunks: bytes in objects of their own. Specification section: Chunk Files.
+"""The bytes of chunks: native ones in objects of their own, inline ones in references. Specification section: Chunk Files.
 
 Spark's executors read and write chunks by these functions: nothing here imports more than numpy.
 """
@@ -8,14 +8,45 @@ from __future__ import annotations
 from lake_core.errors import NotFound
 from lake_core.icechunk.errors import DamagedObject, MissingObject
 from lake_core.icechunk.identifier import encode_id, new_object_id
-from lake_core.icechunk.manifest import NativeChunk
+from lake_core.icechunk.manifest import ChunkReference, InlineChunk, NativeChunk
+from lake_core.icechunk.virtual import VirtualChunks
 from lake_core.store import ObjectStore
 
 CHUNKS = "chunks/"
 
 
-def read_chunk(store: ObjectStore, chunk: NativeChunk, start: int = 0, end: int | None = None) -> bytes:
-    """Return the bytes [start, end) of a chunk. Raises MissingObject; DamagedObject where its object is too short."""
+def read_chunk(store: ObjectStore, virtual_chunks: VirtualChunks, chunk: ChunkReference, start: int = 0, end: int | None = None) -> bytes:
+    """Return the bytes [start, end) of a chunk. A range past the end is cut.
+
+    Args:
+        store: The store of the repository.
+        virtual_chunks: Reads chunks outside of the repository.
+        chunk: Where the chunk is.
+        start: The first byte.
+        end: The byte behind the last; by default, all are read.
+
+    Raises:
+        MissingObject: The object of a native chunk is gone.
+        DamagedObject: The object of a native chunk is too short.
+        VirtualChunkError, VirtualChunkNotAuthorized, InvalidVirtualReference: A virtual chunk cannot be read.
+    """
+    if isinstance(chunk, InlineChunk):
+        return chunk.data[start:end]
+    if isinstance(chunk, NativeChunk):
+        return _read_native(store, chunk, start, end)
+    return virtual_chunks.fetch(chunk, start, end)
+
+
+def write_chunk(store: ObjectStore, data: bytes | memoryview, inline_threshold: int) -> InlineChunk | NativeChunk:
+    """Write a chunk to an object of its own, unless it has at most `inline_threshold` bytes. Return its reference."""
+    if len(data) <= inline_threshold:
+        return InlineChunk(bytes(data))
+    chunk_id = new_object_id()
+    store.put(CHUNKS + encode_id(chunk_id), data, unique=True)
+    return NativeChunk(chunk_id, 0, len(data))
+
+
+def _read_native(store: ObjectStore, chunk: NativeChunk, start: int, end: int | None) -> bytes:
     path = CHUNKS + encode_id(chunk.chunk_id)
     end = chunk.length if end is None else min(end, chunk.length)
     try:
@@ -25,10 +56,3 @@ def read_chunk(store: ObjectStore, chunk: NativeChunk, start: int = 0, end: int 
     if len(data) < end - start:
         raise DamagedObject(path, f"it has {data.size} bytes, and a chunk in it reaches to byte {chunk.offset + chunk.length}")
     return data
-
-
-def write_chunk(store: ObjectStore, data: bytes | memoryview) -> NativeChunk:
-    """Write a chunk to an object of its own."""
-    chunk_id = new_object_id()
-    store.put(CHUNKS + encode_id(chunk_id), data, unique=True)
-    return NativeChunk(chunk_id, 0, len(data))

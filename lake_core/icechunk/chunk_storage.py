@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from lake_core.icechunk import refs
 from lake_core.icechunk.ancestry import reachable
 from lake_core.icechunk.asset_manager import AssetManager
-from lake_core.icechunk.manifest_file import NativeChunks, VirtualChunks
+from lake_core.icechunk.manifest_file import ArrayManifest, NativeChunks, VirtualChunks
 from lake_core.icechunk.read_limits import ReadLimits, batches
 
 _RANGE = np.dtype("S28")
@@ -43,21 +44,34 @@ class ChunkStorageStats:
 
 def chunk_storage_stats(assets: AssetManager, limits: ReadLimits) -> ChunkStorageStats:
     """Return the bytes of the chunks that branches and tags reach. Raises DamagedObject."""
+    native, virtual, inlined = _Ranges(), _Ranges(), 0
+    numbers: dict[str, int] = {}
+    for array in _reachable_arrays(assets, limits):
+        native.add(_native(array.native_chunks()))
+        virtual.add(_virtual(array.virtual_chunks(), numbers))
+        inlined += array.inline_bytes()
+    return ChunkStorageStats(native.bytes(), virtual.bytes(), inlined)
+
+
+def native_chunk_bytes(assets: AssetManager, limits: ReadLimits) -> int:
+    """Return the bytes of the native chunks that branches and tags reach, each range once. Raises DamagedObject."""
+    native = _Ranges()
+    for array in _reachable_arrays(assets, limits):
+        native.add(_native(array.native_chunks()))
+    return native.bytes()
+
+
+def _reachable_arrays(assets: AssetManager, limits: ReadLimits) -> Iterator[ArrayManifest]:
+    """Yield the references of each array in each manifest that branches and tags reach."""
     tips = [tip.snapshot_id for tip in refs.list_refs(assets.store)]
     sizes = {
         manifest_id: info.size_bytes
         for snapshot in reachable(assets, tips, read_ahead=limits.snapshots)
         for manifest_id, info in snapshot.manifest_files.items()
     }
-    native, virtual, inlined = _Ranges(), _Ranges(), 0
-    numbers: dict[str, int] = {}
     for batch in batches(sizes, limits):
         for manifest in assets.read_manifests(batch):
-            for array in manifest.arrays():
-                native.add(_native(array.native_chunks()))
-                virtual.add(_virtual(array.virtual_chunks(), numbers))
-                inlined += array.inline_bytes()
-    return ChunkStorageStats(native.bytes(), virtual.bytes(), inlined)
+            yield from manifest.arrays()
 
 
 class _Ranges:

@@ -10,7 +10,7 @@ from lake_core.clock import AwareClock
 from lake_core.icechunk import refs
 from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
-from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats
+from lake_core.icechunk.chunk_storage import ChunkStorageStats, chunk_storage_stats, native_chunk_bytes
 from lake_core.icechunk.commit import Commit
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import ConflictError
@@ -168,11 +168,8 @@ class RepositoryMaintenance:
 
         The arguments are those of `garbage_collect`. Raises DamagedObject where something cannot be read.
         """
-        return self.chunk_storage_stats(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
-        ).native_bytes
+        limits = ReadLimits(max_snapshots_in_memory, max_compressed_manifest_mem_bytes, max_concurrent_manifest_fetches)
+        return native_chunk_bytes(self._assets, limits)
 
     def chunk_storage_stats(
         self,

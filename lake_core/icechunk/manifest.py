@@ -252,6 +252,11 @@ def is_inside(index: npt.NDArray[np.uint32], extents: Sequence[tuple[int, int]])
     return mask
 
 
+def overlap(extents: Extents, other: Extents) -> bool:
+    """Return whether two boxes have chunks in common."""
+    return all(first < end and start < last for (first, last), (start, end) in zip(extents, other, strict=True))
+
+
 def is_in(index: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Return which columns of `index`, of shape (dimensions, chunks), are among those of `other`."""
     count = index.shape[1]

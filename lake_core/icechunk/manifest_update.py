@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in, is_inside
+from lake_core.icechunk.manifest import ChunkReferences, Extents, concatenated, is_in, is_inside, overlap
 from lake_core.icechunk.snapshot import ArrayNode, ManifestRef
 from lake_core.icechunk.splitting import split, split_cell
 
@@ -55,7 +55,7 @@ class ManifestUpdater:
     def update(self) -> ManifestUpdate:
         """Return the manifests that stay, and the references of those that are to be written."""
         shape = tuple((0, end) for end in self.bounds)
-        self._kept = [ref for ref in self.array.manifests if _overlaps(ref.extents, shape)]
+        self._kept = [ref for ref in self.array.manifests if overlap(ref.extents, shape)]
         outside = np.ones(len(self.written), bool)
         for ref in tuple(self._kept):
             here = self.written.inside(ref.extents) & outside
@@ -85,14 +85,14 @@ class ManifestUpdater:
         while pieces:
             piece = pieces.pop()
             extents = piece.extents
-            overlapping = [ref for ref in self._kept if _overlaps(ref.extents, extents)]
+            overlapping = [ref for ref in self._kept if overlap(ref.extents, extents)]
             if overlapping:
                 for ref in overlapping:
                     self._rewrite(ref, self.written.take(np.zeros(len(self.written), bool)))
                 pieces += [piece, *self._pieces]
                 self._pieces = []
                 continue
-            others = [other for other in self._pieces if _overlaps(other.extents, extents)]
+            others = [other for other in self._pieces if overlap(other.extents, extents)]
             if others:
                 self._pieces = [other for other in self._pieces if not any(other is one for one in others)]
                 # A piece within one split stays within it: those that overlap share one.
@@ -122,7 +122,3 @@ class ManifestUpdater:
                 self._pieces.append(concatenated(together))
         if crowded:
             self._separate()
-
-
-def _overlaps(one: Extents, other: Extents) -> bool:
-    return all(first < other_end and other_first < end for (first, end), (other_first, other_end) in zip(one, other, strict=True))

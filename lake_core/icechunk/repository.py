@@ -39,7 +39,7 @@ from lake_core.icechunk.session import Session
 from lake_core.icechunk.snapshot import SnapshotInfo, check_zone, initial_snapshot, microseconds, snapshot_document, snapshot_info
 from lake_core.icechunk.snapshot_file import encode_snapshot
 from lake_core.icechunk.virtual import Access, VirtualChunks
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 SPEC_V2_KEY = "repo"
 
@@ -100,7 +100,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         Raises:
             RepositoryAlreadyExists: The folder holds a repository, or other objects.
         """
-        store = _store(location, storage_options)
+        store = store_at(location, storage_options)
         config = config or RepositoryConfig()
         config.check()
         leftovers = {SNAPSHOTS + encode_id(INITIAL_SNAPSHOT), CONFIG_KEY}
@@ -174,7 +174,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
             UnsupportedSpecVersion: The repository is of version 2 of the specification.
             DamagedObject: The branch main, or the configuration, cannot be read.
         """
-        store = _store(location, storage_options)
+        store = store_at(location, storage_options)
         check_spec_version(store)
         _check_branch(store)
         kept, etag = _read_config(store)
@@ -195,7 +195,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     @staticmethod
     def exists(location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None) -> bool:
         """Return whether a repository stands at the location."""
-        store = _store(location, storage_options)
+        store = store_at(location, storage_options)
         return store.exists(refs.ref_key(RefKind.BRANCH, MAIN)) or store.exists(SPEC_V2_KEY)
 
     def reopen(self, config: RepositoryConfig | None = None, authorize_virtual_chunk_access: Mapping[str, Access] | None = None) -> Self:
@@ -248,7 +248,7 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
         location: str | os.PathLike[str] | ObjectStore, *, storage_options: Mapping[str, object] | None = None
     ) -> RepositoryConfig | None:
         """Return the configuration that a repository keeps, or None if it is all defaults."""
-        config, etag = _read_config(_store(location, storage_options))
+        config, etag = _read_config(store_at(location, storage_options))
         return config if etag is not None else None
 
     @property
@@ -433,10 +433,6 @@ class Repository(RepositoryRefs, RepositoryMaintenance):
     lookup_snapshot_async = asynchronous(lookup_snapshot)
     inspect_snapshot_async = asynchronous(inspect_snapshot)
     diff_async = asynchronous(diff)
-
-
-def _store(location: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, object] | None) -> ObjectStore:
-    return location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
 
 
 def check_spec_version(store: ObjectStore) -> None:

@@ -14,6 +14,7 @@ from lake_core.clock import AwareClock, system_clock
 from lake_core.icechunk.asset_manager import AssetManager
 from lake_core.icechunk.asynchronous import asynchronous
 from lake_core.icechunk.change_set import ChangeSet, is_inside
+from lake_core.icechunk.chunk_file import read_chunk, write_chunk
 from lake_core.icechunk.config import RepositoryConfig
 from lake_core.icechunk.errors import (
     InvalidArrayMetadata,
@@ -33,6 +34,7 @@ from lake_core.icechunk.manifest import (
     VirtualChunk,
     concatenated,
     is_in,
+    overlap,
 )
 from lake_core.icechunk.node_metadata import parse_node
 from lake_core.icechunk.snapshot import ArrayNode, Node, Snapshot
@@ -221,11 +223,7 @@ class SessionState:
 
     def fetch(self, chunk: ChunkReference, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes [start, end) of a chunk. A range past the end is cut."""
-        if isinstance(chunk, InlineChunk):
-            return chunk.data[start:end]
-        if isinstance(chunk, NativeChunk):
-            return self.assets.chunk(chunk, start, end)
-        return self.virtual_chunks.fetch(chunk, start, end)
+        return read_chunk(self.assets.store, self.virtual_chunks, chunk, start, end)
 
     def write_chunk(self, path: str, index: ChunkIndex, data: bytes | memoryview) -> None:
         """Write a chunk: its bytes to an object of its own, unless they are few.
@@ -234,9 +232,7 @@ class SessionState:
         """
         self.check_writable()
         self._check_index(path, index)
-        inline = len(data) <= self._config.inline_threshold
-        chunk: ChunkReference = InlineChunk(bytes(data)) if inline else self.assets.write_chunk(data)
-        self.set_reference(path, index, chunk)
+        self.set_reference(path, index, write_chunk(self.assets.store, data, self._config.inline_threshold))
 
     def set_reference(self, path: str, index: ChunkIndex, chunk: ChunkReference | None) -> None:
         """Let a chunk be where a reference says, or erase it with None. Raises NodeNotFound, InvalidChunkIndex, ReadOnlySession."""
@@ -281,7 +277,7 @@ class SessionState:
         return self._references(array, extents)
 
     def _references(self, array: ArrayNode, extents: Extents | None = None) -> ChunkReferences:
-        outside = frozenset(ref for ref in array.manifests if extents is not None and not _overlap(ref.extents, extents))
+        outside = frozenset(ref for ref in array.manifests if extents is not None and not overlap(ref.extents, extents))
         references = self.assets.references(array, self.change_set.bounds.get(array.node_id), without=outside)
         if array.node_id in self.change_set.changed_arrays():
             unchanged = ~is_in(references.index, self.change_set.changed_chunks(array.node_id, array.grid).T)
@@ -316,8 +312,3 @@ class SessionState:
 
 def _absolute(path: str) -> str:
     return "/" + path.strip("/")
-
-
-def _overlap(extents: Extents, other: Extents) -> bool:
-    """Return whether two boxes have chunks in common."""
-    return all(first < end and start < last for (first, last), (start, end) in zip(extents, other, strict=False))

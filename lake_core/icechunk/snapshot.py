@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.identifier import INITIAL_SNAPSHOT, encode_id
 from lake_core.icechunk.manifest import ChunkIndex, Extents
 
@@ -65,7 +66,7 @@ class ArrayNode:
     @property
     def grid(self) -> tuple[int, ...]:
         """The number of chunks along each dimension."""
-        return tuple(-(-length // chunk) if chunk else 0 for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
+        return grid_of(self.shape, self.chunk_shape)
 
 
 Node: TypeAlias = GroupNode | ArrayNode
@@ -148,7 +149,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "id": info.id,
         **({} if info.parent_id is None else {"parent_id": info.parent_id}),
-        "flushed_at": info.written_at.isoformat().replace("+00:00", "Z"),
+        "flushed_at": _rfc3339(info.written_at),
         "commit_message": info.message,
         "metadata": info.metadata,
         "manifests": [
@@ -156,6 +157,12 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
         ],
         "nodes": [_node_document(node) for node in snapshot.nodes.values()],
     }
+
+
+def _rfc3339(time: datetime) -> str:
+    """Return a time with as many groups of three decimals as it needs, as icechunk prints it."""
+    timespec = "microseconds" if time.microsecond % 1000 else "milliseconds" if time.microsecond else "seconds"
+    return time.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def _node_document(node: Node) -> dict[str, Any]:

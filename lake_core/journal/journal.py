@@ -119,6 +119,10 @@ class Journal:
         known = self._known
         return known.state if known is not None and not refresh else self._refresh()
 
+    def resume(self, state: State) -> None:
+        """Go on from a state that was read by other means, as if this handle had read it."""
+        self._remember(state, self._clock.moment())
+
     def state_at(self, when: datetime | int) -> State:
         """Return the state as it was at a time (an aware datetime), or after the entry of a number.
 

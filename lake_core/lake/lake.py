@@ -36,11 +36,12 @@ from lake_core.lake.session.shared_session import SharedOptions, SharedSession, 
 from lake_core.lake.settings import LakeSettings
 from lake_core.lake.state.dataset_record import DatasetRecord
 from lake_core.lake.state.state_store import StateStore
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
+    from lake_core.pool import Pool
 
 _FIRST_MESSAGE = "Repository created"
 
@@ -89,7 +90,7 @@ class Lake:
 
         Raises LakeAlreadyExists, InvalidUrl, UnsafeStore; FolderInUse where a lakeFS repository, or an export to one, keeps its metadata.
         """
-        root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
+        root = store_at(url, storage_options)
         try:
             check_no_repository(root)
             create_format(root, profile, aware(clock)())
@@ -109,13 +110,13 @@ class Lake:
         clock: Clock | None = None,
     ) -> Self:
         """Open the lake at a location. `clock` returns the time, with a zone. Raises LakeNotFound, UnsupportedLake, InvalidUrl."""
-        root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options)
+        root = store_at(url, storage_options)
         return cls._open(root, clock)
 
     @classmethod
     def exists(cls, url: str | PathLike[str] | ObjectStore, *, storage_options: Mapping[str, Any] | None = None) -> bool:
         """Return whether a lake exists at a location."""
-        root = url if isinstance(url, ObjectStore) else open_store(url, storage_options=storage_options, read_only=True)
+        root = store_at(url, storage_options, read_only=True)
         return root.exists("_lake/format.json")
 
     @classmethod
@@ -292,6 +293,10 @@ class Lake:
     def icechunk(self, path: str, *, ref: str = "main", **options: Any) -> DatasetRepository:
         """Open an Icechunk repository at a ref; `options` are those of `Repository.open`. Raises DatasetNotFound, RefNotFound."""
         return self.at(ref).icechunk(path, **options)
+
+    def pool(self, path: str, *, ref: str = "main") -> Pool:
+        """Open a pool at a ref. Raises DatasetNotFound, RefNotFound."""
+        return self.at(ref).pool(path)
 
     def list_datasets(self, ref: str = "main") -> list[DatasetRecord]:
         """List the datasets at a ref, by path."""

@@ -21,7 +21,7 @@ from lake_core.lake.repository import Repository
 from lake_core.lake.session.private_session import Session, SessionOptions
 from lake_core.lake.session.release import release
 from lake_core.lake.settings import LakeSettings
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class LakeMaintenance:
 
         Raises FolderInUse for a lake, and for a folder that holds more than an earlier export of this one.
         """
-        store = target if isinstance(target, ObjectStore) else open_store(target, storage_options=storage_options)
+        store = store_at(target, storage_options)
         refs = self._repository.refs()
         branches, tags = refs.branches(), refs.tags()
         named = [refs.commit(id) for id in {*branches.values(), *tags.values()}]

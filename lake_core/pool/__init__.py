@@ -12,10 +12,10 @@ binary format of values, `zson` their text, `ndjson` what of them JSON can tell.
 from __future__ import annotations
 
 from lake_core.pool.commit import Commit
-from lake_core.pool.config import BranchConfig, PoolConfig
+from lake_core.pool.config import BranchConfig, Order, PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.pool import Pool
 from lake_core.pool.scan import Scan
 
-__all__ = ["BranchConfig", "Commit", "DataObject", "Pool", "PoolConfig", "PoolLake", "Scan"]
+__all__ = ["BranchConfig", "Commit", "DataObject", "Order", "Pool", "PoolConfig", "PoolLake", "Scan"]

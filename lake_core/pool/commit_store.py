@@ -84,6 +84,15 @@ class CommitStore:
             self._apply(objects, id, actions)
         return objects
 
+    def objects_since(self, tip: str, oldest: str) -> set[str]:
+        """Return the ids of the data objects as of each commit from `oldest` to `tip`. Raises DamagedLake."""
+        objects = set(self.objects(oldest))
+        for commit, actions in self._chain(tip):
+            if commit.id == oldest:
+                break
+            objects.update(action.object.id for action in actions if isinstance(action, AddObject))
+        return objects
+
     def _chain(self, tip: str) -> Iterator[tuple[Commit, list[Action]]]:
         seen: set[str] = set()
         while tip != NIL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from lake_core.clock import AwareClock
@@ -90,14 +91,17 @@ def _action_value(action: Action) -> Value:
 
 
 def open_journal(store: ObjectStore, folder: str, clock: AwareClock) -> Journal:
-    """Return the journal in a folder, by the names and in the bytes of `zed`. HEAD is written with each entry: `zed` looks no further."""
+    """Return the journal in a folder, by the names and in the bytes of `zed`. HEAD is written with each entry: `zed` looks no further.
+
+    A store that is one of several states takes no cached snapshots.
+    """
     return Journal(
         store,
         folder,
         codec=ConfigCodec(),
         naming=ZED_NAMING,
         clock=clock,
-        snapshot_every=_SNAPSHOT_EVERY,
+        snapshot_every=sys.maxsize if store.versioned else _SNAPSHOT_EVERY,
         head_every=1,
         max_entry_bytes=MAX_METADATA,
         max_snapshot_bytes=MAX_METADATA,
@@ -119,6 +123,8 @@ def read_state(journal: Journal) -> State:
         state = journal.state()
     except (CorruptEntry, JournalDamaged) as error:
         raise DamagedLake(str(error), getattr(error, "key", None) or journal.folder) from error
+    if journal.store.versioned and state.number:
+        return state
     if state.number == 0 and head.etag is None:
         raise DamagedLake(f"the journal {journal.folder} is missing; restore it from a backup", key)
     if head.value is not None and head.value > state.number:

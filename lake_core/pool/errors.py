@@ -98,3 +98,7 @@ class OutsideRange(PoolError):
 
 class WriteConflict(PoolError):
     """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
+
+
+class OwnedByLake(PoolError):
+    """What was asked of a pool is the business of the lake that it is a dataset of: its branches, its name, that it is dropped."""

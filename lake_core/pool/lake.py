@@ -28,7 +28,7 @@ from lake_core.pool.pool import Pool
 from lake_core.pool.types import INT64, STRING
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
-from lake_core.store import ObjectStore, open_store
+from lake_core.store import ObjectStore, store_at
 
 MAGIC_KEY = "lake.zng"
 _MAGIC = "ZED LAKE"
@@ -66,7 +66,7 @@ class PoolLake:
             NotALake: No Zed lake stands there.
             UnsupportedLakeVersion: Its version is not 3.
         """
-        store = location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+        store = store_at(location, storage_options)
         _check_magic(store)
         return cls(store, clock)
 
@@ -91,17 +91,17 @@ class PoolLake:
             LakeExists: A lake stands there already.
             NotALake: What stands at `lake.zng` is none.
         """
-        store = location if isinstance(location, ObjectStore) else open_store(location, storage_options=storage_options)
+        store = store_at(location, storage_options)
         if not store.exists(MAGIC_KEY):
-            # Version 1.6 of `zed` opens no lake without the second journal.
-            for folder in ("pools", "index_rules"):
-                open_journal(store, folder, clock).create()
-            magic = {"magic": Value.of(STRING, _MAGIC), "version": Value.of(INT64, _VERSION)}
-            try:
-                store.put(MAGIC_KEY, encode_values([named_record(_MAGIC_TYPE, magic)]), if_absent=True)
+            is_created = False
+            for key, data in empty_lake().items():
+                try:
+                    store.put(key, data, if_absent=True)
+                    is_created = key == MAGIC_KEY
+                except AlreadyExists:
+                    continue
+            if is_created:
                 return cls(store, clock)
-            except AlreadyExists:
-                pass
         if not exist_ok:
             raise LakeExists(f"a lake stands at {store!r} already; open it, or pass exist_ok=True")
         _check_magic(store)
@@ -115,6 +115,7 @@ class PoolLake:
         order: Order = "desc",
         seek_stride: int = SEEK_STRIDE,
         threshold: int = THRESHOLD,
+        id: str | None = None,
     ) -> Pool:
         """Create a pool with an empty branch `main`, and return it.
 
@@ -124,6 +125,7 @@ class PoolLake:
             order: In which direction.
             seek_stride: A seek index gets an entry each time that the keys take so many bytes.
             threshold: A load begins a new data object each time that the values take so many bytes.
+            id: Its id, which no other pool of the lake ever had; by default a new one.
 
         Raises:
             InvalidPoolConfig: The pool cannot be like that. Nothing was written.
@@ -132,7 +134,7 @@ class PoolLake:
         """
         now = self._clock()
         path = tuple(key.split(".")) if isinstance(key, str) else tuple(key)
-        config = PoolConfig(nanoseconds_of(now), _checked_name(name), new_ksuid(now), (path,), order, seek_stride, threshold)
+        config = PoolConfig(nanoseconds_of(now), _checked_name(name), id or new_ksuid(now), (path,), order, seek_stride, threshold)
         if name in read_state(self._pools):
             raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first")
         branches = open_journal(self._store, f"{config.id}/branches", self._clock)
@@ -176,6 +178,14 @@ class PoolLake:
     def pool(self, name: str) -> Pool:
         """Return a pool. Raises NoSuchPool, DamagedLake."""
         return Pool(self._store, _pool_of(read_state(self._pools), name), self._clock)
+
+
+def empty_lake() -> dict[str, bytes]:
+    """Return the objects of a lake without pools by their keys. With the last one it counts as a lake."""
+    # Version 1.6 of `zed` opens no lake without the second journal.
+    journals = {f"{folder}/{name}": data for folder in ("pools", "index_rules") for name, data in (("TAIL", b"1 0"), ("HEAD", b"0"))}
+    magic = {"magic": Value.of(STRING, _MAGIC), "version": Value.of(INT64, _VERSION)}
+    return {**journals, MAGIC_KEY: encode_values([named_record(_MAGIC_TYPE, magic)])}
 
 
 def _pool_of(state: State, name: str) -> PoolConfig:

@@ -37,3 +37,9 @@ def markers_of(log: Iterable[Commit]) -> dict[str, int]:
 def with_markers(meta: Value, markers: Mapping[str, int]) -> Value:
     """Return a commit's meta with markers beside what its author keeps."""
     return named_record("", {_TXN: Value.of(_MARKERS, dict(markers)), _META: meta})
+
+
+def own_meta(meta: Value) -> Value:
+    """Return what the author of a commit keeps in its meta, without markers."""
+    markers, own = meta.field(_TXN), meta.field(_META)
+    return meta if markers is None or own is None or markers.type != _MARKERS else own

@@ -27,11 +27,13 @@ class Pool:
         config: Its name, key and order.
     """
 
-    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock) -> None:
+    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock, branches: State | None = None) -> None:
         self.config = config
         self._store = store
         self._commits = CommitStore(store, config.id)
         self._branches = open_journal(store, f"{config.id}/branches", clock)
+        if branches is not None:
+            self._branches.resume(branches)
         self._loader = Loader(store, config, self._commits, self._branches, clock)
 
     @property
@@ -86,6 +88,7 @@ class Pool:
             DamagedLake: A commit is missing or cannot be read.
             InvalidValue: A bound is no key.
         """
+        self._store.note_scan()
         return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop))
 
     def load(

@@ -8,12 +8,12 @@ from lake_core.store.folder import FolderStore
 from lake_core.store.local import LocalStore
 from lake_core.store.memory import MemoryStore
 from lake_core.store.object_store import ObjectBytes, ObjectMeta, ObjectStore
-from lake_core.store.open import open_store
+from lake_core.store.open import open_store, store_at
 
 if TYPE_CHECKING:
     from lake_core.store.s3 import S3Store
 
-__all__ = ["FolderStore", "LocalStore", "MemoryStore", "ObjectBytes", "ObjectMeta", "ObjectStore", "S3Store", "open_store"]
+__all__ = ["FolderStore", "LocalStore", "MemoryStore", "ObjectBytes", "ObjectMeta", "ObjectStore", "S3Store", "open_store", "store_at"]
 
 
 def __getattr__(name: str) -> object:

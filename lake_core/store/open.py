@@ -74,6 +74,15 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
     return _OPENERS[scheme](rest, storage_options or {}, read_only)
 
 
+def store_at(
+    location: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, object] | None = None, *, read_only: bool = False
+) -> ObjectStore:
+    """Return a store as it is, and open the one at any other location. Arguments and errors are those of `open_store`."""
+    if isinstance(location, ObjectStore):
+        return location
+    return open_store(location, storage_options=storage_options, read_only=read_only)
+
+
 def _open_path(path: str) -> LocalStore:
     if not path:
         raise InvalidUrl("the location is empty")

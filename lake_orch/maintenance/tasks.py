@@ -4,8 +4,9 @@ Nothing here breaks a reader of a retained version: rows are rearranged by new c
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lake_core.delta import DeltaTable
 from lake_core.delta.errors import TableNotFound
@@ -21,7 +22,9 @@ from lake_pipes.metadata import COMMIT
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
 
-TRIES = 5
+T = TypeVar("T")
+
+_TRIES = 5
 """How often a rearrangement that met a concurrent writer is planned anew."""
 
 
@@ -96,17 +99,21 @@ def _optimized(job: Job, size: int, zorder_by: Any) -> tuple[OperationResult, st
     if not job.lake.is_lake():
         return _optimize(job, job.table(), size, zorder_by), None
     lake = job.lake.open()
-    for last in range(TRIES):
-        session = lake.session(job.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"})
-        try:
-            with session:
-                result = _optimize(job, session.delta(job.target.path), size, zorder_by)
-        except Conflict:
-            if last == TRIES - 1:
-                raise
-            continue
+
+    def attempt() -> tuple[OperationResult, str | None]:
+        with lake.session(job.branch, message=f"Rearrange {job.target.path}", metadata={"dagster/task": "maintenance"}) as session:
+            result = _optimize(job, session.delta(job.target.path), size, zorder_by)
         return result, session.publish().commit
-    raise AssertionError("unreachable")
+
+    return until_undisturbed(attempt, Conflict)
+
+
+def until_undisturbed(attempt: Callable[[], T], conflict: type[Exception]) -> T:
+    """Return what an attempt returns. One that met a concurrent writer is made again, `_TRIES` times at most."""
+    for _ in range(_TRIES - 1):
+        with suppress(conflict):
+            return attempt()
+    return attempt()
 
 
 def _optimize(job: Job, table: DeltaTable, size: int, zorder_by: Any) -> OperationResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_a_snapshot_is_shown_as_icechunk_shows_it(path: Path) -> None:
         for document in (shown, expected):
             document["manifests"].sort(key=lambda manifest: manifest["id"])
         assert shown == expected
+
+
+@pytest.mark.parametrize("microsecond", [0, 5000, 120_000, 7])
+def test_the_time_of_a_snapshot_is_shown_as_icechunk_shows_it(tmp_path: Path, microsecond: int) -> None:
+    repository = Repository.create(tmp_path, clock=lambda: datetime(2026, 1, 1, 12, 30, 0, microsecond, tzinfo=UTC))
+    snapshot_id = repository.lookup_branch("main")
+    shown = json.loads(repository.inspect_snapshot(snapshot_id))
+    assert shown["flushed_at"] == json.loads(theirs(tmp_path).inspect_snapshot(snapshot_id))["flushed_at"]
 
 
 def test_a_snapshot_is_shown_on_one_line(path: Path) -> None:

@@ -64,7 +64,7 @@ def check(root: Path, days: int) -> None:
 
 
 @pytest.mark.parametrize(("days", "processes"), [(6, 3), pytest.param(366, 6, marks=[pytest.mark.stress, pytest.mark.timeout(1800)])])
-@pytest.mark.parametrize("scope", ["plain root", "asset", "run"])
+@pytest.mark.parametrize("scope", ["plain root", pytest.param("asset", marks=pytest.mark.exhaustive), "run"])
 def test_regions_that_processes_write_at_once_are_all_there(tmp_path: Path, scope: str, days: int, processes: int) -> None:
     keys = [str(day.date()) for day in pd.date_range(START, periods=days)]
     own = "asset" if scope == "plain root" else scope

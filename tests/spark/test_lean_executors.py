@@ -83,7 +83,7 @@ def test_a_data_source_is_planned_where_the_package_is(told: dict[str, Any]) -> 
     assert "lake-orch is not installed for the Python that Spark plans with" in told["source write"]
 
 
-@pytest.mark.parametrize("kind", ["classic", "connect"])
+@pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.exhaustive), "connect"])
 def test_arrays_and_pools_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
     seen = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
     message, chunks = seen.pop("sharded")

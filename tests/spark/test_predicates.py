@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
@@ -89,9 +90,11 @@ def test_zeros_and_nan_in_files(spark: SparkSession, tmp_path: Path, values: lis
         write_deltalake(tmp_path / "t", data)
     table = DeltaTable.open(tmp_path / "t")
     for name in ("g", "f"):
-        for condition in ("= 0", "<=> 0", "IN (0, 7)", "NOT IN (0)", "!= 0", "< 0", "<= 0", ">= 0", "> 0"):
-            where = f"{name} {condition}"
-            assert read_delta(spark, table, where=where).count() == table.to_arrow(where=where).num_rows, where
+        wheres = [f"{name} {condition}" for condition in ("= 0", "<=> 0", "IN (0, 7)", "NOT IN (0)", "!= 0", "< 0", "<= 0", ">= 0", "> 0")]
+        # Many scans in one job: a job each takes longer than what it does.
+        frames = [read_delta(spark, table, where=where).select(F.lit(where).alias("where")) for where in wheres]
+        rows = Counter(row[0] for row in reduce(DataFrame.unionAll, frames).collect())
+        assert {where: rows[where] for where in wheres} == {where: table.to_arrow(where=where).num_rows for where in wheres}
 
 
 @pytest.mark.exhaustive

@@ -49,7 +49,7 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
     own, foreign = -1 if own is None else own, -1 if foreign is None else foreign
     fork = _fork(view, min(own, foreign), target)
     if fork == foreign:
-        return TreeUpdate({}, target.view.tree)
+        return _adopted_pointers(repository, target, view)
     now = repository.clock()
     items: dict[str, Item | None] = {}
     for version in range(fork + 1, foreign + 1):
@@ -85,7 +85,7 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
 
 
 def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetView) -> TreeUpdate:
-    """Take over the pointers in place of a dataset that counts no versions, where another writer moved them on."""
+    """Take over the pointers in place that another writer moved on, of a dataset whose log in place, if it has one, is main's."""
     path, now = view.record.path, repository.clock()
     items: dict[str, Item | None] = {}
     for key in view.format.pointer_keys(view.place):
@@ -100,7 +100,8 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
                 kinds={path: "PointerMoved"},
             )
         items[f"{path}/{key}"] = pointer
-    return TreeUpdate(items, target.view.tree, {path: DatasetUpdate(view.record.format, None, "ADOPT")} if items else {})
+    update = DatasetUpdate(view.record.format, view.format.version(view), "ADOPT")
+    return TreeUpdate(items, target.view.tree, {path: update} if items else {})
 
 
 def _fork(view: DatasetView, version: int, target: StateStore) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository, RepositoryConfig
+    from lake_core.pool import Order, Pool
 
 
 class WriteSession(WritableState):
@@ -76,6 +77,24 @@ class WriteSession(WritableState):
         repository: DatasetRepository = self.create(path, "icechunk", config=config, exist_ok=exist_ok)
         return repository
 
+    def create_pool(
+        self,
+        path: str,
+        *,
+        key: str | Sequence[str] = "ts",
+        order: Order = "desc",
+        seek_stride: int | None = None,
+        threshold: int | None = None,
+        exist_ok: bool = False,
+    ) -> Pool:
+        """Create a pool, as `PoolLake.create_pool` does. The folder becomes a Zed lake, and the pool has the folder's name there.
+
+        What is loaded into the pool is published with the session, as one commit on the pool's branch main.
+        """
+        sizes = {name: value for name, value in (("seek_stride", seek_stride), ("threshold", threshold)) if value is not None}
+        pool: Pool = self.create(path, "pool", key=key, order=order, exist_ok=exist_ok, **sizes)
+        return pool
+
     def import_delta(self, path: str) -> DeltaTable:
         """Bring a Delta table that is in the lake's folder into the lake, history and all; nothing is copied but its log.
 
@@ -113,6 +132,14 @@ class WriteSession(WritableState):
         self.changes.check_open()
         repository: DatasetRepository = convert_dataset(self, path, "icechunk", replaces_files=True, config=config)
         return repository
+
+    def import_pool(self, path: str) -> Pool:
+        """Bring a pool that is in the lake's folder into the lake: the only pool of the Zed lake there, of which no data is copied.
+
+        Its other branches stay as they are in place, and are no part of the lake. Other clients may go on loading: what they commit to
+        main is adopted before the next publish. Raises DatasetNotFound, DatasetExists, NoSuchPool.
+        """
+        return self.pool(self.import_dataset(path, "pool").path)
 
     def import_objects(self, prefix: str, *, to: str | None = None) -> ImportedObjects:
         """Name the objects that are under a prefix of the lake's folder in this session, at the same keys or under `to`, uncopied.

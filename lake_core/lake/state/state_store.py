@@ -23,6 +23,7 @@ from lake_core.store.object_store import Bytes
 if TYPE_CHECKING:
     from lake_core.delta import DeltaTable
     from lake_core.icechunk import DatasetRepository
+    from lake_core.pool import Pool
 
 _LAST = "\U0010ffff" * 256
 """Sorts behind all that can follow a slash in a key."""
@@ -102,6 +103,11 @@ class StateStore(ObjectStore):
         """Open an Icechunk repository of this state. `options` are those of `Repository.open`. Raises DatasetNotFound."""
         repository: DatasetRepository = self.open(path, "icechunk", **options)
         return repository
+
+    def pool(self, path: str) -> Pool:
+        """Open a pool of this state. Raises DatasetNotFound."""
+        pool: Pool = self.open(path, "pool")
+        return pool
 
     def filesystem(self) -> AbstractFileSystem:
         """Show the state to libraries that take an fsspec file system: as a `LakeFileSystem` whose paths are this store's keys."""

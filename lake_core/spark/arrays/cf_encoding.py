@@ -139,6 +139,6 @@ def missing_values(encoding: dict[str, Any], stored: np.dtype[Any]) -> tuple[Any
     """Return what cells without a value hold, by what xarray tells of a variable's encoding."""
     values: list[Any] = []
     for name in ("_FillValue", "missing_value"):
-        given: Sequence[Any] = np.atleast_1d(encoding[name]).tolist() if name in encoding else []
-        values.extend(stored.type(value) for value in given)
+        markers: Sequence[Any] = np.atleast_1d(encoding[name]).tolist() if name in encoding else []
+        values.extend(stored.type(value) for value in markers)
     return tuple(values)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core.expression import And, EvaluationFailed, Or, Predicate, columns, evaluate
+from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.spark.arrays.coordinates import Coordinates
 
 Mask = npt.NDArray[np.bool_]
@@ -41,7 +42,7 @@ class _Dimensions:
     def __init__(self, coordinates: Sequence[Coordinates], box_shape: Sequence[int]) -> None:
         self._coordinates = {one.dimension: one.values for one in coordinates}
         self._box_shape = tuple(box_shape)
-        self._grid = tuple(-(-len(one.values) // box) for one, box in zip(coordinates, box_shape, strict=True))
+        self._grid = grid_of([len(one.values) for one in coordinates], box_shape)
         self.box_count = int(np.prod(self._grid, dtype=np.int64))
 
     def places(self, parts: Sequence[Predicate]) -> tuple[Mask, ...]:

@@ -5,10 +5,8 @@ Between the two, Spark moves the cells of a chunk as two blocks of bytes, not ro
 
 from __future__ import annotations
 
-import collections
 import pickle
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lake_core import runtime
+from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.manifest import InlineChunk, NativeChunk
 from lake_core.spark.arrays.cf_encoding import CFEncoding
 from lake_core.spark.arrays.coordinates import CoordinateIndex
@@ -66,7 +65,7 @@ class CellLocator:
 
     def locate(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of `LOCATED_CELLS`."""
-        grid = tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
+        grid = grid_of(self.shape, self.chunk_shape)
         steps = np.array(self.chunk_shape, np.int64)[:, None]
         for rows in _gathered(batches):
             places = np.stack([index.places(column) for index, column in zip(self.indexes, rows.columns, strict=False)])
@@ -152,15 +151,8 @@ class ChunkWriter:
     inline_threshold: int
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the chunks of rows that come sorted by chunk. Yields rows of `WRITTEN_CHUNKS`."""
-        pending: collections.deque[Future[pa.RecordBatch]] = collections.deque()
-        with runtime.thread_pool(_CHUNKS_AHEAD) as pool:
-            for rows in _by_chunk(batches):
-                pending.append(pool.submit(self._write, rows))
-                if len(pending) == _CHUNKS_AHEAD:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+        """Write the chunks of rows that come sorted by chunk. Return rows of `WRITTEN_CHUNKS`."""
+        return runtime.map_ahead(self._write, _by_chunk(batches), _CHUNKS_AHEAD)
 
     def _write(self, rows: pa.Table) -> pa.RecordBatch:
         chunk = rows["chunk"][0].as_py()

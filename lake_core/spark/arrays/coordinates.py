@@ -38,15 +38,15 @@ class CoordinateIndex:
 
     def places(self, column: pa.Array) -> npt.NDArray[np.int64]:
         """Return the place of each coordinate, -1 where the dimension lacks it."""
-        wanted = _comparable(column, self.type)
+        row_values = _comparable(column, self.type)
         if pa.types.is_string(self.type):
-            numbers = pc.index_in(wanted, self.sorted).fill_null(-1).to_numpy(zero_copy_only=False)
+            numbers = pc.index_in(row_values, self.sorted).fill_null(-1).to_numpy(zero_copy_only=False)
             return np.where(numbers < 0, -1, self.order[numbers]).astype(np.int64) if len(self.order) else numbers.astype(np.int64)
-        keys, wanted_keys = _keys(self.sorted), _keys(wanted)
+        keys, row_keys = _keys(self.sorted), _keys(row_values)
         if not len(keys):
             return np.full(len(column), -1, np.int64)
-        numbers = np.minimum(np.searchsorted(keys, wanted_keys), len(keys) - 1)
-        known = (keys[numbers] == wanted_keys) & wanted.is_valid().to_numpy(zero_copy_only=False)
+        numbers = np.minimum(np.searchsorted(keys, row_keys), len(keys) - 1)
+        known = (keys[numbers] == row_keys) & row_values.is_valid().to_numpy(zero_copy_only=False)
         return np.where(known, self.order[numbers], -1).astype(np.int64)
 
 

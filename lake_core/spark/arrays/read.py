@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import json
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +17,7 @@ from lake_core import runtime
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
 from lake_core.expression import parse_predicate
 from lake_core.icechunk import Repository, Session
+from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.manifest import Extents
 from lake_core.spark.arrays.array_variable import ArrayGroup, ArrayVariable, common_group, session_of, split_path
 from lake_core.spark.arrays.cell_types import to_arrow
@@ -106,7 +105,7 @@ def _check_names(names: Sequence[str], arrays: Sequence[ArrayVariable]) -> None:
 
 def _extents(array: ArrayVariable, box_shape: Sequence[int], boxes: npt.NDArray[np.int64]) -> Extents:
     """Return the box of chunks that holds all that is read of an array."""
-    grid = tuple(-(-length // box) for length, box in zip(array.node.shape, box_shape, strict=True))
+    grid = grid_of(array.node.shape, box_shape)
     if not len(boxes):
         return tuple((0, 0) for _ in grid)
     spans = [(int(column.min()), int(column.max()) + 1) for column in np.unravel_index(boxes, grid)]
@@ -145,24 +144,21 @@ class ArrayScan:
 
     def _task(self, boxes: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         shape = self.arrays[0].shape
-        grid = tuple(-(-length // box) for length, box in zip(shape, self.box_shape, strict=True))
-        pending: collections.deque[tuple[Extents, Future[list[npt.NDArray[np.generic]]]]] = collections.deque()
-        with runtime.thread_pool(_BOXES_AHEAD) as pool:
-            for index in zip(*(column.tolist() for column in np.unravel_index(boxes, grid)), strict=True):
-                box = tuple((at * step, min((at + 1) * step, end)) for at, step, end in zip(index, self.box_shape, shape, strict=True))
-                pending.append((box, pool.submit(self._read, box)))
-                if len(pending) == _BOXES_AHEAD:
-                    yield from self._rows(*pending.popleft())
-            while pending:
-                yield from self._rows(*pending.popleft())
+        grid = grid_of(shape, self.box_shape)
+        extents = (
+            tuple((at * step, min((at + 1) * step, end)) for at, step, end in zip(index, self.box_shape, shape, strict=True))
+            for index in zip(*(column.tolist() for column in np.unravel_index(boxes, grid)), strict=True)
+        )
+        for box, arrays in runtime.map_ahead(self._read, extents, _BOXES_AHEAD):
+            yield from self._rows(box, arrays)
 
-    def _read(self, box: Extents) -> list[npt.NDArray[np.generic]]:
-        return [array.read_box(box) for array in self.arrays]
+    def _read(self, box: Extents) -> tuple[Extents, list[npt.NDArray[np.generic]]]:
+        return box, [array.read_box(box) for array in self.arrays]
 
-    def _rows(self, box: Extents, read: Future[list[npt.NDArray[np.generic]]]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, box: Extents, arrays: Sequence[npt.NDArray[np.generic]]) -> Iterator[pa.RecordBatch]:
         places = [np.flatnonzero(mask[start:stop]) for mask, (start, stop) in zip(self.places, box, strict=True)]
         counts = tuple(len(one) for one in places)
-        cells = [one[np.ix_(*places)].reshape(-1) for one in read.result()]
+        cells = [one[np.ix_(*places)].reshape(-1) for one in arrays]
         for start in range(0, math.prod(counts), _ROWS_PER_BATCH):
             numbers = np.arange(start, min(start + _ROWS_PER_BATCH, math.prod(counts)))
             columns = []

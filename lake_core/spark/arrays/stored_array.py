@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lake_core.icechunk.chunk_file import read_chunk, write_chunk
+from lake_core.icechunk.chunk_grid import grid_of
 from lake_core.icechunk.errors import DamagedObject
 from lake_core.icechunk.manifest import ChunkReferences, InlineChunk, NativeChunk
 from lake_core.icechunk.virtual import VirtualChunks
@@ -34,7 +35,7 @@ class StoredArray:
     @property
     def grid(self) -> tuple[int, ...]:
         """The number of chunks along each dimension."""
-        return tuple(-(-length // chunk) for length, chunk in zip(self.shape, self.chunk_shape, strict=True))
+        return grid_of(self.shape, self.chunk_shape)
 
     def empty_chunk(self) -> npt.NDArray[Any]:
         """Return the cells of a chunk that was never written."""
@@ -55,12 +56,7 @@ class StoredArray:
         reference = self.references.find(index)
         if reference is None:
             return None
-        if isinstance(reference, InlineChunk):
-            data = reference.data
-        elif isinstance(reference, NativeChunk):
-            data = read_chunk(self.store, reference)
-        else:
-            data = self.virtual_chunks.fetch(reference)
+        data = read_chunk(self.store, self.virtual_chunks, reference)
         try:
             return self.codec.decode(data)
         except ValueError as error:
@@ -68,8 +64,7 @@ class StoredArray:
 
     def write_chunk(self, cells: npt.NDArray[Any], inline_threshold: int) -> InlineChunk | NativeChunk:
         """Write a chunk to an object of its own, unless its bytes are few. Returns its reference."""
-        data = self.codec.encode(cells)
-        return InlineChunk(data) if len(data) <= inline_threshold else write_chunk(self.store, data)
+        return write_chunk(self.store, self.codec.encode(cells), inline_threshold)
 
     def read_box(self, box: tuple[tuple[int, int], ...]) -> npt.NDArray[Any]:
         """Return the cells of a box, given by the first place and the one behind the last along each dimension."""

@@ -1,0 +1,10 @@
+"""The grid of chunks that an array is cut into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def grid_of(shape: Sequence[int], chunk_shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the number of chunks along each dimension, none where chunks have no cells. Those at the end may be cut."""
+    return tuple(-(-length // chunk) if chunk else 0 for length, chunk in zip(shape, chunk_shape, strict=True))

@@ -1,0 +1,247 @@
+"""How a difference between two states of a pool becomes one commit on top of a third."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lake_core.dataset import NOTHING, SKIPPED, Applied, ApplyContext, DatasetConflict
+from lake_core.journal import Action, Add, Entry, Update
+from lake_core.journal.entry import EPOCH
+from lake_core.pool.action import Action as CommitAction
+from lake_core.pool.action import AddObject, DeleteObject
+from lake_core.pool.commit import Commit
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.config import BranchConfig, PoolConfig
+from lake_core.pool.config_journal import ConfigCodec
+from lake_core.pool.data_object import DataObject, data_key, seek_index_key
+from lake_core.pool.dataset_state import MAIN, POOLS, DatasetState, branches_folder, entry_key, head_key, tail_key
+from lake_core.pool.ksuid import NIL, new_ksuid
+from lake_core.pool.lake import empty_lake
+from lake_core.pool.marker import own_meta, with_markers
+from lake_core.pool.value import NULL_VALUE
+
+_SHOWN = 5
+"""Data objects that a message lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolApplication:
+    """The means to bring what differs between two states of a pool onto the branch main of a third.
+
+    Attributes:
+        commits: The pool's commits, in place.
+        context: What the lake says of the application.
+    """
+
+    commits: CommitStore
+    context: ApplyContext
+
+    def create(self, after: DatasetState) -> Applied:
+        """Create the pool with one commit that adds what it holds."""
+        change = _Change((), tuple(after.objects.values()), after.markers, after.config, bool(after.markers))
+        commit = self._commit(NIL, change, after)
+        branch = BranchConfig(after.branch.ts, MAIN, commit)
+        folder = branches_folder(after.config.id)
+        puts = {
+            **empty_lake(),
+            entry_key(POOLS, 1): _encoded(1, Add(after.config.name, after.config)),
+            head_key(POOLS): b"1",
+            entry_key(folder, 1): _encoded(1, Add(MAIN, branch)),
+            tail_key(folder): b"1 0",
+            head_key(folder): b"1",
+        }
+        return Applied(puts, 0, "CREATE", _summary((), after.objects.values()), self._references(commit, after.objects))
+
+    def replace(self, after: DatasetState, head: DatasetState) -> Applied:
+        """Let the head hold what another state holds."""
+        config = replace(after.config, id=head.config.id, name=head.config.name, ts=head.config.ts)
+        added, removed = _added_and_removed(head, after)
+        change = _Change(tuple(removed.values()), tuple(added.values()), after.markers, config, bool(after.markers or head.markers))
+        return self._write(change, head, "REPLACE", after)
+
+    def drop(self, before: DatasetState | None, head: DatasetState) -> Applied:
+        """Leave the head empty, so that readers in place see its values go. Raises DatasetConflict."""
+        if before is not None and before.objects.keys() != head.objects.keys():
+            raise DatasetConflict(f"it was written on {self.context.onto}, and is dropped here", kind="Rewritten")
+        change = _Change(tuple(head.objects.values()), (), {}, head.config, bool(head.markers))
+        return self._write(change, head, "DROP")
+
+    def change(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> Applied:
+        """Bring what differs between two states onto the head. Raises DatasetConflict where it contradicts what the head has."""
+        self._check_same_pool(after, head)
+        added, removed = _added_and_removed(before, after)
+        if _has_markers(before, after, head) and not added.keys() & head.objects.keys():
+            return Applied({}, None, SKIPPED)
+        config = self._merged_config(before, after, head, removed)
+        markers = self._merged_markers(before, after, head)
+        new = [each for each in added.values() if each.id not in head.objects]
+        gone = [each for each in removed.values() if each.id not in head.objects]
+        if gone and (new or len(gone) < len(removed)):
+            raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
+        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config, bool(markers or head.markers))
+        return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)
+
+    def _write(
+        self, change: _Change, head: DatasetState, operation: str, after: DatasetState | None = None, start: str | None = None
+    ) -> Applied:
+        version = head.branch_entries
+        rewrites_config = change.config != head.config
+        if not change.removed and not change.added and change.markers == head.markers and not rewrites_config:
+            return Applied({}, version - 1, NOTHING if operation == "COMMIT" else operation)
+        commit = self._commit(head.branch.commit, change, after, start)
+        folder = branches_folder(head.config.id)
+        puts = {
+            entry_key(folder, version + 1): _encoded(version + 1, Update(MAIN, replace(head.branch, commit=commit))),
+            head_key(folder): b"%d" % (version + 1),
+        }
+        if rewrites_config:
+            number = head.pool_entries + 1
+            puts |= {entry_key(POOLS, number): _encoded(number, Update(change.config.name, change.config)), head_key(POOLS): b"%d" % number}
+        references = self._references(commit, [each.id for each in change.added])
+        return Applied(puts, version, operation, _summary(change.removed, change.added), references)
+
+    def _commit(self, parent: str, change: _Change, after: DatasetState | None, start: str | None = None) -> str:
+        """Write the commit, and return its id. Where only the result is looked at, write nothing.
+
+        Args:
+            parent: The commit before it.
+            change: What it does.
+            after: The state that is brought in.
+            start: The commit that `after` is compared with; by default the parent. A single commit between them lends its author, message
+                and meta; where it is the very commit that is to be written, it is that.
+        """
+        if parent == NIL and not change.added and not change.markers:
+            return NIL
+        start = parent if start is None else start
+        single = None if after is None or after.branch.commit in (start, NIL) else self.commits.read(after.branch.commit)
+        if single is not None and single[0].parent != start:
+            single = None
+        if (
+            single is not None
+            and after is not None
+            and start == parent
+            and change.is_made_by(single[1])
+            and change.markers == after.markers
+        ):
+            return single[0].id
+        id = new_ksuid(self.context.now)
+        if self.context.dry_run:
+            return id
+        author, meta = "", NULL_VALUE
+        message = f"Session {self.context.session} of the lake" if self.context.session else f"Brought onto {self.context.onto}"
+        if single is not None:
+            author, message, meta = single[0].author, single[0].message, own_meta(single[0].meta)
+        if change.has_markers:
+            meta = with_markers(meta, change.markers)
+        self.commits.write(Commit(id, parent, 0, author, self.context.now, message, meta), change.actions())
+        return id
+
+    def _references(self, commit: str, objects: Collection[str]) -> list[str]:
+        pool = self.commits.folder
+        keys = [] if commit == NIL else [self.commits.key(commit)]
+        for id in objects:
+            keys += [data_key(pool, id), seek_index_key(pool, id)]
+        return keys
+
+    def _check_same_pool(self, after: DatasetState, head: DatasetState) -> None:
+        if after.config.id != head.config.id:
+            raise DatasetConflict(f"{self.context.onto} has another pool there, {head.config.name!r} ({head.config.id})", kind="OtherPool")
+
+    def _merged_config(
+        self, before: DatasetState | None, after: DatasetState, head: DatasetState, removed: Mapping[str, DataObject]
+    ) -> PoolConfig:
+        """Return the configuration of both sides. Raises DatasetConflict where they sort by other keys."""
+        if _sorting(after.config) == _sorting(head.config):
+            return head.config
+        if before is not None and _sorting(after.config) == _sorting(before.config):
+            return head.config if not after.objects.keys() - before.objects.keys() else self._refuse_key(after, head)
+        if before is not None and _sorting(head.config) == _sorting(before.config) and head.objects.keys() <= removed.keys():
+            return replace(after.config, id=head.config.id, name=head.config.name, ts=head.config.ts)
+        return self._refuse_key(after, head)
+
+    def _refuse_key(self, after: DatasetState, head: DatasetState) -> PoolConfig:
+        ours, theirs = (f"{'.'.join(each.config.keys[0])}:{each.config.order}" for each in (after, head))
+        raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, and by {ours} here", kind="OtherKey")
+
+    def _merged_markers(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> dict[str, int]:
+        """Return the head's markers with those that differ between the two others. Raises DatasetConflict where both moved the same."""
+        old = {} if before is None else before.markers
+        merged = dict(head.markers)
+        for application in old.keys() | after.markers.keys():
+            earlier, later = old.get(application), after.markers.get(application)
+            if earlier == later:
+                continue
+            if head.markers.get(application) not in (earlier, later):
+                raise DatasetConflict(
+                    f"the application {application!r} was recorded on {self.context.onto} too", kind="ConcurrentTransaction"
+                )
+            if later is None:
+                merged.pop(application, None)
+            else:
+                merged[application] = later
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a commit does to the head."""
+
+    removed: Sequence[DataObject]
+    added: Sequence[DataObject]
+    markers: Mapping[str, int]
+    config: PoolConfig
+    has_markers: bool
+    """Whether the commit says which markers there are: also that there are none any more."""
+
+    def actions(self) -> list[CommitAction]:
+        """Return what the commit says of it."""
+        return [*(DeleteObject(each.id) for each in self.removed), *(AddObject(each) for each in self.added)]
+
+    def is_made_by(self, actions: Sequence[CommitAction]) -> bool:
+        """Return whether actions do the same."""
+        return sorted(map(_identity, actions)) == sorted(map(_identity, self.actions()))
+
+
+def _added_and_removed(before: DatasetState | None, after: DatasetState) -> tuple[dict[str, DataObject], dict[str, DataObject]]:
+    earlier: Mapping[str, DataObject] = {} if before is None else before.objects
+    added = {id: each for id, each in after.objects.items() if id not in earlier}
+    return added, {id: each for id, each in earlier.items() if id not in after.objects}
+
+
+def _has_markers(before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
+    """Return whether the head itself has recorded all markers that `after` has recorded since, of which there is one at least."""
+    old = {} if before is None else before.markers
+    new = {app: version for app, version in after.markers.items() if app not in old or version > old[app]}
+    return bool(new) and all(
+        app in head.markers and head.markers[app] != old.get(app) and head.markers[app] >= version for app, version in new.items()
+    )
+
+
+def _identity(action: CommitAction) -> tuple[bool, str]:
+    return (True, action.object.id) if isinstance(action, AddObject) else (False, action.id)
+
+
+def _sorting(config: PoolConfig) -> tuple[object, ...]:
+    return config.keys, config.order
+
+
+def _encoded(number: int, action: Action) -> bytes:
+    return ConfigCodec().encode(Entry(number, EPOCH, "", (action,)))
+
+
+def _summary(removed: Collection[DataObject], added: Collection[DataObject]) -> dict[str, int]:
+    return {
+        "objects_added": len(added),
+        "objects_removed": len(removed),
+        "records_added": sum(each.count for each in added),
+        "records_removed": sum(each.count for each in removed),
+    }
+
+
+def _message(gone: Sequence[DataObject], onto: str) -> str:
+    shown = ", ".join(each.id for each in gone[:_SHOWN])
+    more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
+    return (
+        f"the data object{'s' * (len(gone) > 1)} {shown}{more}, which this takes away, {'are' if len(gone) > 1 else 'is'} gone from {onto}"
+    )

@@ -1,0 +1,226 @@
+"""What a lake must know of pools: the classes of their objects, their versions, what states reach, and how a difference is applied.
+
+The folder of a dataset is a Zed lake with one pool, of which the lake publishes the branch main. A version of the dataset is an entry of
+the journal of the pool's branches, which count from 1, and versions from 0.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from lake_core.clock import system_clock
+from lake_core.dataset import Applied, ApplyContext, DatasetComparison, DatasetConflict, DatasetFormat, DatasetStore, KeyClass
+from lake_core.journal.errors import CorruptEntry
+from lake_core.journal.pointer import read_head
+from lake_core.pool.apply_difference import PoolApplication
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.comparison import compare
+from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, Order
+from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
+from lake_core.pool.data_object import data_key, seek_index_key
+from lake_core.pool.dataset_state import (
+    MAIN,
+    POOLS,
+    DatasetState,
+    branches_folder,
+    dataset_pool,
+    entry_key,
+    folder_name,
+    head_key,
+    last_entry,
+    main_of,
+    new_pool_id,
+    tail_key,
+)
+from lake_core.pool.errors import NoSuchPool, OwnedByLake
+from lake_core.pool.ksuid import NIL
+from lake_core.pool.lake import MAGIC_KEY, PoolLake
+from lake_core.pool.pool import Pool
+from lake_core.store import ObjectStore
+
+_KSUID: Final = "[0-9A-Za-z]{27}"
+_OBJECT: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}(?:-seek)?\.zng|commits/{_KSUID}(?:\.snap)?\.zng)")
+_OF_OTHERS: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}\.vng|index/.+)|index_rules/[1-9][0-9]*\.zng")
+"""Objects that `zed` makes, and nobody here reads."""
+_BRANCH_ENTRY: Final = re.compile(rf"({_KSUID})/branches/([1-9][0-9]*)\.zng")
+_POOL_ENTRY: Final = re.compile(r"pools/([1-9][0-9]*)\.zng")
+_POINTER: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/HEAD|pools/[1-9][0-9]*\.zng")
+_CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
+_DERIVED: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/snap\.zng")
+
+
+class PoolFormat(DatasetFormat):
+    """Pools as datasets of a lake."""
+
+    format = "pool"
+
+    # Objects
+
+    def key_class(self, key: str) -> KeyClass | None:
+        if _OBJECT.fullmatch(key) or _OF_OTHERS.fullmatch(key):
+            return KeyClass.UNIQUE
+        if _BRANCH_ENTRY.fullmatch(key) or _CONSTANT.fullmatch(key):
+            return KeyClass.LOG
+        if _POINTER.fullmatch(key):
+            return KeyClass.POINTER
+        return KeyClass.DERIVED if _DERIVED.fullmatch(key) else None
+
+    def validate_entry(self, store: DatasetStore, key: str, data: bytes) -> None:
+        """Raise OwnedByLake for branches other than main, and for pools that are renamed, dropped or created beside the first."""
+        pool, branch = _POOL_ENTRY.fullmatch(key), _BRANCH_ENTRY.fullmatch(key)
+        if pool is not None and int(pool[1]) > 1:
+            raise OwnedByLake("a dataset of the lake is one pool, which keeps its name: session.create_pool creates another one")
+        if branch is not None:
+            try:
+                names = {action.key for action in ConfigCodec().decode(int(branch[2]), data).actions}
+            except CorruptEntry as error:
+                raise OwnedByLake(f"{key} is no entry of a journal of branches: {error}") from None
+            if names != {MAIN}:
+                raise OwnedByLake(
+                    "a pool in a lake has the branch main alone: branches and tags are the lake's, for all its datasets at once "
+                    "(lake.create_branch, lake.create_tag)"
+                )
+
+    def exists(self, store: ObjectStore) -> bool:
+        return store.exists(MAGIC_KEY)
+
+    def open(self, store: ObjectStore, *, clock: Callable[[], dt.datetime] | None, **options: Any) -> Pool:
+        """Return the pool of a dataset, or of a Zed lake outside of a lake."""
+        config = dataset_pool(store)
+        return Pool(store, config, clock or system_clock, main_of(store, config) if isinstance(store, DatasetStore) else None, **options)
+
+    def create(
+        self,
+        store: DatasetStore,
+        *args: Any,
+        clock: Callable[[], dt.datetime] | None,
+        key: str | Sequence[str] = "ts",
+        order: Order = "desc",
+        seek_stride: int = SEEK_STRIDE,
+        threshold: int = THRESHOLD,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Pool:
+        """Create a pool as `PoolLake.create_pool` does, with the name of the dataset's folder."""
+        if exist_ok and self.exists(store):
+            return self.open(store, clock=clock)
+        lake = PoolLake.create(store, clock=clock or system_clock)
+        return lake.create_pool(
+            folder_name(store), key=key, order=order, seek_stride=seek_stride, threshold=threshold, id=new_pool_id(store)
+        )
+
+    def import_keys(self, place: ObjectStore) -> Sequence[str]:
+        """List the journals of a Zed lake with one pool. Raises NoSuchPool for one with several, or none."""
+        lake = PoolLake.open(place)
+        pools = lake.pools()
+        if len(pools) != 1:
+            names = ", ".join(repr(pool.name) for pool in pools) or "none"
+            raise NoSuchPool(
+                f"a dataset is a Zed lake with one pool, and that at {place.url()} has {names}: give each a Zed lake of its own"
+            )
+        lake.pool(pools[0].name).tip()
+        folders = ("index_rules/", "pools/", f"{branches_folder(pools[0].id)}/")
+        keys = [MAGIC_KEY, *(meta.key for folder in folders for meta in place.list(folder))]
+        purged = {folder for folder in folders if place.exists(f"{folder}TAIL") and not place.get(f"{folder}TAIL").startswith(b"1 ")}
+        fixed = (KeyClass.LOG, KeyClass.POINTER)
+        return [key for key in keys if self.key_class(key) in fixed or (key.endswith("/snap.zng") and key[:-8] in purged)]
+
+    # Versions
+
+    def version(self, store: ObjectStore) -> int | None:
+        """Return the number of the newest entry of the journal of branches, less 1."""
+        if not self.exists(store):
+            return None
+        number = last_entry(store, branches_folder(dataset_pool(store).id))
+        return number - 1 if number else None
+
+    def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
+        """List the entry of the journal of branches; for the first version, before it all that never changes."""
+        folder = branches_folder(dataset_pool(store).id if self.exists(store) else new_pool_id(store))
+        entry = entry_key(folder, version + 1)
+        if version:
+            return [entry]
+        constants = ["index_rules/TAIL", "index_rules/HEAD", tail_key(POOLS), tail_key(folder), MAGIC_KEY]
+        return [*(key for key in constants if store.exists(key)), entry]
+
+    def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
+        """List the journal of pools, and HEAD of both journals."""
+        if not self.exists(store):
+            return []
+        entries = [key for number in range(1, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))]
+        heads = [head_key(POOLS), head_key(branches_folder(dataset_pool(store).id))]
+        return [*entries, *(key for key in heads if store.exists(key))]
+
+    def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
+        """Compare how many entries there are. A Zed lake whose pool or whose branch main is gone is never ahead."""
+        if _POOL_ENTRY.fullmatch(pointer):
+            return False
+        older, newer = (read_head(side, pointer).value or 0 for side in (store, other))
+        try:
+            return older < newer and dataset_pool(other).id == dataset_pool(store).id
+        except NoSuchPool:
+            return False
+
+    def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
+        before, after, head = (None if store is None else DatasetState.read(store) for store in (base, incoming, target))
+        newest = after or head
+        if newest is None:
+            return Applied({}, None, "DROP")
+        application = PoolApplication(CommitStore(context.place, newest.config.id), context)
+        if after is None:
+            return Applied({}, None, "DROP") if head is None else application.drop(before, head)
+        if head is None:
+            if before is not None:
+                raise DatasetConflict(f"it was dropped on {context.onto} meanwhile", kind="Dropped")
+            return application.create(after)
+        if context.recreated or context.replaces:
+            return application.replace(after, head)
+        return application.change(before, after, head)
+
+    def compare(self, before: ObjectStore | None, after: ObjectStore | None, *, sample: int, most_rows: int) -> DatasetComparison:
+        """Compare records, by the data objects that differ."""
+        store = after or before
+        assert store is not None
+        old, new = (None if side is None else DatasetState.read(side) for side in (before, after))
+        return compare(old, new, store.data_root, sample=sample, most_rows=most_rows)
+
+    # Garbage
+
+    def reachable(self, state: ObjectStore, since: int | None) -> Iterator[str]:
+        """List the commits of the whole history, and the data objects of the versions.
+
+        Readers in place walk the history, so it stays. Of branches and pools that other clients made in place, all stays too.
+        """
+        pool = dataset_pool(state)
+        commits = CommitStore(state, pool.id)
+        journal = open_journal(state, branches_folder(pool.id), system_clock)
+        branches = read_state(journal)
+        first = branches if since is None else journal.state_at(min(since + 1, branches.number))
+        tips = {branch_of(branches, MAIN).commit: branch_of(first, MAIN).commit}
+        if not isinstance(state, DatasetStore):
+            tips |= {branch.commit: branch.commit for branch in branches.values() if branch.name != MAIN}
+            for folder in state.list_folders():
+                if re.fullmatch(_KSUID, folder) and folder != pool.id:
+                    yield from (meta.key for meta in state.list(f"{folder}/") if self.key_class(meta.key) is KeyClass.UNIQUE)
+        for tip in tips:
+            yield from _commit_keys(state, commits, tip)
+        for id in sorted({id for tip, oldest in tips.items() for id in commits.objects_since(tip, oldest)}):
+            yield data_key(pool.id, id)
+            yield seek_index_key(pool.id, id)
+
+    def collectable(self, key: str) -> bool:
+        return _OBJECT.fullmatch(key) is not None
+
+
+def _commit_keys(state: ObjectStore, commits: CommitStore, tip: str) -> Iterator[str]:
+    """Yield the keys of a commit and those before it, each before it is read, with the cached snapshots that there are."""
+    ids = chain([tip], (commit.parent for commit in commits.log(tip)))
+    for id in ids:
+        if id != NIL:
+            yield commits.key(id)
+            if state.exists(commits.snapshot_key(id)):
+                yield commits.snapshot_key(id)

@@ -1,0 +1,180 @@
+"""The pool of a dataset in one state of a lake: the only one of the Zed lake in its folder that the lake publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+from lake_core.clock import system_clock
+from lake_core.dataset import DatasetStore
+from lake_core.journal import ZED_NAMING, Delete, State, StateRecord
+from lake_core.journal.errors import CorruptEntry
+from lake_core.journal.pointer import read_head
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.config import BranchConfig, PoolConfig
+from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import DamagedLake, NoSuchPool
+from lake_core.pool.ksuid import SIZE, format_ksuid
+from lake_core.pool.marker import markers_of
+from lake_core.store import ObjectStore
+
+MAIN = "main"
+POOLS = "pools"
+_CACHED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetState:
+    """The branch main of a pool.
+
+    Attributes:
+        config: The pool.
+        pool_entries: How many entries the journal of pools has.
+        branch: The branch.
+        branch_entries: How many entries the journal of the pool's branches has.
+        objects: The data objects by their ids.
+        markers: The last version of each application that wrote with a marker.
+    """
+
+    config: PoolConfig
+    pool_entries: int
+    branch: BranchConfig
+    branch_entries: int
+    objects: Mapping[str, DataObject]
+    markers: Mapping[str, int]
+
+    @classmethod
+    def read(cls, store: ObjectStore) -> DatasetState:
+        """Return the state of the Zed lake in a store.
+
+        Raises:
+            NoSuchPool: It has no pool.
+            NoSuchBranch: The pool has no branch main.
+            DamagedLake: It cannot be read.
+        """
+        config = dataset_pool(store)
+        branches = main_of(store, config)
+        branch = branch_of(branches, MAIN)
+        objects, markers = _contents(_Cacheable(store.data_root, (config.id, branch.commit)))
+        return cls(config, last_entry(store, POOLS), branch, branches.number, objects, markers)
+
+
+def dataset_pool(store: ObjectStore) -> PoolConfig:
+    """Return the pool of a dataset: the oldest one, for others were created in the folder by other clients later.
+
+    Raises NoSuchPool, DamagedLake.
+    """
+    if not isinstance(store, DatasetStore):
+        return _oldest(store, read_state(open_journal(store, POOLS, system_clock)).values())
+    # To look an entry up costs nothing there, to read one may.
+    last = last_entry(store, POOLS)
+    etags = tuple(store.head(entry_key(POOLS, number)).etag for number in range(1, last + 1))
+    return _pool_of_entries(_Cacheable(store, etags))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cacheable:
+    """Where to read something, and what distinguishes it wherever it is read."""
+
+    store: ObjectStore
+    identity: tuple[str, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Cacheable) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+
+@lru_cache(_CACHED)
+def _pool_of_entries(journal: _Cacheable) -> PoolConfig:
+    return _oldest(journal.store, read_state(open_journal(journal.store, POOLS, system_clock)).values())
+
+
+@lru_cache(_CACHED)
+def _contents(commit: _Cacheable) -> tuple[Mapping[str, DataObject], Mapping[str, int]]:
+    pool, tip = commit.identity
+    commits = CommitStore(commit.store, pool)
+    return commits.objects(tip), markers_of(commits.log(tip))
+
+
+def _oldest(store: ObjectStore, pools: Iterable[PoolConfig]) -> PoolConfig:
+    try:
+        return min(pools, key=lambda pool: (pool.ts, pool.id))
+    except ValueError:
+        raise NoSuchPool(f"the Zed lake at {store!r} has no pool") from None
+
+
+def main_of(store: ObjectStore, pool: PoolConfig) -> State:
+    """Return the newest state of a pool's branches; in a lake, of the branch main alone. Raises DamagedLake."""
+    folder = branches_folder(pool.id)
+    last = last_entry(store, folder) if isinstance(store, DatasetStore) else 0
+    # Each entry holds all that there is to say of its branches.
+    for number in range(last, 0, -1):
+        key = entry_key(folder, number)
+        if not store.exists(key):
+            break
+        try:
+            entry = ConfigCodec().decode(number, store.get(key))
+        except CorruptEntry as error:
+            raise DamagedLake(f"{key} cannot be read: {error}; restore it from a backup", key) from None
+        for action in reversed(entry.actions):
+            if action.key == MAIN:
+                records = {} if isinstance(action, Delete) else {MAIN: StateRecord(action.value, number, entry.time)}
+                return State.of(last, entry.time, records)
+    return read_state(open_journal(store, folder, system_clock))
+
+
+def folder_name(store: ObjectStore) -> str:
+    """Return the name of the folder that a store is, which a pool that is created there gets."""
+    return store.url().rstrip("/").rpartition("/")[2]
+
+
+def new_pool_id(store: ObjectStore) -> str:
+    """Return the id of a pool that is created in the folder that a store is.
+
+    It is the same in all sessions that create the pool: what they load then lies in one folder.
+    """
+    return format_ksuid(bytes(4) + sha256(f"lake pool {folder_name(store)}".encode()).digest()[: SIZE - 4])
+
+
+def branches_folder(pool_id: str) -> str:
+    """Return the folder of the journal of a pool's branches."""
+    return f"{pool_id}/branches"
+
+
+def entry_key(folder: str, number: int) -> str:
+    """Return the key of a journal's entry."""
+    return f"{folder}/{ZED_NAMING.entry(number)}"
+
+
+def head_key(folder: str) -> str:
+    """Return the key of a journal's HEAD."""
+    return f"{folder}/{ZED_NAMING.head}"
+
+
+def tail_key(folder: str) -> str:
+    """Return the key of a journal's TAIL."""
+    return f"{folder}/{ZED_NAMING.tail}"
+
+
+def last_entry(store: ObjectStore, folder: str) -> int:
+    """Return the number of a journal's last entry; 0 where there is none."""
+    if isinstance(store, DatasetStore) and store.exists(entry_key(folder, 1)):
+        low, high = 1, 2
+        while store.exists(entry_key(folder, high)):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if store.exists(entry_key(folder, middle)) else (low, middle)
+        return low
+    number = read_head(store, head_key(folder)).value or 0
+    # HEAD may be behind, and in a state where the log was forked ahead.
+    while number and not store.exists(entry_key(folder, number)):
+        number -= 1
+    while store.exists(entry_key(folder, number + 1)):
+        number += 1
+    return number
