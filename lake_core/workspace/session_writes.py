@@ -47,14 +47,10 @@ class _SessionWrites(Workspace):
         return self._session.create_icechunk(path, exist_ok=True)
 
     def find_pool(self, path: str) -> Pool | None:
-        if not self._holds(path, "pool", "a pool"):
-            return None
-        pool: Pool = self._session.open(path, "pool")
-        return pool
+        return self._session.pool(path) if self._holds(path, "pool", "a pool") else None
 
     def create_pool(self, path: str, **options: Any) -> Pool:
-        pool: Pool = self._session.create(path, "pool", exist_ok=True, **options)
-        return pool
+        return self._session.create_pool(path, exist_ok=True, **options)
 
     def _holds(self, path: str, format: str, kind: str) -> bool:
         """Return whether there is a dataset at a path. Raises DatasetExists for one of another format."""
@@ -70,8 +66,7 @@ class _SessionWrites(Workspace):
         return self._lake.icechunk(path, ref=self._ref_after())
 
     def pool_after(self, path: str) -> Pool:
-        pool: Pool = self._lake.at(self._ref_after()).open(path, "pool")
-        return pool
+        return self._lake.pool(path, ref=self._ref_after())
 
     @abstractmethod
     def _ref_after(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,14 +25,11 @@ from lake_core.pool.types import NULL, Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_orch.errors import InvalidDefinition, UnsupportedData
-from lake_orch.resources import SparkResource
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from lake_orch.spark.resource import SparkResource
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
 _LOADED = (
-    "pyarrow.Table, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, pyspark.sql.DataFrame, Iterator[dict[str, Any]], "
+    "pyarrow.Table, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, pyspark.sql.DataFrame, collections.abc.Iterator, "
     "lake_core.pool.Scan, lake_core.pool.Pool"
 )
 _BATCH_BYTES, _BATCH_VALUES = 4 << 20, 8192
@@ -118,7 +115,9 @@ class PoolSlice:
 
     def table(self, subject: str) -> pa.Table:
         """Return what is asked for as one table. Raises InvalidDefinition, NoSuchShape, DamagedLake."""
-        types = self.types()
+        types = self.types() if self.shape is None or self.objects or self.values else []
+        if not types and not self.objects:
+            return pa.table({name: pa.nulls(0) for name in self.columns or ()})
         rounded, exact, union = (
             _fused(types, conflicts, round_integers) for conflicts, round_integers in (("json", True), ("json", False), ("union", False))
         )
@@ -176,7 +175,7 @@ def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subje
         return part.table(subject)
     if annotation is pa.RecordBatchReader:
         return part.table(subject).to_reader()
-    if get_origin(annotation) in (collections.abc.Iterator, collections.abc.Iterable):
+    if annotation in (collections.abc.Iterator, collections.abc.Iterable):
         return part.dicts()
     if annotation is Pool:
         return part.pool
@@ -195,7 +194,7 @@ def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subje
     raise UnsupportedData(f"{subject} is annotated as {annotation!r}: annotate the parameter as one of {_LOADED}")
 
 
-def _spark_frame(part: PoolSlice, spark: SparkResource | None, subject: str) -> DataFrame:
+def _spark_frame(part: PoolSlice, spark: SparkResource | None, subject: str) -> Any:
     from lake_core.spark.pools.read import read_objects
 
     if spark is None:
