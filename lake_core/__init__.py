@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lake_core.version import __version__
+
 if TYPE_CHECKING:
     from lake_core.lake import Lake as Lake
 
-__version__ = "0.1.0"
-
-__all__ = ["Lake"]
+__all__ = ["Lake", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
-from lake_core import __version__
+from lake_core.version import __version__
 from lake_orch.automation import LakeUnpublished, lake_eager
 from lake_orch.checks import checks_first
 from lake_orch.errors import (

@@ -45,7 +45,8 @@ _DEFINITIONS = (
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "lake_core": ("lake_core.lake",),  # when it is asked for: importing the package itself costs nothing
+    "lake_core": ("lake_core.lake", "lake_core.version"),  # when it is asked for: importing the package itself costs nothing
+    "lake_core.version": (),
     "lake_core.errors": (),
     "lake_core.readable": (),
     "lake_core.runtime": (),
@@ -73,7 +74,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),
     "lake_pipes": (*_FOUNDATION, "lake_core.lake", *_FORMATS, "lake_core.workspace"),
-    "lake_orch": (*_DEFINITIONS, "lake_orch.tables"),  # the names that users write
+    "lake_orch": ("lake_core.version", *_DEFINITIONS, "lake_orch.tables"),  # the names that users write
     "lake_orch.errors": ("lake_core.errors",),
     "lake_orch.tags": (),
     "lake_orch._dagster": (),
