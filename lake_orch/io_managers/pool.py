@@ -58,10 +58,10 @@ class PoolIOManager(ConfigurableIOManager):
             def events(context: dg.AssetExecutionContext) -> Iterator[dict[str, Any]]: ...
 
     An asset's pool is at `<root>/tables/<asset key>`, a Zed lake whose one pool has the folder's name. It returns an iterable of dicts,
-    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text; a generator is wrapped in `dg.Output`, for Dagster
-    takes what it yields for events. A parameter annotated with `pyarrow.Table`,
-    `pyarrow.RecordBatchReader`, a DataFrame, `collections.abc.Iterator` (of dicts: Dagster knows no `Iterator[…]`), or `Scan` or `Pool` of
-    `lake_core.pool` loads it so, and with `dict[str, T]` one value a partition. Tables have one schema: fields that a record lacks are null, and fields of several types have the
+    Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text. A generator is wrapped in `dg.Output`: Dagster takes
+    what it yields for events. A parameter annotated with `pyarrow.Table`, `pyarrow.RecordBatchReader`, a DataFrame, `Iterator` of
+    `collections.abc` (of dicts; Dagster allows no `Iterator[…]`), or `Scan` or `Pool` of `lake_core.pool` loads it so, and with
+    `dict[str, T]` one value a partition. Tables have one schema: fields that a record lacks are null, and fields of several types have the
     type that they have in common, or are JSON text.
 
     Definition metadata of an asset, or of an op's output:

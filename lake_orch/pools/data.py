@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -105,6 +105,11 @@ class PoolSlice:
         types = list(found | dict.fromkeys(value.type for value in self.values))
         return types if self.shape is None else choose_shape(self.shape, types)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read from."""
+        return not self.objects and not self.values
+
     def records(self) -> Iterator[Value]:
         """Yield what is asked for, value by value. Raises NoSuchShape, DamagedLake."""
         chosen = None if self.shape is None else set(self.types())
@@ -115,9 +120,10 @@ class PoolSlice:
 
     def table(self, subject: str) -> pa.Table:
         """Return what is asked for as one table. Raises InvalidDefinition, NoSuchShape, DamagedLake."""
-        types = self.types() if self.shape is None or self.objects or self.values else []
-        if not types and not self.objects:
-            return pa.table({name: pa.nulls(0) for name in self.columns or ()})
+        if self.is_empty:
+            # Nothing has the columns of what there is.
+            return replace(self, objects=self.pool.objects()).table(subject).slice(0, 0) if self.pool.objects() else pa.table({})
+        types = self.types()
         rounded, exact, union = (
             _fused(types, conflicts, round_integers) for conflicts, round_integers in (("json", True), ("json", False), ("union", False))
         )
@@ -199,5 +205,8 @@ def _spark_frame(part: PoolSlice, spark: SparkResource | None, subject: str) -> 
 
     if spark is None:
         raise InvalidDefinition(f"{subject} is annotated as a DataFrame of Spark: give the PoolIOManager a SparkResource (spark=…)")
-    frame = read_objects(spark.session, part.pool, part.objects, part.ranges, values=part.values, shape=part.shape)
+    objects = part.pool.objects() if part.is_empty else part.objects
+    frame = read_objects(spark.session, part.pool, objects, part.ranges, values=part.values, shape=part.shape)
+    if part.is_empty:
+        frame = frame.limit(0)
     return frame if part.columns is None else frame.select(*(f"`{name.replace('`', '``')}`" for name in part.columns))

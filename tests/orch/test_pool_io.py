@@ -82,12 +82,21 @@ def at(day: int, hour: int = 0) -> datetime:
         pd.DataFrame({"k": [1, 2]}),
         pl.DataFrame({"k": [1, 2]}),
         '{"k": 1, "v": "a"}\n\n{"k": 2}\n',
-        lambda _: dg.Output({"k": number} for number in (2, 1)),
+        lambda _: iter([{"k": 2}, {"k": 1}]),
     ],
 )
 def test_records_of_any_kind_are_stored(root: str, resources: dict[str, Any], records: Any) -> None:
     dg.materialize([events(records)], resources=resources)
     assert [line.replace(',v:"a"', "") for line in stored(root)] == ["{k:1}", "{k:2}"]
+
+
+def test_a_generator_is_stored_where_output_wraps_it(root: str, resources: dict[str, Any]) -> None:
+    @dg.asset(name="events", metadata={"lake/key": "k"})
+    def generated() -> dg.Output[Any]:
+        return dg.Output({"k": number} for number in range(3))
+
+    dg.materialize([generated], resources=resources)
+    assert stored(root) == ["{k:2}", "{k:1}", "{k:0}"]
 
 
 def test_modes_write_as_they_say(place: str, resources: dict[str, Any]) -> None:
@@ -218,7 +227,7 @@ def test_static_partitions_are_keys(root: str, resources: dict[str, Any]) -> Non
         dg.materialize([asset([{"k": "ab"}])], resources=resources, partition_key="a")
     with pytest.raises(OutsideRegion):
         dg.materialize([asset([{"k": 7.5}])], resources=resources, partition_key="7")
-    assert stored(root) == ["{k:7.}", "{k:7}", '{k:"7"}', '{k:"a"}']
+    assert stored(root) == ["{k:7}", "{k:7.}", '{k:"7"}', '{k:"a"}']
 
 
 # Loading
@@ -228,27 +237,22 @@ def test_a_parameter_loads_the_records_as_its_annotation_says(root: str, resourc
     records = [{"k": 1, "v": 2, "in": {"a": [1]}}, {"k": 2, "v": 0.5}, {"k": 3, "v": None, "in": "text"}]
     read: dict[str, Any] = {}
 
-    kinds = ("table", "stream", "pandas", "polars", "dicts", "scan", "pool")
+    def reader(kind: Any) -> dg.AssetsDefinition:
+        @dg.asset(name=f"as_{kind.__module__.split('.')[0]}_{kind.__name__}")
+        def loaded(context: dg.AssetExecutionContext, events: kind) -> None:
+            consume = {pa.Table: pa.Table.to_pylist, pl.DataFrame: pl.DataFrame.to_dicts, Iterator: list, Scan: Scan.to_zson}
+            consume |= {pa.RecordBatchReader: lambda stream: stream.read_all().to_pylist()}
+            read[context.asset_key.path[0]] = consume.get(kind, lambda value: value)(events)
 
-    @dg.asset(ins={name: dg.AssetIn("events") for name in kinds})
-    def reader(
-        table: pa.Table,
-        stream: pa.RecordBatchReader,
-        pandas: pd.DataFrame,
-        polars: pl.DataFrame,
-        dicts: Iterator,  # type: ignore[type-arg]
-        scan: Scan,
-        pool: Pool,
-    ) -> None:
-        read.update(table=table.to_pylist(), stream=stream.read_all().to_pylist(), pandas=pandas, polars=polars.to_dicts())
-        read.update(dicts=list(dicts), scan=scan.to_zson(), pool=pool.config.name)
+        return loaded
 
-    dg.materialize([events(records), reader], resources=resources)
+    kinds = (pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, Iterator, Scan, Pool)
+    dg.materialize([events(records), *map(reader, kinds)], resources=resources)
     fused = [{"k": 1, "v": 2.0, "in": '{"a":[1]}'}, {"k": 2, "v": 0.5, "in": None}, {"k": 3, "v": None, "in": '"text"'}]
-    assert read["table"] == read["stream"] == read["polars"] == fused
-    assert read["pandas"].shape == (3, 3)
-    assert read["dicts"] == records
-    assert (len(read["scan"].splitlines()), read["pool"]) == (3, "events")
+    assert read["as_pyarrow_Table"] == read["as_pyarrow_RecordBatchReader"] == read["as_polars_DataFrame"] == fused
+    assert read["as_pandas_DataFrame"].shape == (3, 3)
+    assert read["as_collections_Iterator"] == records
+    assert (len(read["as_lake_core_Scan"].splitlines()), read["as_lake_core_Pool"].config.name) == (3, "events")
 
 
 def test_metadata_of_an_input_narrows_down_what_is_loaded(root: str, resources: dict[str, Any]) -> None:
