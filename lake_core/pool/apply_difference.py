@@ -18,7 +18,7 @@ from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.dataset_state import MAIN, POOLS, DatasetState, branches_folder, entry_key, head_key, tail_key
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.lake import empty_lake
-from lake_core.pool.marker import own_meta, with_markers
+from lake_core.pool.marker import Marker, Markers
 from lake_core.pool.value import NULL_VALUE
 
 _SHOWN = 5
@@ -39,7 +39,7 @@ class PoolApplication:
 
     def create(self, after: DatasetState) -> Applied:
         """Create the pool with one commit that adds what it holds."""
-        change = _Change((), tuple(after.objects.values()), after.markers, after.config, bool(after.markers))
+        change = _Change((), tuple(after.objects.values()), after.markers, after.config)
         commit = self._commit(NIL, change, after)
         branch = BranchConfig(after.branch.ts, MAIN, commit)
         folder = branches_folder(after.config.id)
@@ -57,14 +57,14 @@ class PoolApplication:
         """Let the head hold what another state holds."""
         config = replace(after.config, id=head.config.id, name=head.config.name, ts=head.config.ts)
         added, removed = _added_and_removed(head, after)
-        change = _Change(tuple(removed.values()), tuple(added.values()), after.markers, config, bool(after.markers or head.markers))
+        change = _Change(tuple(removed.values()), tuple(added.values()), after.markers, config)
         return self._write(change, head, "REPLACE", after)
 
     def drop(self, before: DatasetState | None, head: DatasetState) -> Applied:
         """Leave the head empty, so that readers in place see its values go. Raises DatasetConflict."""
         if before is not None and before.objects.keys() != head.objects.keys():
             raise DatasetConflict(f"it was written on {self.context.onto}, and is dropped here", kind="Rewritten")
-        change = _Change(tuple(head.objects.values()), (), {}, head.config, bool(head.markers))
+        change = _Change(tuple(head.objects.values()), (), {}, head.config)
         return self._write(change, head, "DROP")
 
     def change(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> Applied:
@@ -79,7 +79,7 @@ class PoolApplication:
         gone = [each for each in removed.values() if each.id not in head.objects]
         if gone and (new or len(gone) < len(removed)):
             raise DatasetConflict(_message(gone, self.context.onto), kind="ObjectDeleted")
-        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config, bool(markers or head.markers))
+        change = _Change(() if gone else tuple(removed.values()), tuple(new), markers, config)
         return self._write(change, head, "COMMIT", after, NIL if before is None else before.branch.commit)
 
     def _write(
@@ -131,10 +131,8 @@ class PoolApplication:
         author, meta = "", NULL_VALUE
         message = f"Session {self.context.session} of the lake" if self.context.session else f"Brought onto {self.context.onto}"
         if single is not None:
-            author, message, meta = single[0].author, single[0].message, own_meta(single[0].meta)
-        if change.has_markers:
-            meta = with_markers(meta, change.markers)
-        self.commits.write(Commit(id, parent, 0, author, self.context.now, message, meta), change.actions())
+            author, message, meta = single[0].author, single[0].message, single[0].meta
+        self.commits.write(Commit(id, parent, 0, author, self.context.now, message, meta, change.markers), change.actions())
         return id
 
     def _references(self, commit: str, objects: Collection[str]) -> list[str]:
@@ -164,7 +162,7 @@ class PoolApplication:
         ours, theirs = (f"{'.'.join(each.config.keys[0])}:{each.config.order}" for each in (after, head))
         raise DatasetConflict(f"it is sorted by {theirs} on {self.context.onto}, and by {ours} here", kind="OtherKey")
 
-    def _merged_markers(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> dict[str, int]:
+    def _merged_markers(self, before: DatasetState | None, after: DatasetState, head: DatasetState) -> dict[str, Marker]:
         """Return the head's markers with those that differ between the two others. Raises DatasetConflict where both moved the same."""
         old = {} if before is None else before.markers
         merged = dict(head.markers)
@@ -189,10 +187,8 @@ class _Change:
 
     removed: Sequence[DataObject]
     added: Sequence[DataObject]
-    markers: Mapping[str, int]
+    markers: Markers
     config: PoolConfig
-    has_markers: bool
-    """Whether the commit says which markers there are: also that there are none any more."""
 
     def actions(self) -> list[CommitAction]:
         """Return what the commit says of it."""
@@ -212,9 +208,10 @@ def _added_and_removed(before: DatasetState | None, after: DatasetState) -> tupl
 def _has_markers(before: DatasetState | None, after: DatasetState, head: DatasetState) -> bool:
     """Return whether the head itself has recorded all markers that `after` has recorded since, of which there is one at least."""
     old = {} if before is None else before.markers
-    new = {app: version for app, version in after.markers.items() if app not in old or version > old[app]}
+    new = {app: marker for app, marker in after.markers.items() if app not in old or marker.version > old[app].version}
     return bool(new) and all(
-        app in head.markers and head.markers[app] != old.get(app) and head.markers[app] >= version for app, version in new.items()
+        app in head.markers and head.markers[app] != old.get(app) and head.markers[app].version >= marker.version
+        for app, marker in new.items()
     )
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
+from lake_core.pool.ksuid import KSUID, NIL
+from lake_core.pool.marker import MARKERS, Markers, markers_from, markers_value
 from lake_core.pool.metadata import Record, id_value, named_record, nanoseconds_of
-from lake_core.pool.types import STRING, TIME, UINT8
+from lake_core.pool.types import STRING, TIME, UINT8, Field, RecordType, under
 from lake_core.pool.value import NULL_VALUE, Value
+
+_MAX_RETRIES: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,10 @@ class Commit:
         date: When, in UTC.
         message: Why.
         meta: Anything that its author keeps with it.
+        markers: The markers that counted when it was made; None for a commit of another client, which carries none.
+        merged: The tip of the branch that it merged; `NIL` for any other commit, and for those of other clients.
+
+    The format has one field for all that is kept with a commit. In it, `meta` stands beside the markers and the merged tip.
     """
 
     id: str
@@ -31,11 +40,14 @@ class Commit:
     date: datetime
     message: str
     meta: Value = NULL_VALUE
+    markers: Markers | None = None
+    merged: str = NIL
 
     @classmethod
     def from_value(cls, value: Value) -> Commit:
         """Return the commit of a record of metadata. Raises InvalidZng."""
         record = Record(value)
+        meta, markers, merged = _parts(record.field("meta"))
         return cls(
             id=record.ksuid("id"),
             parent=record.ksuid("parent"),
@@ -43,7 +55,9 @@ class Commit:
             author=record.text("author"),
             date=record.time("date"),
             message=record.text("message"),
-            meta=record.field("meta"),
+            meta=meta,
+            markers=markers,
+            merged=merged,
         )
 
     def to_value(self) -> Value:
@@ -53,10 +67,29 @@ class Commit:
             {
                 "id": id_value(self.id),
                 "parent": id_value(self.parent),
-                "retries": Value.of(UINT8, self.retries),
+                "retries": Value.of(UINT8, min(self.retries, _MAX_RETRIES)),
                 "author": Value.of(STRING, self.author),
                 "date": Value.of(TIME, nanoseconds_of(self.date)),
                 "message": Value.of(STRING, self.message),
-                "meta": self.meta,
+                "meta": self._meta(),
             },
         )
+
+    def _meta(self) -> Value:
+        if self.markers is None:
+            return self.meta
+        return named_record("", {_TXN: markers_value(self.markers), _MERGED: id_value(self.merged), _META: self.meta})
+
+
+_TXN: Final = "txn"
+_MERGED: Final = "merged"
+_META: Final = "meta"
+
+
+def _parts(meta: Value) -> tuple[Value, Markers | None, str]:
+    """Return what a commit's author keeps with it, its markers and the tip that it merged. Raises InvalidZng."""
+    record = under(meta.type)
+    if not isinstance(record, RecordType) or record.fields[:2] != (Field(_TXN, MARKERS), Field(_MERGED, KSUID)) or meta.body is None:
+        return meta, None, NIL
+    fields = Record(meta)
+    return fields.field(_META), markers_from(fields.field(_TXN)), fields.ksuid(_MERGED)

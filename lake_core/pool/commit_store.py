@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 
 from lake_core.errors import NotFound
-from lake_core.pool.action import Action, AddObject, action_of
+from lake_core.pool.action import Action, AddObject, DeleteObject, action_of
 from lake_core.pool.commit import Commit
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, InvalidZng, NoSuchCommit
 from lake_core.pool.ksuid import NIL
+from lake_core.pool.marker import Markers
 from lake_core.pool.metadata import read_metadata, required_metadata, type_name
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
+
+
+class Change(NamedTuple):
+    """A commit with its actions."""
+
+    commit: Commit
+    actions: Sequence[Action]
+
+    @property
+    def added(self) -> list[str]:
+        """Return the ids of the data objects that it adds."""
+        return [action.object.id for action in self.actions if isinstance(action, AddObject)]
+
+    @property
+    def deleted(self) -> list[str]:
+        """Return the ids of the data objects that it deletes."""
+        return [action.id for action in self.actions if isinstance(action, DeleteObject)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +62,7 @@ class CommitStore:
         if id != NIL and not self.store.exists(self.key(id)) and not self.store.exists(self.snapshot_key(id)):
             raise NoSuchCommit(f"the pool has no commit {id}; `log` lists those of a branch")
 
-    def read(self, id: str) -> tuple[Commit, list[Action]]:
+    def read(self, id: str) -> Change:
         """Return a commit that a branch or another commit names, and its actions. Raises DamagedLake."""
         key = self.key(id)
         values = required_metadata(self.store, key, "a branch or a later commit names this commit")
@@ -52,7 +72,7 @@ class CommitStore:
             commit = Commit.from_value(values[0])
             if commit.id != id:
                 raise InvalidZng(f"it holds the commit {commit.id}")
-            return commit, _actions(values[1:])
+            return Change(commit, _actions(values[1:]))
         except InvalidZng as error:
             raise DamagedLake(f"{key} is no commit: {error}; restore it from a backup", key) from None
 
@@ -61,16 +81,43 @@ class CommitStore:
         data = encode_values([commit.to_value(), *(action.to_value(commit.id) for action in actions)])
         self.store.put(self.key(commit.id), data, unique=True)
 
+    def remove(self, id: str) -> None:
+        """Delete a commit that no branch names."""
+        self.store.delete([self.key(id)])
+
     def log(self, tip: str) -> Iterator[Commit]:
         """Yield a commit and those before it, the newest first. Raises DamagedLake."""
-        for commit, _ in self._chain(tip):
+        for commit, _ in self.changes(tip):
             yield commit
+
+    def changes(self, tip: str) -> Iterator[Change]:
+        """Yield a commit and those before it with their actions, the newest first. Raises DamagedLake."""
+        seen: set[str] = set()
+        while tip != NIL:
+            if tip in seen:
+                raise DamagedLake(f"{self.key(tip)} is among the commits before itself; restore it from a backup", self.key(tip))
+            seen.add(tip)
+            change = self.read(tip)
+            yield change
+            tip = change.commit.parent
+
+    def markers(self, tip: str, since: datetime | None = None) -> Markers:
+        """Return the markers of the newest commit that carries any, from a commit back to those made at a time. Raises DamagedLake.
+
+        Each commit that carries markers has those before it. Commits of other clients carry none.
+        """
+        for commit in self.log(tip):
+            if commit.markers is not None:
+                return commit.markers
+            if since is not None and commit.date <= since:
+                break
+        return {}
 
     def objects(self, tip: str) -> dict[str, DataObject]:
         """Return the data objects as of a commit by their ids. Raises DamagedLake."""
-        chain: list[tuple[str, list[Action]]] = []
+        chain: list[tuple[str, Sequence[Action]]] = []
         objects: dict[str, DataObject] = {}
-        commits = self._chain(tip)
+        commits = self.changes(tip)
         id = tip
         while id != NIL:
             snapshot = self._snapshot(id)
@@ -87,21 +134,11 @@ class CommitStore:
     def objects_since(self, tip: str, oldest: str) -> set[str]:
         """Return the ids of the data objects as of each commit from `oldest` to `tip`. Raises DamagedLake."""
         objects = set(self.objects(oldest))
-        for commit, actions in self._chain(tip):
-            if commit.id == oldest:
+        for change in self.changes(tip):
+            if change.commit.id == oldest:
                 break
-            objects.update(action.object.id for action in actions if isinstance(action, AddObject))
+            objects.update(change.added)
         return objects
-
-    def _chain(self, tip: str) -> Iterator[tuple[Commit, list[Action]]]:
-        seen: set[str] = set()
-        while tip != NIL:
-            if tip in seen:
-                raise DamagedLake(f"{self.key(tip)} is among the commits before itself; restore it from a backup", self.key(tip))
-            seen.add(tip)
-            commit, actions = self.read(tip)
-            yield commit, actions
-            tip = commit.parent
 
     def _snapshot(self, id: str) -> dict[str, DataObject] | None:
         """Return the cached data objects as of a commit; None where there is no cache that can be trusted."""

@@ -18,7 +18,7 @@ from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, 
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, NoSuchPool
 from lake_core.pool.ksuid import SIZE, format_ksuid
-from lake_core.pool.marker import markers_of
+from lake_core.pool.marker import Markers
 from lake_core.store import ObjectStore
 
 MAIN = "main"
@@ -44,7 +44,7 @@ class DatasetState:
     branch: BranchConfig
     branch_entries: int
     objects: Mapping[str, DataObject]
-    markers: Mapping[str, int]
+    markers: Markers
 
     @classmethod
     def read(cls, store: ObjectStore) -> DatasetState:
@@ -95,10 +95,10 @@ def _pool_of_entries(journal: _Cacheable) -> PoolConfig:
 
 
 @lru_cache(_CACHED)
-def _contents(commit: _Cacheable) -> tuple[Mapping[str, DataObject], Mapping[str, int]]:
+def _contents(commit: _Cacheable) -> tuple[Mapping[str, DataObject], Markers]:
     pool, tip = commit.identity
     commits = CommitStore(commit.store, pool)
-    return commits.objects(tip), markers_of(commits.log(tip))
+    return commits.objects(tip), commits.markers(tip)
 
 
 def _oldest(store: ObjectStore, pools: Iterable[PoolConfig]) -> PoolConfig:

@@ -84,6 +84,14 @@ class NoSuchBranch(PoolError):
     """The pool has no branch of that name."""
 
 
+class BranchExists(PoolError):
+    """The pool has a branch of that name already."""
+
+
+class InvalidBranchName(PoolError, ValueError):
+    """A branch cannot have such a name."""
+
+
 class NoSuchCommit(PoolError):
     """The pool has no commit of that id."""
 
@@ -96,8 +104,42 @@ class OutsideRange(PoolError):
     """Records to write have keys outside of the range that they are to replace. No commit was made."""
 
 
+class InvalidTransaction(PoolError, ValueError):
+    """A txn is not a pair of an application id and a version."""
+
+
 class WriteConflict(PoolError):
     """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
+
+
+class DeleteConflict(PoolError):
+    """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as they left it.
+
+    Attributes:
+        ids: The ids of the data objects.
+    """
+
+    def __init__(self, message: str, ids: tuple[str, ...]) -> None:
+        super().__init__(message, ids)
+        self.ids = ids
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ObjectsVacuumed(PoolError):
+    """Data objects that a commit would bring back have been deleted from the store.
+
+    Attributes:
+        ids: The ids of the data objects.
+    """
+
+    def __init__(self, message: str, ids: tuple[str, ...]) -> None:
+        super().__init__(message, ids)
+        self.ids = ids
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class OwnedByLake(PoolError):

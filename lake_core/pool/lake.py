@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from lake_core.clock import AwareClock, system_clock
 from lake_core.errors import AlreadyExists, NotFound
@@ -23,6 +24,7 @@ from lake_core.pool.errors import (
     UnsupportedLakeVersion,
 )
 from lake_core.pool.ksuid import NIL, new_ksuid
+from lake_core.pool.marker import TXN_RETENTION
 from lake_core.pool.metadata import Record, named_record, nanoseconds_of, read_metadata, type_name
 from lake_core.pool.pool import Pool
 from lake_core.pool.types import INT64, STRING
@@ -39,9 +41,10 @@ _VERSION = 3
 class PoolLake:
     """A Zed lake of version 3. `PoolLake.open` returns one."""
 
-    def __init__(self, store: ObjectStore, clock: AwareClock = system_clock) -> None:
+    def __init__(self, store: ObjectStore, clock: AwareClock = system_clock, *, txn_retention: timedelta | None = TXN_RETENTION) -> None:
         self._store = store
         self._clock = clock
+        self._txn_retention = txn_retention
         self._pools = open_journal(store, "pools", clock)
 
     def __repr__(self) -> str:
@@ -54,6 +57,7 @@ class PoolLake:
         *,
         storage_options: Mapping[str, object] | None = None,
         clock: AwareClock = system_clock,
+        txn_retention: timedelta | None = TXN_RETENTION,
     ) -> PoolLake:
         """Return the lake at a location.
 
@@ -61,6 +65,7 @@ class PoolLake:
             location: A path or URL as `open_store` takes it, or a store whose root is the lake.
             storage_options: Those of the store.
             clock: Tells the time of what is written.
+            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds those that count.
 
         Raises:
             NotALake: No Zed lake stands there.
@@ -68,7 +73,7 @@ class PoolLake:
         """
         store = store_at(location, storage_options)
         _check_magic(store)
-        return cls(store, clock)
+        return cls(store, clock, txn_retention=txn_retention)
 
     @classmethod
     def create(
@@ -78,6 +83,7 @@ class PoolLake:
         storage_options: Mapping[str, object] | None = None,
         exist_ok: bool = False,
         clock: AwareClock = system_clock,
+        txn_retention: timedelta | None = TXN_RETENTION,
     ) -> PoolLake:
         """Create a lake without pools, and return it.
 
@@ -86,6 +92,7 @@ class PoolLake:
             storage_options: Those of the store.
             exist_ok: Return the lake that stands there already.
             clock: Tells the time of what is written.
+            txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds those that count.
 
         Raises:
             LakeExists: A lake stands there already.
@@ -101,11 +108,11 @@ class PoolLake:
                 except AlreadyExists:
                     continue
             if is_created:
-                return cls(store, clock)
+                return cls(store, clock, txn_retention=txn_retention)
         if not exist_ok:
             raise LakeExists(f"a lake stands at {store!r} already; open it, or pass exist_ok=True")
         _check_magic(store)
-        return cls(store, clock)
+        return cls(store, clock, txn_retention=txn_retention)
 
     def create_pool(
         self,
@@ -144,7 +151,7 @@ class PoolLake:
             self._pools.append(lambda state: [Add(name, config)])
         except KeyExists:
             raise PoolExists(f"the lake has a pool {name!r} already; choose another name, or drop it first") from None
-        return Pool(self._store, config, self._clock)
+        return self._pool(config)
 
     def rename_pool(self, name: str, new_name: str) -> None:
         """Give a pool another name. Raises NoSuchPool, PoolExists, InvalidPoolConfig, DamagedLake."""
@@ -177,7 +184,10 @@ class PoolLake:
 
     def pool(self, name: str) -> Pool:
         """Return a pool. Raises NoSuchPool, DamagedLake."""
-        return Pool(self._store, _pool_of(read_state(self._pools), name), self._clock)
+        return self._pool(_pool_of(read_state(self._pools), name))
+
+    def _pool(self, config: PoolConfig) -> Pool:
+        return Pool(self._store, config, self._clock, txn_retention=self._txn_retention)
 
 
 def empty_lake() -> dict[str, bytes]:

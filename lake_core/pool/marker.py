@@ -1,45 +1,81 @@
-"""Markers: what a commit's meta says of the writes that happened, so that none of them happens twice."""
+"""Markers: the (application id, version) pair by which a repeated write is recognized.
+
+Each commit carries those that still count, so that the tip of a branch alone tells whether a write has happened.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
 
-from lake_core.pool.commit import Commit
-from lake_core.pool.errors import InvalidZng
-from lake_core.pool.metadata import named_record
-from lake_core.pool.types import INT64, STRING, MapType
+from lake_core.pool.errors import InvalidTransaction
+from lake_core.pool.metadata import nanoseconds_of, time_of
+from lake_core.pool.types import INT64, STRING, TIME, Field, MapType, RecordType
 from lake_core.pool.value import Value
 
-_TXN: Final = "txn"
-_META: Final = "meta"
-_MARKERS: Final = MapType(STRING, INT64)
+Txn: TypeAlias = tuple[str, int]
+"""(application id, version): a write that finds this version or a later one recorded does nothing."""
+
+MARKERS: Final = MapType(STRING, RecordType((Field("version", INT64), Field("last_updated", TIME))))
+"""The type of markers in a commit."""
+TXN_RETENTION: Final = timedelta(days=30)
+"""For how long a marker counts by default."""
 
 
-def markers_of(log: Iterable[Commit]) -> dict[str, int]:
-    """Return the last version of each application that wrote with a marker.
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The last version that an application recorded, and when, in UTC."""
 
-    Each commit that has markers carries those before it, so that the newest such commit says it all. Others make none.
-
-    Args:
-        log: The commits of a branch, the newest first.
-    """
-    for commit in log:
-        markers = commit.meta.field(_TXN)
-        if markers is not None and markers.type == _MARKERS:
-            try:
-                return dict(markers.decode() or ())
-            except InvalidZng:
-                continue
-    return {}
+    version: int
+    last_updated: datetime
 
 
-def with_markers(meta: Value, markers: Mapping[str, int]) -> Value:
-    """Return a commit's meta with markers beside what its author keeps."""
-    return named_record("", {_TXN: Value.of(_MARKERS, dict(markers)), _META: meta})
+Markers: TypeAlias = Mapping[str, Marker]
+"""Markers by application id."""
 
 
-def own_meta(meta: Value) -> Value:
-    """Return what the author of a commit keeps in its meta, without markers."""
-    markers, own = meta.field(_TXN), meta.field(_META)
-    return meta if markers is None or own is None or markers.type != _MARKERS else own
+def check_txn(txn: Txn | None) -> None:
+    """Raise InvalidTransaction unless `txn` is None or a pair of an application id and a version."""
+    if txn is None:
+        return
+    if not isinstance(txn, tuple) or len(txn) != 2:
+        raise InvalidTransaction(f"txn is an (application id, version) pair, not {txn!r}")
+    app_id, version = txn
+    if not isinstance(app_id, str) or not app_id:
+        raise InvalidTransaction(f"the application id of a txn is non-empty text, not {app_id!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 1 << 63:
+        raise InvalidTransaction(f"the version of a txn is a whole number from 0 up, not {version!r}")
+
+
+def is_recorded(markers: Markers, txn: Txn | None) -> bool:
+    """Return whether markers have this version of an application's write, or a later one."""
+    return txn is not None and txn[0] in markers and markers[txn[0]].version >= txn[1]
+
+
+def live_markers(markers: Markers, now: datetime, retention: timedelta | None) -> dict[str, Marker]:
+    """Return the markers that still count; with a retention of None, all of them."""
+    return {app_id: marker for app_id, marker in markers.items() if retention is None or marker.last_updated > now - retention}
+
+
+def newest_markers(markers: Markers, others: Markers) -> dict[str, Marker]:
+    """Return the markers of two branches together: of each application, the one with the higher version."""
+    newest = dict(markers)
+    for app_id, marker in others.items():
+        if app_id not in newest or newest[app_id].version < marker.version:
+            newest[app_id] = marker
+    return newest
+
+
+def markers_value(markers: Markers) -> Value:
+    """Return markers as a value of metadata."""
+    records = {
+        app_id: {"version": marker.version, "last_updated": nanoseconds_of(marker.last_updated)} for app_id, marker in markers.items()
+    }
+    return Value.of(MARKERS, records)
+
+
+def markers_from(value: Value) -> dict[str, Marker]:
+    """Return the markers of a value of metadata. Raises InvalidZng."""
+    return {app_id: Marker(record["version"], time_of(record["last_updated"])) for app_id, record in value.decode() or ()}

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from lake_core.clock import AwareClock
 from lake_core.journal import State
+from lake_core.pool.branch_commit import BranchWriter, CommitDetails
+from lake_core.pool.branch_merge import BranchMerge
+from lake_core.pool.branches import create_branch, delete_branch
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.load import Loader, Loading
+from lake_core.pool.ksuid import parse_ksuid
+from lake_core.pool.load import Loader
+from lake_core.pool.marker import TXN_RETENTION, Txn, check_txn
+from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.replace import Replacement, check_objects, checked
+from lake_core.pool.revert import Revert
 from lake_core.pool.rows import value_of, values_of_rows
 from lake_core.pool.scan import Scan
+from lake_core.pool.summary import load_summary
 from lake_core.store import ObjectStore
 
 
@@ -27,14 +38,24 @@ class Pool:
         config: Its name, key and order.
     """
 
-    def __init__(self, store: ObjectStore, config: PoolConfig, clock: AwareClock, branches: State | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: PoolConfig,
+        clock: AwareClock,
+        branches: State | None = None,
+        *,
+        txn_retention: timedelta | None = TXN_RETENTION,
+    ) -> None:
         self.config = config
         self._store = store
+        self._clock = clock
         self._commits = CommitStore(store, config.id)
         self._branches = open_journal(store, f"{config.id}/branches", clock)
         if branches is not None:
             self._branches.resume(branches)
-        self._loader = Loader(store, config, self._commits, self._branches, clock)
+        self._writer = BranchWriter(self._commits, self._branches, clock, txn_retention)
+        self._loader = Loader(store, config, self._writer, clock)
 
     @property
     def store(self) -> ObjectStore:
@@ -44,9 +65,33 @@ class Pool:
     def __repr__(self) -> str:
         return f"Pool({self.config.name!r} in {self._store!r})"
 
-    def branches(self) -> list[BranchConfig]:
+    def list_branches(self) -> list[BranchConfig]:
         """Return the branches in the order of their names. Raises DamagedLake."""
         return list(self._state().values())
+
+    def create_branch(self, name: str, *, at: str = "main") -> BranchConfig:
+        """Create a branch, and return it.
+
+        Args:
+            name: Its name.
+            at: Where it begins: a branch, or the id of a commit.
+
+        Raises:
+            InvalidBranchName: A branch cannot have such a name. Nothing was written.
+            BranchExists: The pool has a branch of that name already.
+            NoSuchBranch: The pool has neither a branch nor a commit `at`.
+            DamagedLake: The journal cannot be read.
+        """
+        branch = BranchConfig(nanoseconds_of(self._clock()), name, self._commit_at(at))
+        create_branch(self._branches, branch)
+        return branch
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch. Its commits stay readable by their ids until they are vacuumed.
+
+        The branch main can be deleted too, and created again. Raises NoSuchBranch, DamagedLake.
+        """
+        delete_branch(self._branches, name)
 
     def tip(self, branch: str = "main") -> str:
         """Return the id of a branch's last commit. Raises NoSuchBranch, DamagedLake."""
@@ -99,7 +144,7 @@ class Pool:
         author: str = "",
         message: str = "",
         meta: Any = None,
-        txn: tuple[str, int] | None = None,
+        txn: Txn | None = None,
     ) -> Commit | None:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
@@ -118,12 +163,12 @@ class Pool:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        loading = Loading(author, message, value_of(meta), txn)
-        return self._loader.load(values_of_rows(rows), branch, loading)
+        return self._loader.load(values_of_rows(rows), branch, _details(author, message, meta, txn))
 
-    def has_marker(self, txn: tuple[str, int], branch: str = "main") -> bool:
+    def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
-        return self._loader.is_recorded(branch, Loading(txn=txn))
+        check_txn(txn)
+        return self._writer.is_recorded(branch, txn)
 
     def write_objects(self, rows: Any, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the load") -> list[DataObject]:
         """Sort rows and write them as data objects, which `add_objects` or `replace` commits.
@@ -147,7 +192,7 @@ class Pool:
         author: str = "",
         message: str = "",
         meta: Any = None,
-        txn: tuple[str, int] | None = None,
+        txn: Txn | None = None,
     ) -> Commit | None:
         """Commit data objects whose files are in place. Return None where there are none, or the branch has the marker already.
 
@@ -165,7 +210,7 @@ class Pool:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._loader.add(objects, branch, Loading(author, message, value_of(meta), txn))
+        return self._loader.add(objects, branch, _details(author, message, meta, txn))
 
     def replace(
         self,
@@ -176,7 +221,7 @@ class Pool:
         author: str = "",
         message: str = "",
         meta: Any = None,
-        txn: tuple[str, int] | None = None,
+        txn: Txn | None = None,
     ) -> Commit | None:
         """Put data objects whose files are in place for all values of ranges of keys, in one commit.
 
@@ -200,7 +245,67 @@ class Pool:
         """
         check_objects(objects, self.config.keys[0], ranges, "a data object")
         replacement = Replacement(self._loader, ranges, objects)
-        return self._loader.commit(branch, Loading(author, message, value_of(meta), txn), replacement.plan)
+        return self._writer.commit(branch, _details(author, message, meta, txn), replacement.plan, load_summary)
+
+    def merge(self, child: str, into: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
+        """Commit to a branch what another one has changed since both were the same. Return None where that is nothing.
+
+        The other branch stays as it is. What was merged before, and what the branch has deleted or rewritten since, is left alone. Markers
+        are merged too.
+
+        Args:
+            child: The branch that is merged.
+            into: The branch that gets the commit.
+            author: Who merges.
+            message: Why.
+            meta: Anything else to keep with the commit; see `value_of`.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            DeleteConflict: Both branches have deleted or rewritten the same data objects.
+            InvalidValue: The meta has no form as a value.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        tip = self.tip(child)
+        details = replace(_details(author, message, meta), merged=tip, markers=self._commits.markers(tip))
+        return self._writer.commit(into, details, BranchMerge(self._commits, tip, child).plan, lambda _: f"merged {child!r} into {into!r}")
+
+    def revert(self, commit: str, branch: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
+        """Commit the inverse of a commit: delete the data objects that it added, and add those that it deleted.
+
+        Return None where that was done already. Markers stay: a load that is reverted does not happen again.
+
+        Args:
+            commit: The id of the commit.
+            branch: The branch, which the commit is on.
+            author: Who reverts.
+            message: Why.
+            meta: Anything else to keep with the commit; see `value_of`.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchCommit: The branch has no such commit.
+            DeleteConflict: Data objects that the commit added were rewritten since.
+            ObjectsVacuumed: Data objects that the commit deleted are gone from the store.
+            InvalidValue: The meta has no form as a value.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        return self._writer.commit(
+            branch, _details(author, message, meta), Revert(self._commits, commit).plan, lambda _: f"reverted {commit}"
+        )
+
+    def _commit_at(self, at: str) -> str:
+        branch = self._state().get(at)
+        if isinstance(branch, BranchConfig):
+            return branch.commit
+        try:
+            parse_ksuid(at)
+            self._commits.check(at)
+        except (InvalidValue, NoSuchCommit):
+            raise NoSuchBranch(f"the pool has no branch or commit {at!r}; its branches are {', '.join(self._state()) or 'none'}") from None
+        return at
 
     def _state(self) -> State:
         return read_state(self._branches)
@@ -210,3 +315,9 @@ class Pool:
             return self.tip(branch)
         self._commits.check(commit)
         return commit
+
+
+def _details(author: str, message: str, meta: Any, txn: Txn | None = None) -> CommitDetails:
+    """Return what is kept with a commit. Raises InvalidValue, InvalidTransaction."""
+    check_txn(txn)
+    return CommitDetails(author, message, value_of(meta), txn)

@@ -35,7 +35,7 @@ class Replacement:
         """Return the actions of a commit on top of another one. Raises DamagedLake."""
         deletes: list[Action] = []
         adds: list[Action] = []
-        for each in self.loader.commits.objects(tip).values():
+        for each in self.loader.branches.commits.objects(tip).values():
             if not any(range.overlaps(each.min, each.max) for range in self.ranges):
                 continue
             kept = self._rest(each)

@@ -27,7 +27,7 @@ def read_everything(store: ObjectStore) -> None:
     lake = PoolLake.open(store)
     for config in lake.pools():
         pool = lake.pool(config.name)
-        for branch in pool.branches():
+        for branch in pool.list_branches():
             list(pool.log(branch.name))
             list(pool.scan(branch.name).records())
             pool.scan(branch.name, start=1, stop=5).to_table()

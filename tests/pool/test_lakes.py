@@ -39,7 +39,7 @@ def test_branches_are_those_that_zed_lists() -> None:
     for name, expected in expected_lakes():
         lake = PoolLake.open(lake_path(name))
         for pool in expected:
-            branches = {(branch.name, format_time(branch.ts), branch.commit) for branch in lake.pool(pool["name"]).branches()}
+            branches = {(branch.name, format_time(branch.ts), branch.commit) for branch in lake.pool(pool["name"]).list_branches()}
             assert branches == {(branch["name"], branch["ts"], branch["commit"]) for branch in pool["branches"]}, name
 
 
@@ -66,7 +66,7 @@ def test_data_objects_are_those_that_zed_lists() -> None:
 
 def probes(lake: PoolLake) -> Iterator[tuple[str, Any]]:
     yield "pools", lambda: lake.pools()
-    yield "branches", lambda: lake.pool("P").branches()
+    yield "branches", lambda: lake.pool("P").list_branches()
     yield "log", lambda: list(lake.pool("P").log())
     yield "objects", lambda: lake.pool("P").objects()
 

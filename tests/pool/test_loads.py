@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lake_core.pool.data_object import data_key, seek_index_key
-from lake_core.pool.errors import InvalidPoolConfig, InvalidValue, LakeExists, NoSuchPool, PoolExists
+from lake_core.pool.errors import InvalidPoolConfig, InvalidTransaction, InvalidValue, LakeExists, NoSuchPool, PoolExists
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.object_writer import encode_object
 from lake_core.pool.pool import Pool
@@ -17,6 +18,7 @@ from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import read_frames
 from lake_core.pool.zng.reader import read_values
 from lake_core.store import MemoryStore, ObjectStore, open_store
+from lake_core.testing import ManualClock
 from tests.pool.cases import expected_branches, lake_path
 
 
@@ -88,6 +90,35 @@ def test_a_marked_load_happens_once(pool: Pool) -> None:
     assert pool.load([{"k": 1}], txn=("app", 7)) is None
     assert pool.load([{"k": 3}], txn=("app", 8)) is not None
     assert [record["k"] for record in pool.scan().records()] == [1, 2, 3]
+
+
+def test_every_commit_carries_the_markers_that_count(store: ObjectStore) -> None:
+    clock = ManualClock()
+    pool = PoolLake.create(store, clock=clock).create_pool("events", key="k")
+    pool.load([{"k": 1}], txn=("app", 7))
+    clock.pass_days(20)
+    commit = pool.load([{"k": 2}], meta="mine")
+    assert commit is not None and commit.meta.decode() == "mine"
+    assert commit.markers is not None and commit.markers["app"].version == 7
+    clock.pass_days(20)
+    assert not pool.has_marker(("app", 7)), "it has expired"
+    later = pool.load([{"k": 3}])
+    assert later is not None and later.markers == {}
+    assert list(pool.log())[:2] == [later, commit]
+
+
+def test_markers_count_for_ever_where_that_is_asked_for(store: ObjectStore) -> None:
+    clock = ManualClock()
+    pool = PoolLake.create(store, clock=clock, txn_retention=None).create_pool("events", key="k")
+    pool.load([{"k": 1}], txn=("app", 7))
+    clock.pass_days(4000)
+    assert PoolLake.open(store, clock=clock, txn_retention=None).pool("events").load([{"k": 1}], txn=("app", 7)) is None
+
+
+@pytest.mark.parametrize("txn", [("", 1), ("app", -1), ("app", True), ("app",), "app"])
+def test_a_txn_that_is_none_is_refused(pool: Pool, txn: Any) -> None:
+    with pytest.raises(InvalidTransaction):
+        pool.load([{"k": 1}], txn=txn)
 
 
 def test_a_load_without_rows_makes_no_commit(pool: Pool) -> None:

@@ -1,0 +1,158 @@
+"""Commits on branches: each is planned on top of a branch's tip, and planned anew whenever another writer has moved the branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from lake_core import runtime
+from lake_core.backoff import Backoff
+from lake_core.clock import AwareClock
+from lake_core.errors import StoreError
+from lake_core.journal import Journal, State, Update
+from lake_core.journal.errors import AppendTimeout
+from lake_core.pool.action import Action
+from lake_core.pool.commit import Commit
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.config import BranchConfig
+from lake_core.pool.config_journal import branch_of, read_state
+from lake_core.pool.errors import WriteConflict
+from lake_core.pool.ksuid import NIL, new_ksuid
+from lake_core.pool.marker import Marker, Markers, Txn, is_recorded, live_markers, newest_markers
+from lake_core.pool.value import NULL_VALUE, Value
+
+Plan: TypeAlias = Callable[[str], Sequence[Action]]
+"""Returns the actions of a commit, given the id of the commit that they follow; none where there is nothing to do."""
+Summary: TypeAlias = Callable[[Sequence[Action]], str]
+"""Returns the message of a commit with these actions, whose author gave none."""
+
+_DEADLINE: Final = timedelta(minutes=5)
+_AFTER_LOSS: Final = Backoff(0.002, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDetails:
+    """What is kept with a commit besides its actions.
+
+    Attributes:
+        author: Who commits.
+        message: Why; by default, what was done.
+        meta: Anything else.
+        txn: An application and the version of its write. A branch that has this version or a later one is left alone.
+        merged: The tip of the branch that is merged, if any.
+        markers: Markers to record besides those of the branch.
+    """
+
+    author: str = ""
+    message: str = ""
+    meta: Value = NULL_VALUE
+    txn: Txn | None = None
+    merged: str = NIL
+    markers: Markers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchWriter:
+    """Commits to the branches of a pool.
+
+    Attributes:
+        commits: The pool's commits.
+        branches: The journal of its branches.
+        clock: Tells the time.
+        txn_retention: For how long markers count; None for ever.
+    """
+
+    commits: CommitStore
+    branches: Journal
+    clock: AwareClock
+    txn_retention: timedelta | None
+
+    def commit(self, branch: str, details: CommitDetails, plan: Plan, summary: Summary) -> Commit | None:
+        """Commit what a plan makes of a branch. Return None where that is nothing, or the branch has the marker already.
+
+        Args:
+            branch: The branch.
+            details: What is kept with the commit.
+            plan: Returns the actions. It is called again where another writer came first.
+            summary: Returns the message, where the details have none.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal or a commit cannot be read.
+        """
+        end = runtime.monotonic() + _DEADLINE.total_seconds()
+        retries = 0
+        while True:
+            current = self._branch(branch)
+            markers = self._live_markers(current.commit)
+            if is_recorded(markers, details.txn):
+                return None
+            actions = plan(current.commit)
+            if not actions:
+                return None
+            commit = self._commit(current.commit, retries, actions, details, markers, summary)
+            if self._place(current, commit, actions):
+                return commit
+            retries += 1
+            if runtime.monotonic() >= end:
+                raise WriteConflict(
+                    f"other writers moved the branch {branch!r} {retries} times during this commit; try again, or with fewer writers"
+                )
+            _AFTER_LOSS.wait(retries)
+
+    def is_recorded(self, branch: str, txn: Txn | None) -> bool:
+        """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
+        tip = self._branch(branch).commit
+        return txn is not None and is_recorded(self._live_markers(tip), txn)
+
+    def _branch(self, name: str) -> BranchConfig:
+        return branch_of(read_state(self.branches), name)
+
+    def _live_markers(self, tip: str) -> dict[str, Marker]:
+        now = self.clock()
+        since = None if self.txn_retention is None else now - self.txn_retention
+        return live_markers(self.commits.markers(tip, since), now, self.txn_retention)
+
+    def _commit(
+        self, parent: str, retries: int, actions: Sequence[Action], details: CommitDetails, markers: Markers, summary: Summary
+    ) -> Commit:
+        now = self.clock()
+        markers = newest_markers(markers, details.markers)
+        if details.txn is not None:
+            app_id, version = details.txn
+            markers = {**markers, app_id: Marker(version, now)}
+        message = details.message or summary(actions)
+        return Commit(new_ksuid(now), parent, retries, details.author, now, message, details.meta, markers, details.merged)
+
+    def _place(self, branch: BranchConfig, commit: Commit, actions: Sequence[Action]) -> bool:
+        """Put a commit and move the branch to it. Return whether the branch stood where it was; otherwise nothing is left of the commit."""
+        self.commits.write(commit, actions)
+        try:
+            self.branches.append(_MoveBranch(branch, commit.id))
+            return True
+        except (_BranchMoved, AppendTimeout):
+            # What is left of a commit that no branch names is for vacuum to delete.
+            with suppress(StoreError):
+                self.commits.remove(commit.id)
+            return False
+
+
+class _BranchMoved(Exception):
+    """Another writer moved the branch first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MoveBranch:
+    """Plans the entry that moves a branch to a commit, unless it stands elsewhere than before."""
+
+    branch: BranchConfig
+    commit: str
+
+    def __call__(self, state: State) -> list[Update]:
+        if state.get(self.branch.name) != self.branch:
+            raise _BranchMoved
+        return [Update(self.branch.name, BranchConfig(self.branch.ts, self.branch.name, self.commit))]

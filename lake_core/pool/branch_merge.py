@@ -1,0 +1,128 @@
+"""Merges of branches: what one has changed since both were the same becomes one commit on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from lake_core.pool.action import Action, AddObject, DeleteObject
+from lake_core.pool.commit_store import Change, CommitStore
+from lake_core.pool.errors import DeleteConflict
+from lake_core.pool.ksuid import NIL
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The commits of a branch since it parted from another one.
+
+    Attributes:
+        tip: Its tip.
+        changes: The commits, the newest first.
+    """
+
+    tip: str
+    changes: list[Change] = field(default_factory=list)
+
+    def positions(self) -> dict[str, int]:
+        """Return how many commits are newer, for the id of each commit."""
+        return {change.commit.id: number for number, change in enumerate(self.changes)}
+
+    def added(self) -> set[str]:
+        """Return the ids of the data objects that its commits add."""
+        return {id for change in self.changes for id in change.added}
+
+    def deleted(self) -> set[str]:
+        """Return the ids of the data objects that its commits delete."""
+        return {id for change in self.changes for id in change.deleted}
+
+
+@dataclass(frozen=True, slots=True)
+class BranchMerge:
+    """Plans commits that merge a branch, the child, into another one, its parent.
+
+    Attributes:
+        commits: The pool's commits.
+        child: The tip of the child.
+        name: The name of the child.
+    """
+
+    commits: CommitStore
+    child: str
+    name: str
+
+    def plan(self, tip: str) -> list[Action]:
+        """Return the actions of a merge into the branch with a tip; none where that has all of the child already.
+
+        Raises:
+            DeleteConflict: Both sides have deleted the same data objects, each in its own way.
+            DamagedLake: A commit cannot be read.
+        """
+        parent_side, child_side, ancestor = sides(self.commits, tip, self.child)
+        base = self.commits.objects(_merge_base(parent_side, child_side) or ancestor)
+        child, parent = self.commits.objects(self.child), self.commits.objects(tip)
+        # Objects that the parent has had came by an earlier merge, and were deleted or rewritten there since.
+        had = parent_side.added()
+        new = [each for id, each in child.items() if id not in base and id not in parent and id not in had]
+        deleted = [id for id in base if id not in child]
+        self._check_deleted({id for id in deleted if id not in parent}, bool(new), parent_side, child_side)
+        return [*(DeleteObject(id) for id in deleted if id in parent), *map(AddObject, new)]
+
+    def _check_deleted(self, gone: set[str], has_new: bool, parent_side: Side, child_side: Side) -> None:
+        """Raise DeleteConflict unless the parent has deleted objects just as the child did: by a merge of it, or without a replacement."""
+        added, deleted = child_side.added(), child_side.deleted()
+        for change in parent_side.changes:
+            is_merge = added.issuperset(change.added) and deleted.issuperset(change.deleted)
+            if is_merge and (change.added or not has_new):
+                gone -= set(change.deleted)
+        if gone:
+            ids = tuple(sorted(gone))
+            raise DeleteConflict(
+                f"the branch {self.name!r} cannot be merged: both branches deleted or rewrote {', '.join(ids)}; revert one side",
+                ids,
+            )
+
+
+def sides(commits: CommitStore, tip: str, other: str) -> tuple[Side, Side, str]:
+    """Return the commits of two branches since they parted, and the id of their nearest common ancestor. Raises DamagedLake."""
+    ours, theirs = Side(tip), Side(other)
+    seen: tuple[set[str], set[str]] = (set(), set())
+    ancestor = NIL
+    for pair in zip_longest(commits.changes(tip), commits.changes(other)):
+        for side, ids, change in zip((ours, theirs), seen, pair, strict=True):
+            if change is not None:
+                side.changes.append(change)
+                ids.add(change.commit.id)
+        common = [change.commit.id for change in pair if change is not None and all(change.commit.id in ids for ids in seen)]
+        if common:
+            ancestor = common[0]
+            break
+    for side in (ours, theirs):
+        side.changes[:] = _before(side.changes, ancestor)
+    return ours, theirs, ancestor
+
+
+def _before(changes: Sequence[Change], ancestor: str) -> list[Change]:
+    """Return the commits, of which the newest comes first, that are newer than one of them; all where it is not among them."""
+    ids = [change.commit.id for change in changes]
+    return list(changes[: ids.index(ancestor)] if ancestor in ids else changes)
+
+
+def _merge_base(parent_side: Side, child_side: Side) -> str | None:
+    """Return the commit up to which an earlier merge has brought one side to the other; None where neither recorded a merge."""
+    # The child may have been merged into the parent before, and the parent into the child: the later of the two counts.
+    into_parent = _newest_merge(parent_side, child_side)
+    into_child = _newest_merge(child_side, parent_side)
+    if into_parent is None:
+        return None if into_child is None else into_child.commit.merged
+    if into_child is None:
+        return into_parent.commit.merged
+    positions = parent_side.positions()
+    is_later = positions[into_child.commit.merged] <= positions[into_parent.commit.id]
+    return into_child.commit.merged if is_later else into_parent.commit.merged
+
+
+def _newest_merge(target: Side, source: Side) -> Change | None:
+    """Return the newest commit of a side that merged one of the other side."""
+    ids = source.positions()
+    return next((change for change in target.changes if change.commit.merged in ids), None)
