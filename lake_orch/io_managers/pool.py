@@ -13,7 +13,7 @@ from lake_core.pool import DataObject, Pool
 from lake_core.pool.added import added_since
 from lake_core.pool.errors import NoSuchPool, OutsideRange
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.marker import markers_of
+from lake_core.pool.marker import is_recorded
 from lake_core.pool.replace import is_in_ranges
 from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Receipt, Workspace
@@ -29,6 +29,7 @@ from lake_orch.pools.last_run import bounds_of_read, reader_of
 from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings
+from lake_orch.pools.times import with_times
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
@@ -69,6 +70,7 @@ class PoolIOManager(ConfigurableIOManager):
         lake/mode: `overwrite` (default; of a partitioned asset exactly the run's range of keys), `append`, `error` or `ignore` (only where
             there is nothing yet).
         lake/key, lake/order, lake/threshold: of a pool that is created; by default `ts`, `desc` and 500 MB.
+        lake/times: fields of texts such as `2025-01-01T12:00:00Z`, as JSON has them, that are stored as times.
         lake/owner: `take` makes a pool this asset's that another made, `shared` lets others overwrite it, too.
         lake/path: the pool's path below the root, instead of the asset's key.
         lake/preview_rows: how many records the asset's page shows. Dagster keeps them in its database: 0 for data that is not to be there.
@@ -264,11 +266,12 @@ class _PoolWrite:
                 from lake_core.spark.pools.write import write_pool_objects
 
                 return write_pool_objects(self._obj, pool, ranges, name=self.subject)
-            return pool.write_objects(values_of(self._obj, self.subject), ranges, name=self.subject)
+            values = with_times(values_of(self._obj, self.subject), self.settings.times)
+            return pool.write_objects(values, ranges, name=self.subject)
         except OutsideRange as error:
             raise OutsideRegion(
-                f"{error}. Return only records of the run's partitions, with keys that are times (datetimes with a zone) where partitions "
-                f"are windows of time"
+                f"{error}. Return only records of the run's partitions. Where these are windows of time, keys are datetimes with a zone, "
+                f"or texts of fields that lake/times names"
             ) from None
 
     def _holds_something(self, pool: Pool, ranges: Sequence[KeyRange]) -> bool:
@@ -305,15 +308,14 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
 
 def _commit_of(pool: Pool, txn: tuple[str, int]) -> str | None:
     """Return the id of the commit that recorded a marker; None where none has."""
-    application, version = txn
-    found = None
+    id = None
     for commit in pool.log():
-        markers = markers_of([commit])
-        if markers.get(application, -1) >= version:
-            found = commit.id
-        elif markers or found is not None:
+        if commit.markers is None:
+            continue
+        if not is_recorded(commit.markers, txn):
             break
-    return found
+        id = commit.id
+    return id
 
 
 def _outcome(result: PoolResult, url: str, receipt: Receipt | None) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import islice
 
 from lake_core.pool import Pool
-from lake_core.pool.marker import own_meta
 from lake_orch.definition_metadata import Ownership
 from lake_orch.tables.owner import Owner, owned
 
@@ -33,7 +32,7 @@ def claim(pool: Pool, writer: Owner | None, ownership: Ownership, *, replaces: b
 def owner_of(pool: Pool) -> Owner | None:
     """Return the owner that the latest commit with an owner names; None where no commit has one."""
     for commit in islice(pool.log(), _COMMITS):
-        meta = own_meta(commit.meta).decode()
+        meta = commit.meta.decode()
         owner = Owner.of_properties(meta) if isinstance(meta, Mapping) else None
         if owner is not None:
             return owner

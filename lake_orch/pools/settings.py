@@ -30,6 +30,7 @@ KeyOrder: TypeAlias = Literal["asc", "desc"]
 KEY = "lake/key"
 ORDER = "lake/order"
 THRESHOLD = "lake/threshold"
+TIMES = "lake/times"
 
 SHAPE = "lake/shape"
 START, STOP = "lake/start", "lake/stop"
@@ -37,7 +38,7 @@ SINCE = "lake/since"
 LAST_RUN = "last run"
 POOL_COMMIT = "lake/pool_commit"
 
-_OF_OUTPUTS = (MODE, OWNER, PATH_METADATA, KEY, ORDER, THRESHOLD, PREVIEW_ROWS)
+_OF_OUTPUTS = (MODE, OWNER, PATH_METADATA, KEY, ORDER, THRESHOLD, TIMES, PREVIEW_ROWS)
 _OF_INPUTS = (SHAPE, START, STOP, SINCE, REF, POOL_COMMIT)
 
 
@@ -51,6 +52,8 @@ class PoolSettings:
     partition_expr: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """What a pool that is created is like, as `PoolLake.create_pool` takes it."""
+    times: tuple[str, ...] = ()
+    """Fields whose texts become times, where they are such."""
     preview_rows: int | None = None
 
     @classmethod
@@ -80,6 +83,7 @@ class PoolSettings:
             ownership=read_ownership(metadata, subject),
             partition_expr=partition_expr,
             options=options,
+            times=read_names(metadata, TIMES, subject, kind="names of fields", allow_single=True) or (),
             preview_rows=_whole(metadata, PREVIEW_ROWS, subject, most=50),
         )
 
