@@ -20,14 +20,19 @@ def ranges_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[st
 
     Raises PartitionSliceError for partitions of several dimensions, of which a pool has but one.
     """
-    if isinstance(partitions_def, MultiPartitionsDefinition):
-        raise PartitionSliceError(
-            f"{asset} is partitioned by several dimensions, and a pool is sorted by one key: partition it by the dimension of the key"
-        )
+    check_partitions(partitions_def, asset)
     unique = list(dict.fromkeys(str(key) for key in keys))
     if isinstance(partitions_def, TimeWindowPartitionsDefinition):
         return [KeyRange.of(start, end) for start, end in _windows(partitions_def, unique)]
     return [range for key in unique for range in _ranges_of_key(key)]
+
+
+def check_partitions(partitions_def: PartitionsDefinition, asset: str) -> None:
+    """Raise PartitionSliceError for partitions that cannot stand for ranges of one key."""
+    if isinstance(partitions_def, MultiPartitionsDefinition):
+        raise PartitionSliceError(
+            f"{asset} is partitioned by several dimensions, and a pool is sorted by one key: partition it by the dimension of the key"
+        )
 
 
 def _windows(partitions_def: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[tuple[datetime, datetime]]:
