@@ -2,7 +2,7 @@
 SHELL := bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo ui test test-all test-unit stress interop bench lint .venv java
+.PHONY: help demo ui test test-all test-unit stress interop bench lint docs .venv java
 
 PY := .venv/bin/python
 INSTALLED := .venv/.installed
@@ -51,6 +51,13 @@ interop: java ## run delta-spark, zq (where Go is) and this on the same data; fe
 
 bench: .venv ## measure against deltalake
 	@exec $(PY) -m benchmarks $(ARGS)
+
+docs: ## build the documentation site into build/site; a broken link fails it
+	@python=$$(for p in python3.13 python3.12 python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
+	    test -x .venv-docs/bin/mkdocs || $$python -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r docs/requirements.txt
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo "The site is in build/site: python -m http.server -d build/site"
 
 lint: .venv ## check style and types
 	@.venv/bin/ruff check .

@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks import arrays, graveler, lake, overhead, row_operations, shared_spark, spark_operations
+from benchmarks import arrays, graveler, lake, overhead, pools, row_operations, shared_spark, spark_operations
 from benchmarks.large_table import make_table, unpack
 from benchmarks.measure import Program, compare
 from benchmarks.promises import tell
@@ -31,6 +31,7 @@ NAMES = (
     "steps",
     "overhead",
     "arrays",
+    "pools",
 )
 LARGE = Path(__file__).parents[2] / "shared" / "cases" / "delta-large" / "300k-add-files-100-col-partitioned.tar.zst"
 
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows that are appended, merged into, deleted from")
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys of a tree; some figures are taken of ten times as many, too")
     parser.add_argument("--commits", type=int, default=1000, help="commits of the lake whose growth is measured")
+    parser.add_argument("--records", type=int, default=1_000_000, help="log records that pools are loaded with")
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which (default: all)")
     options = parser.parse_args()
     chosen = set(options.names or NAMES)
@@ -120,6 +122,8 @@ def main() -> None:
             lake.measure(options.commits, options.keys)
         if "arrays" in chosen:
             arrays.measure(folder, options.rounds)
+        if "pools" in chosen:
+            pools.measure(folder, options.rounds, options.records)
         if "overhead" in chosen:
             overhead.measure(options.rounds)
         if "steps" in chosen:

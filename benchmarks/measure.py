@@ -11,12 +11,12 @@ from dataclasses import dataclass
 _FRAME = """
 import json, sys, time
 {setup}
-begin = time.perf_counter()
+begin, cpu = time.perf_counter(), time.process_time()
 {body}
-seconds = time.perf_counter() - begin
+seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
 # Not getrusage: its maximum starts with that of the process that forked this one.
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
-print(json.dumps({{"seconds": seconds, "peak": peak, "result": result}}))
+print(json.dumps({{"seconds": seconds, "cpu": cpu, "peak": peak, "result": result}}))
 """
 
 
@@ -36,6 +36,8 @@ class Run:
     peak: float
     """Megabytes."""
     result: object
+    cpu: float
+    """Seconds of all processors, those of the system for it included."""
 
 
 def run(program: Program) -> Run:
@@ -44,7 +46,7 @@ def run(program: Program) -> Run:
     if done.returncode:
         raise RuntimeError(done.stderr)
     told = json.loads(done.stdout.splitlines()[-1])
-    return Run(told["seconds"], told["peak"], told["result"])
+    return Run(told["seconds"], told["peak"], told["result"], told["cpu"])
 
 
 def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake", memory: bool = True) -> None:

@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # formats know neither lakes nor one another
     "lake_core.delta": (*_FOUNDATION, "lake_core.expression"),
     "lake_core.icechunk": _FOUNDATION,
-    "lake_core.pool": (*_FOUNDATION, "lake_core.journal"),
+    "lake_core.pool": (*_FOUNDATION, "lake_core.expression", "lake_core.journal"),
     "lake_core.cli": (*_FOUNDATION, *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.spark": ("lake_core", *_FOUNDATION, "lake_core.expression", *_TREE, "lake_core.lake", *_FORMATS),
     "lake_core.workspace": (*_FOUNDATION, "lake_core.lake", *_FORMATS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,7 +37,7 @@ _LAST = "\U0010ffff"
 @click.option("-r", "--recursive", is_flag=True, help="Everything below, too.")
 @command
 def ls(context: Context, place: Place, recursive: bool) -> None:
-    """List folders, tables and plain files of a ref. A table is one entry, whatever its files."""
+    """List folders, tables, pools, arrays and plain files of a ref. A dataset is one entry, whatever its files."""
     state = context.open().at(place.ref)
     rows = list(_entries(state, place, recursive))
     if not rows and place.path:
@@ -86,6 +86,9 @@ def _file_row(meta: ObjectMeta) -> dict[str, Any]:
 def cat(context: Context, place: Place) -> None:
     """Print a plain file of a ref as it is."""
     state = context.open().at(place.ref)
+    if _is_pool(state, place.path):
+        option = "" if place.ref == "main" else f" --ref {place.ref}"
+        raise InvalidKey(f"{place} is a pool: `lake pool scan {place.path}{option}` prints its records", key=place.path)
     if place.path in state.datasets():
         raise InvalidKey(f"{place} is a table: `lake head {place}` shows its first rows", key=place.path)
     size = state.head(place.path).size
@@ -102,20 +105,45 @@ def cat(context: Context, place: Place) -> None:
 
 
 @click.command()
-@click.argument("place", metavar="[REF:]TABLE", type=PlaceParam())
+@click.argument("place", metavar="[REF:]DATASET", type=PlaceParam())
 @click.option("-n", "--rows", "count", type=click.IntRange(0), default=10, show_default=True, help="How many rows.")
 @click.option("--where", help="Only rows for which it is true: Spark SQL.")
 @click.option("--columns", help="Only these columns, separated by commas.")
 @command
 def head(context: Context, place: Place, count: int, where: str | None, columns: str | None) -> None:
-    """Show the first rows of a table."""
+    """Show the first rows of a table, or the first records of a pool."""
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    reader = context.open().delta(place.path, ref=place.ref).to_batches(names, where)
+    state = context.open().at(place.ref)
+    if _is_pool(state, place.path):
+        if where is not None or names is not None:
+            raise click.UsageError(f"{place} is a pool: --where and --columns are for tables; see `lake pool scan --help`")
+        records = [_columns(record) for record in islice(state.pool(place.path).scan().records(), count)]
+        context.output.rows(records, list(dict.fromkeys(name for record in records for name in record)))
+        return
+    reader = state.delta(place.path).to_batches(names, where)
     rows = list(islice((row for batch in reader for row in batch.slice(0, count).to_pylist()), count)) if count else []
     context.output.rows(rows, reader.schema.names)
 
 
-Kind = Literal["delta", "parquet", "files"]
+def _is_pool(state: StateStore, path: str) -> bool:
+    record = state.datasets().get(path)
+    return record is not None and record.format == "pool"
+
+
+def _columns(record: Any) -> Mapping[str, Any]:
+    """Return a record by its columns; a value that is no record as the column `this`."""
+    return record if isinstance(record, Mapping) else {"this": record}
+
+
+Kind = Literal["delta", "parquet", "pool", "files"]
+
+
+_DESCRIPTIONS: dict[Kind, str] = {
+    "delta": "a Delta table",
+    "parquet": "a folder of Parquet files, as a Delta table",
+    "pool": "a Zed lake with one pool",
+    "files": "plain files",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +156,13 @@ class Import:
     bytes: int
 
     def __str__(self) -> str:
-        description = {"delta": "a Delta table", "parquet": "a folder of Parquet files, as a Delta table", "files": "plain files"}[
-            self.kind
-        ]
+        description = _DESCRIPTIONS[self.kind]
         return f"{self.path}: {description} ({count_of(self.objects, 'object')}, {readable_bytes(self.bytes)})"
 
 
 @click.command("import")
 @click.argument("path")
-@click.option("--as", "kind", type=click.Choice(["delta", "parquet", "files"]), help="What it is, instead of by a look at it.")
+@click.option("--as", "kind", type=click.Choice(["delta", "parquet", "pool", "files"]), help="What it is, instead of by a look at it.")
 @click.option("--partition-by", multiple=True, help="Of Parquet files: a partition column in the folders' names; several times if need be.")
 @click.option("--to", help="Of plain files: the folder, or for one file the key, that they get in the lake.")
 @click.option("--branch", "branch_name", default="main", show_default=True, type=Ref())
@@ -153,7 +179,9 @@ def import_(
     message: str | None,
     dry_run: bool,
 ) -> None:
-    """Bring in what lies in the lake's folder. A Delta table, a folder of Parquet files, or plain files: nothing is copied.
+    """Bring in what lies in the lake's folder. A Delta table, a folder of Parquet files, a Zed lake with one pool, or plain files.
+
+    Nothing is copied.
 
     PATH begins at the lake's root, or at the working directory inside of it.
     """
@@ -178,6 +206,8 @@ def import_(
             session.abandon()
         elif source.kind == "delta":
             session.import_delta(source.path)
+        elif source.kind == "pool":
+            session.import_pool(source.path)
         elif source.kind == "files":
             session.import_objects(prefix, to=target)
     if not changed:
@@ -232,6 +262,8 @@ def _look(lake: Lake, path: str, kind: Kind | None) -> Import:
     shown = [name for meta in metas if not (name := meta.key.rpartition("/")[2]).startswith((".", "_"))]
     if dataset_format("delta").exists(folder):
         apparent = "delta"
+    elif dataset_format("pool").exists(folder):
+        apparent = "pool"
     elif shown and all(name.endswith(".parquet") for name in shown):
         apparent = "parquet"
     tables = {meta.key.partition("/_delta_log/")[0] for meta in metas if "/_delta_log/" in meta.key} - {path}
@@ -289,6 +321,10 @@ def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool
 
 
 def _checked(path: str, requested: Kind | None, apparent: Kind) -> Kind:
+    if requested == "pool" and apparent != "pool":
+        raise LakeError(f"no Zed lake lies at {path!r}: leave --as out")
+    if apparent == "pool" and requested not in (None, "pool"):
+        raise LakeError(f"{path!r} is a Zed lake, and its files alone are not its records: leave --as out")
     if requested == "delta" and apparent != "delta":
         raise LakeError(f"no Delta table lies at {path!r}: leave --as out")
     if apparent == "delta" and requested not in (None, "delta"):

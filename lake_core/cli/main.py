@@ -6,6 +6,7 @@ import click
 
 from lake_core.cli import files, refs, sessions, upkeep
 from lake_core.cli.context import Context, command, parse_options, storage_option
+from lake_core.cli.pool import pool
 from lake_core.cli.sql import sql
 from lake_core.cli.table import table
 from lake_core.lake import Lake
@@ -82,7 +83,7 @@ def status(context: Context) -> None:
 
 for each in (
     *(refs.log, refs.show, refs.diff, refs.branch, refs.tag),
-    *(files.ls, files.cat, files.head, files.import_, sql, table),
+    *(files.ls, files.cat, files.head, files.import_, sql, table, pool),
     *(sessions.session, sessions.publish, sessions.merge, sessions.revert, sessions.cherry_pick),
     *(upkeep.gc, upkeep.checkout, upkeep.adopt, upkeep.release, upkeep.verify, upkeep.doctor),
 ):

@@ -47,6 +47,25 @@ def parse_predicate(text: str, schema: pa.Schema, *, relations: bool = False, no
         raise too_deep(text) from None
 
 
+def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
+    """Parse those operands of the outermost AND of a predicate that are over the columns of `schema`, and leave out the others.
+
+    With all of them the predicate says no more than with these, so that they can rule out rows. Raises InvalidExpression for what does
+    not parse.
+    """
+    tree = parse_sql(text)
+    names = Names(text, schema, relations=False)
+    binder = Binder(text, names, None)
+    leaves = LeafBinder(text, names, binder)
+    known = []
+    for node in tree.flatten() if isinstance(tree, exp.And) else [tree]:
+        try:
+            known.append(_predicate(node, leaves, binder))
+        except (InvalidExpression, RecursionError):
+            continue
+    return known
+
+
 def _predicate(node: exp.Expr, leaves: LeafBinder, expressions: Binder) -> Predicate:
     match node:
         case exp.Paren(this=inner):

@@ -86,7 +86,7 @@ class BranchWriter:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        end = runtime.monotonic() + _DEADLINE.total_seconds()
+        end: float | None = None
         retries = 0
         while True:
             current = self._branch(branch)
@@ -100,6 +100,8 @@ class BranchWriter:
             if self._place(current, commit, actions):
                 return commit
             retries += 1
+            # The first plan may have taken long, as that of a compaction does.
+            end = end or runtime.monotonic() + _DEADLINE.total_seconds()
             if runtime.monotonic() >= end:
                 raise WriteConflict(
                     f"other writers moved the branch {branch!r} {retries} times during this commit; try again, or with fewer writers"

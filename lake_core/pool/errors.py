@@ -112,6 +112,10 @@ class WriteConflict(PoolError):
     """Other writers moved a branch first, each time that a commit was tried. The branch is as they left it."""
 
 
+class NoSuchObject(PoolError):
+    """The branch has no data object of that id."""
+
+
 class DeleteConflict(PoolError):
     """Data objects that a commit would delete were deleted or rewritten by other commits. The branch is as they left it.
 

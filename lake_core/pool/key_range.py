@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from lake_core.pool import types
+from lake_core.pool.arrow.bodies import Mask
 from lake_core.pool.errors import InvalidValue
+from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.order import compare_values, pool_key
+from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.types import NUMBERS, Type
 from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,15 @@ class KeyRange:
         """Return whether there is a bound."""
         return self.start is not None or self.stop is not None
 
+    def intersection(self, other: KeyRange) -> KeyRange:
+        """Return the keys that are in both ranges, or more where their bounds do not compare."""
+        start, stop = self.start, self.stop
+        if start is None or (other.start is not None and _comparable(other.start, start) and compare_values(other.start, start) > 0):
+            start = other.start
+        if stop is None or (other.stop is not None and _comparable(other.stop, stop) and compare_values(other.stop, stop) < 0):
+            stop = other.stop
+        return KeyRange(start, stop)
+
     def overlaps(self, smallest: Value, largest: Value) -> bool:
         """Tell whether keys between two, both included, can be in the range."""
         if self.start is not None and compare_values(largest, self.start) < 0:
@@ -50,6 +65,39 @@ class KeyRange:
         if self.start is not None and not (_comparable(key, self.start) and compare_values(key, self.start) >= 0):
             return False
         return self.stop is None or (_comparable(key, self.stop) and compare_values(key, self.stop) < 0)
+
+    def batches_within(self, read: Callable[[], Iterable[SortedBatch]]) -> Iterator[SortedBatch]:
+        """Yield the values of sorted batches whose keys are in the range. What is behind it is not read."""
+        for batch in read():
+            yield batch.filter(self.mask(batch.batch, batch.keys, batch.config.keys[0]))
+            if len(batch) and self._is_passed(batch.key(len(batch) - 1), descending=batch.config.descending):
+                return
+
+    def mask(self, batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str]) -> Mask:
+        """Return which values of a batch have a key in the range.
+
+        Args:
+            batch: The values.
+            keys: Their keys; None where they have to be compared one by one.
+            path: Where the keys are.
+        """
+        if not self.is_bounded:
+            return np.ones(len(batch), np.bool_)
+        start, stop = (None if each is None else KeyColumn.of_key(each) for each in (self.start, self.stop))
+        if keys is None or any(bound is not None and bound.family != keys.family for bound in (start, stop)):
+            return np.array([self.contains(value, path) for value in batch.values()], np.bool_)
+        mask = keys.valid.copy()
+        if start is not None:
+            mask &= ~keys.below(start)
+        if stop is not None:
+            mask &= keys.below(stop)
+        return mask
+
+    def _is_passed(self, key: Value, *, descending: bool) -> bool:
+        """Tell whether a key is behind the range, in the order of a pool."""
+        if descending:
+            return self.start is not None and compare_values(key, self.start) < 0
+        return self.stop is not None and compare_values(key, self.stop) >= 0
 
 
 def _comparable(key: Value, bound: Value) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from lake_core import runtime
@@ -22,6 +22,11 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def new_ksuid(now: datetime) -> str:
     """Return a new id made at a time."""
     return format_ksuid((int(now.timestamp()) - _EPOCH).to_bytes(4, "big") + runtime.random_bytes(SIZE - 4))
+
+
+def time_of_ksuid(id: str) -> datetime:
+    """Return when an id was made, in UTC: the seconds of it. Raises InvalidValue."""
+    return datetime.fromtimestamp(int.from_bytes(parse_ksuid(id)[:4], "big") + _EPOCH, UTC)
 
 
 def format_ksuid(data: bytes) -> str:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from lake_core.clock import AwareClock
 from lake_core.pool.action import AddObject
-from lake_core.pool.batches import batched
 from lake_core.pool.branch_commit import BranchWriter, CommitDetails
 from lake_core.pool.commit import Commit
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
 from lake_core.pool.ksuid import new_ksuid
-from lake_core.pool.object_writer import write_object
-from lake_core.pool.order import sort_values
+from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.summary import load_summary
-from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.store import ObjectStore
-
-_SORTED_BYTES: Final = 64 << 20
-"""How many bytes of values are sorted at once, at most: they take many times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class Loader:
     branches: BranchWriter
     clock: AwareClock
 
-    def load(self, values: Iterable[Value], branch: str, details: CommitDetails) -> Commit | None:
+    def load(self, batches: Iterable[ValueBatch], branch: str, details: CommitDetails) -> Commit | None:
         """Write values and commit them. Return None where there are none, or the branch has the marker already.
 
         Raises:
@@ -50,12 +44,16 @@ class Loader:
         """
         if self.branches.is_recorded(branch, details.txn):
             return None
-        objects = self.write(values)
+        objects = self.write(batches)
         return self.add(objects, branch, details) if objects else None
 
-    def write(self, values: Iterable[Value]) -> list[DataObject]:
-        """Write values as data objects that no commit names yet."""
-        return [self._write(batch) for batch in batched(values, min(self.config.threshold, _SORTED_BYTES))]
+    def write(self, batches: Iterable[ValueBatch]) -> list[DataObject]:
+        """Sort values and write them as data objects that no commit names yet. Takes as much memory as `write_unsorted`."""
+        return list(write_unsorted(self.store, self.config, batches, self.new_id))
+
+    def new_id(self) -> str:
+        """Return the id of a new data object."""
+        return new_ksuid(self.clock())
 
     def discard(self, objects: Sequence[DataObject]) -> None:
         """Delete data objects that no commit names."""
@@ -70,7 +68,3 @@ class Loader:
             DamagedLake: The journal or a commit cannot be read.
         """
         return self.branches.commit(branch, details, lambda _: list(map(AddObject, objects)), load_summary)
-
-    def _write(self, values: Sequence[Value]) -> DataObject:
-        ordered = sort_values(values, self.config.keys, descending=self.config.descending)
-        return write_object(self.store, self.config, new_ksuid(self.clock()), ordered)

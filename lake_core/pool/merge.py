@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cmp_to_key
 
+from lake_core.pool import types
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
+from lake_core.pool.key_column import KeyColumn
+from lake_core.pool.object_reader import ObjectReader
 from lake_core.pool.order import compare_by_keys, compare_values, pool_key
-from lake_core.pool.value import Value
+from lake_core.pool.sorted_batch import SortedBatch, sort_batch
+from lake_core.pool.types import Type
+from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.pool.value_batch import ValueBatch, batches_of_values
+from lake_core.store import ObjectStore
 
 
 def partitions(objects: Iterable[DataObject], config: PoolConfig) -> list[list[DataObject]]:
@@ -27,12 +36,44 @@ def partitions(objects: Iterable[DataObject], config: PoolConfig) -> list[list[D
     return groups[::-1] if config.descending else groups
 
 
-def merge(sources: Sequence[Iterator[Value]], config: PoolConfig) -> Iterator[Value]:
-    """Yield the values of sorted sources in the order of the pool."""
-    if len(sources) == 1:
-        return sources[0]
-    rows = [(_Row(value, config) for value in source) for source in sources]
-    return (row.value for row in heapq.merge(*rows))
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Sorted values that are merged with others.
+
+    Attributes:
+        first: A key that none of them comes before. They are not read until that is reached.
+        read: Returns the values.
+    """
+
+    first: Value
+    read: Callable[[], Iterator[SortedBatch]]
+
+
+def merge(sources: Iterable[Source], config: PoolConfig) -> Iterator[SortedBatch]:
+    """Yield the values of sorted sources in the order of a pool, equal ones in the order of the sources.
+
+    Takes memory for one batch of each source that is reached and not at its end, and for a copy of the values that come next. Values
+    whose keys do not compare as columns, and sources that are not sorted, as `zed` 1.6 left some, are merged one by one from there on.
+    """
+    merging = _Merge(sources, config)
+    while (bound := merging.first_to_end()) is not None:
+        if merging.is_columnar:
+            yield from merging.next_values(bound)
+        else:
+            yield from merging.one_by_one()
+            return
+
+
+def merge_objects(store: ObjectStore, config: PoolConfig, objects: Iterable[DataObject]) -> Iterator[SortedBatch]:
+    """Yield the values of data objects in the order of the pool, in bounded memory; see `merge`. Raises DamagedLake."""
+    for group in partitions(objects, config):
+        yield from merge([source_of(ObjectReader.whole(store, config.id, each), config) for each in group], config)
+
+
+def source_of(reader: ObjectReader, config: PoolConfig) -> Source:
+    """Return the values of a data object as a source."""
+    first = reader.object.max if config.descending else reader.object.min
+    return Source(first, lambda: (SortedBatch.of(config, batch) for batch in reader.batches()))
 
 
 class _Row:
@@ -40,10 +81,122 @@ class _Row:
 
     __slots__ = ("descending", "keys", "value")
 
-    def __init__(self, value: Value, config: PoolConfig) -> None:
+    def __init__(self, value: Value, keys: Sequence[Value], descending: bool) -> None:
         self.value = value
-        self.keys = [pool_key(value, path) for path in config.keys]
-        self.descending = config.descending
+        self.keys = keys
+        self.descending = descending
+
+    @classmethod
+    def of(cls, value: Value, config: PoolConfig) -> _Row:
+        return cls(value, [pool_key(value, path) for path in config.keys], config.descending)
 
     def __lt__(self, other: _Row) -> bool:
-        return compare_by_keys(self.value, self.keys, other.value, other.keys, descending=self.descending) < 0
+        return self._compare(other) < 0
+
+    def __eq__(self, other: object) -> bool:
+        # With this, `heapq.merge` yields equal rows in the order of their sources.
+        return isinstance(other, _Row) and not self._compare(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _compare(self, other: _Row) -> int:
+        return compare_by_keys(self.value, self.keys, other.value, other.keys, descending=self.descending)
+
+
+@dataclass(slots=True, eq=False)
+class _Head:
+    """What comes next of a source."""
+
+    position: int
+    batch: SortedBatch
+    last: _Row
+    following: Iterator[SortedBatch]
+
+
+class _Merge:
+    """The state of a merge.
+
+    Attributes:
+        is_columnar: Whether all that was read can be merged in batches.
+    """
+
+    def __init__(self, sources: Iterable[Source], config: PoolConfig) -> None:
+        self.is_columnar = True
+        self._config = config
+        self._waiting = deque(sorted(enumerate(sources), key=lambda pair: self._place(pair[1].first)))
+        self._heads: list[_Head] = []
+        self._family: Type = types.NULL
+
+    def first_to_end(self) -> _Head | None:
+        """Return the source whose batch ends first, after opening those that begin before; None where no values are left."""
+        bound = min(self._heads, key=lambda head: head.last, default=None)
+        while self._waiting and (bound is None or not self._place(bound.last.keys[0]) < self._place(self._waiting[0][1].first)):
+            position, source = self._waiting.popleft()
+            head = self._read(position, source.read(), None)
+            if head is not None:
+                bound = head if bound is None else min(bound, head, key=lambda head: (head.last, head.position))
+        return bound
+
+    def next_values(self, bound: _Head) -> Iterator[SortedBatch]:
+        """Yield all values up to the last one of the source whose batch ends first."""
+        last = len(bound.batch) - 1
+        bound_keys = None if bound.batch.keys is None else bound.batch.keys.slice(last, last + 1)
+        parts = []
+        for head in list(self._heads):
+            # Equal values of later sources come behind those in the next batch of this one.
+            count = head.batch.count_before(bound.last.value, bound_keys, equal=head.position <= bound.position)
+            if count:
+                parts.append(head.batch.slice(0, count))
+                self._skip(head, count)
+        if len(parts) == 1:
+            yield parts[0]
+        else:
+            keys = KeyColumn.concat([part.keys for part in parts])
+            yield from sort_batch(ValueBatch.concat([part.batch for part in parts]), keys, self._config)
+
+    def one_by_one(self) -> Iterator[SortedBatch]:
+        """Yield all values that are left, merged value by value."""
+        sources = [(head.position, _values(head.batch, head.following)) for head in self._heads]
+        sources += [(position, _values(None, source.read())) for position, source in self._waiting]
+        rows = [_rows(values, self._config) for _, values in sorted(sources, key=lambda pair: pair[0])]
+        for batch in batches_of_values(row.value for row in heapq.merge(*rows)):
+            yield SortedBatch.of(self._config, batch)
+
+    def _place(self, key: Value) -> _Row:
+        """Return what sorts a key in the order of the pool."""
+        return _Row(NULL_VALUE, [key], self._config.descending)
+
+    def _skip(self, head: _Head, count: int) -> None:
+        if count < len(head.batch):
+            head.batch = head.batch.slice(count, len(head.batch))
+        else:
+            self._heads.remove(head)
+            self._read(head.position, head.following, head.last)
+
+    def _read(self, position: int, following: Iterator[SortedBatch], previous: _Row | None) -> _Head | None:
+        """Read the next batch of a source, behind a value."""
+        batch = next((batch for batch in following if len(batch)), None)
+        if batch is None:
+            return None
+        last = _Row.of(batch.batch.value(len(batch) - 1), self._config)
+        head = _Head(position, batch, last, following)
+        self._heads.append(head)
+        self._heads.sort(key=lambda head: head.position)
+        if batch.keys is None or (batch.keys.family not in (types.NULL, self._family) and self._family != types.NULL):
+            self.is_columnar = False
+            return head
+        self._family = self._family if batch.keys.family == types.NULL else batch.keys.family
+        follows = previous is None or not _Row.of(batch.batch.value(0), self._config) < previous
+        self.is_columnar &= follows and batch.is_sorted()
+        return head
+
+
+def _values(first: SortedBatch | None, following: Iterator[SortedBatch]) -> Iterator[Value]:
+    if first is not None:
+        yield from first.batch.values()
+    for batch in following:
+        yield from batch.batch.values()
+
+
+def _rows(values: Iterator[Value], config: PoolConfig) -> Iterator[_Row]:
+    return (_Row.of(value, config) for value in values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -13,9 +13,8 @@ from lake_core.pool.arrow.columns import Column, read_columns
 from lake_core.pool.arrow.shapes import Shape, shapes
 from lake_core.pool.data_object import DataObject, data_key
 from lake_core.pool.errors import DamagedLake, InvalidZng
-from lake_core.pool.seek_index import Segment
-from lake_core.pool.value import Value
-from lake_core.pool.zng.reader import read_values
+from lake_core.pool.seek_index import Segment, whole_segment
+from lake_core.pool.value_batch import ValueBatch, read_batches
 from lake_core.store import ObjectStore
 from lake_core.store.object_file import ObjectFile
 
@@ -39,28 +38,36 @@ class ObjectReader:
     object: DataObject
     segments: tuple[Segment, ...]
 
+    @classmethod
+    def whole(cls, store: ObjectStore, pool_id: str, data_object: DataObject) -> ObjectReader:
+        """Return a reader of all of a data object."""
+        return cls(store, pool_id, data_object, (whole_segment(data_object),))
+
     @property
     def key(self) -> str:
         """Return the key of the object's file."""
         return data_key(self.pool_id, self.object.id)
 
-    def values(self) -> Iterator[Value]:
-        """Yield the values one by one."""
+    def batches(self) -> Iterator[ValueBatch]:
+        """Yield the values of one frame at a time."""
         for segment in self.segments:
             count = 0
             with self._open(segment) as file:
-                for value in read_values(file):
-                    count += 1
-                    yield value
+                for batch in read_batches(file):
+                    count += len(batch)
+                    yield batch
                 self._check_count(segment, count)
 
-    def columns(self) -> Iterator[list[Column]]:
-        """Yield the values of a few frames at a time: columns that together hold all of the rows from one to another."""
+    def columns(self, names: Collection[str] | None = None) -> Iterator[list[Column]]:
+        """Yield the values of a few frames at a time: columns that together hold all of the rows from one to another.
+
+        With names, only the fields of these are read. Raises InvalidValue where values are no records then.
+        """
         for segment in self.segments:
             with self._open(segment) as file:
                 group: list[Column] = []
                 first = rows = end = 0
-                for column in read_columns(file):
+                for column in read_columns(file, names):
                     group.append(column)
                     rows += len(column.rows)
                     end = max(end, int(column.rows[-1]) + 1)

@@ -2,57 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 
+import numpy as np
+
+from lake_core.pool.arrow.column_writer import offsets_of
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject, data_key, seek_index_key
-from lake_core.pool.order import pool_key
+from lake_core.pool.order import compare_values
 from lake_core.pool.seek_index import Segment
+from lake_core.pool.sorted_batch import SortedBatch
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import ZngWriter, encode_values
 from lake_core.store import ObjectStore
 
 
-def encode_object(values: Sequence[Value], config: PoolConfig) -> tuple[bytes, list[Segment]]:
-    """Return the bytes of a data object, and the segments that its seek index lists.
+class ObjectEncoder:
+    """Encodes sorted values as a data object, and finds the segments that its seek index lists.
 
-    Args:
-        values: The values in the order of the pool.
-        config: The pool. A segment ends with the value with which its keys take `seek_stride` bytes.
+    A segment ends with the value with which its keys take `seek_stride` bytes. It takes memory for the compressed bytes of the object.
+
+    Attributes:
+        file: The bytes of the object so far.
+        segments: The segments so far.
+        count: How many values were written.
     """
-    file = BytesIO()
-    writer = ZngWriter(file)
-    segments: list[Segment] = []
-    path = config.keys[0]
-    first = offset = key_bytes = 0
-    start: Value | None = None
-    for position, value in enumerate(values):
-        writer.write(value)
-        key = pool_key(value, path)
-        start = key if start is None else start
-        key_bytes += len(key.body or b"")
-        if key_bytes >= config.seek_stride or position == len(values) - 1:
-            writer.end_stream()
-            smallest, largest = (key, start) if config.descending else (start, key)
-            segments.append(Segment(smallest, largest, first, position + 1 - first, offset, writer.position - offset))
-            first, offset, key_bytes, start = position + 1, writer.position, 0, None
-    return file.getvalue(), segments
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.file = BytesIO()
+        self.segments: list[Segment] = []
+        self.count = 0
+        self._pending = 0
+        self._config = config
+        self._writer = ZngWriter(self.file)
+        self._key_bytes = 0
+        self._first_key: Value | None = None
+        self._last_key: Value | None = None
+        self._first = self._offset = 0
+
+    def room(self, values: SortedBatch) -> int:
+        """Return how many of the values that come next belong into this object.
+
+        An object is full with the value with which it takes the threshold of the pool in the store, or with the last one that has the same
+        key. What is not yet compressed counts as it is. Returns 0 for a full object.
+        """
+        left = self._config.threshold - self._size()
+        if left > 0:
+            return min(int(np.searchsorted(np.cumsum(values.batch.body_sizes()), left)) + 1, len(values))
+        if self._last_key is None or compare_values(self._last_key, values.key(0)):
+            return 0
+        others = np.flatnonzero(~values.repeats()[1:])
+        return 1 + int(others[0]) if len(others) else len(values)
+
+    def write(self, values: SortedBatch) -> None:
+        """Write values, or keep them until a frame is full. Raises InvalidZng."""
+        totals = np.cumsum(values.key_sizes())
+        position = self._writer.position
+        first, written = 0, 0
+        while first < len(values):
+            missing = written + self._config.seek_stride - self._key_bytes
+            last = int(np.searchsorted(totals, missing))
+            self._write_within(values.slice(first, min(last + 1, len(values))))
+            self._key_bytes += int(totals[min(last, len(values) - 1)]) - written
+            if last < len(values):
+                self._end_segment()
+            first, written = last + 1, int(totals[min(last, len(values) - 1)])
+        if self._writer.position > position:
+            self._pending = 0
+        else:
+            self._pending += int(values.batch.body_sizes().sum())
+
+    def finish(self) -> bytes:
+        """Return the bytes of the object, of which all values were written."""
+        if self._first < self.count:
+            self._end_segment()
+        return self.file.getvalue()
+
+    def _size(self) -> int:
+        """Return about how many bytes the object takes so far."""
+        return self._writer.position + self._pending
+
+    def _write_within(self, values: SortedBatch) -> None:
+        """Write values that lie within one segment."""
+        if self._first_key is None:
+            self._first_key = values.key(0)
+        self._last_key = values.key(len(values) - 1)
+        encoded = values.batch.encoded
+        self._writer.write_encoded(values.batch.types, values.batch.codes, memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
+        self.count += len(values)
+
+    def _end_segment(self) -> None:
+        assert self._first_key is not None and self._last_key is not None
+        self._writer.end_stream()
+        keys = (self._last_key, self._first_key) if self._config.descending else (self._first_key, self._last_key)
+        end = self._writer.position
+        self.segments.append(Segment(*keys, self._first, self.count - self._first, self._offset, end - self._offset))
+        self._first, self._offset, self._key_bytes, self._first_key = self.count, end, 0, None
 
 
-def write_object(store: ObjectStore, config: PoolConfig, id: str, values: Sequence[Value]) -> DataObject:
-    """Put a data object and its seek index, and return what a commit says of it.
+def write_object(store: ObjectStore, config: PoolConfig, batches: Iterable[SortedBatch], id: str) -> DataObject:
+    """Put sorted values as one data object with its seek index, and return what a commit says of it.
+
+    Takes memory for the compressed bytes of the object.
 
     Args:
         store: The store of the lake.
         config: The pool.
+        batches: The values, in the order of the pool from the first batch to the last; at least one.
         id: The id of the object.
-        values: Its values in the order of the pool; at least one.
+
+    Raises:
+        InvalidZng: A key is damaged.
     """
-    data, segments = encode_object(values, config)
+    encoder = ObjectEncoder(config)
+    for batch in batches:
+        encoder.write(batch)
+    return _put(store, config, id, encoder)
+
+
+def write_objects(
+    store: ObjectStore, config: PoolConfig, batches: Iterable[SortedBatch], new_id: Callable[[], str]
+) -> Iterator[DataObject]:
+    """Put sorted values as data objects with their seek indexes, and yield what a commit says of each.
+
+    An object ends where it takes about the threshold of the pool in the store, so that one that was written so is not small. Takes memory
+    for the bytes of one object.
+
+    Args:
+        store: The store of the lake.
+        config: The pool.
+        batches: The values, in the order of the pool from the first batch to the last.
+        new_id: Returns the id of each object.
+
+    Raises:
+        InvalidZng: A key is damaged.
+    """
+    encoder = ObjectEncoder(config)
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            rest = batch.slice(start, len(batch))
+            room = encoder.room(rest)
+            if room:
+                encoder.write(rest.slice(0, room))
+                start += room
+            else:
+                yield _put(store, config, new_id(), encoder)
+                encoder = ObjectEncoder(config)
+    if encoder.count:
+        yield _put(store, config, new_id(), encoder)
+
+
+def _put(store: ObjectStore, config: PoolConfig, id: str, encoder: ObjectEncoder) -> DataObject:
+    data, segments = encoder.finish(), encoder.segments
     store.put(seek_index_key(config.id, id), encode_values([segment.to_value() for segment in segments]), unique=True)
     store.put(data_key(config.id, id), data, unique=True)
     smallest, largest = segments[0].min, segments[-1].max
     if config.descending:
         smallest, largest = segments[-1].min, segments[0].max
-    return DataObject(id, smallest, largest, len(values), len(data))
+    return DataObject(id, smallest, largest, encoder.count, len(data))

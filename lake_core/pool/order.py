@@ -103,20 +103,17 @@ def compare_by_keys(one: Value, one_keys: Iterable[Value], other: Value, other_k
     return -order if descending else order
 
 
-def sort_values(values: Iterable[Value], paths: Sequence[Sequence[str]], *, descending: bool = False) -> list[Value]:
-    """Return values in the order in which a pool stores them; see `compare_in_pool`. Raises InvalidZng."""
-    rows = [(value, [pool_key(value, path) for path in paths]) for value in values]
-    native = [
-        _native_key({under(keys[position].type) for _, keys in rows if keys[position].body is not None}) for position in range(len(paths))
-    ]
+def sorted_positions(values: Sequence[Value], paths: Sequence[Sequence[str]], *, descending: bool = False) -> list[int]:
+    """Return where values stand, in the order in which a pool stores them; see `compare_in_pool`. Raises InvalidZng."""
+    keys = [[pool_key(value, path) for path in paths] for value in values]
+    native = [_native_key({under(each[number].type) for each in keys if each[number].body is not None}) for number in range(len(paths))]
 
-    def sort_key(row: tuple[Value, list[Value]]) -> tuple[Any, ...]:
-        value, keys = row
-        parts = [make(key) for make, key in zip(native, keys, strict=True)]
-        return (*parts, (value.body is None, value.body))
+    def sort_key(position: int) -> tuple[Any, ...]:
+        body = values[position].body
+        parts = [make(key) for make, key in zip(native, keys[position], strict=True)]
+        return (*parts, (body is None, body))
 
-    rows.sort(key=sort_key, reverse=descending)
-    return [value for value, _ in rows]
+    return sorted(range(len(values)), key=sort_key, reverse=descending)
 
 
 def _native_key(distinct: set[Type]) -> Callable[[Value], Any]:

@@ -14,6 +14,7 @@ from lake_core.pool.branch_merge import BranchMerge
 from lake_core.pool.branches import create_branch, delete_branch
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.compact import Compaction, checked_run, runs_to_compact
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
@@ -25,9 +26,9 @@ from lake_core.pool.marker import TXN_RETENTION, Txn, check_txn
 from lake_core.pool.metadata import nanoseconds_of
 from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
-from lake_core.pool.rows import value_of, values_of_rows
+from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
-from lake_core.pool.summary import load_summary
+from lake_core.pool.summary import compact_summary, load_summary
 from lake_core.store import ObjectStore
 
 
@@ -118,7 +119,16 @@ class Pool:
         objects = self._commits.objects(self._resolve(branch, commit))
         return [objects[id] for id in sorted(objects)]
 
-    def scan(self, branch: str = "main", commit: str | None = None, *, start: Any = None, stop: Any = None) -> Scan:
+    def scan(
+        self,
+        branch: str = "main",
+        commit: str | None = None,
+        *,
+        start: Any = None,
+        stop: Any = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Scan:
         """Return the values of a branch, or those as of a commit.
 
         Args:
@@ -126,15 +136,19 @@ class Pool:
             commit: The id of a commit, to read the pool as it was then.
             start: Leave out smaller keys, and those that do not compare with it; see `KeyRange`.
             stop: Leave out this key and larger ones, and those that do not compare with it.
+            where: Leave out records for which this predicate, in Spark SQL over their fields, is not true. What it says of the key leaves
+                out data objects and parts of them, too.
+            columns: The fields that are wanted, in this order. Others are not decoded.
 
         Raises:
             NoSuchBranch: The pool has no such branch.
             NoSuchCommit: The pool has no such commit.
             DamagedLake: A commit is missing or cannot be read.
-            InvalidValue: A bound is no key.
+            InvalidValue: A bound is no key, or no columns are named.
+            InvalidExpression: The predicate is not SQL.
         """
         self._store.note_scan()
-        return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop))
+        return Scan(self._store, self.config, self.objects(branch, commit), KeyRange.of(start, stop), where=where, columns=columns)
 
     def load(
         self,
@@ -149,7 +163,7 @@ class Pool:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
         Args:
-            rows: Arrow data, or an iterable of mappings or values; see `values_of_rows`.
+            rows: Arrow data, or an iterable of mappings or values; see `batches_of_rows`.
             branch: The branch.
             author: Who loads.
             message: Why; by default, what was loaded.
@@ -163,7 +177,7 @@ class Pool:
             WriteConflict: Other writers came first each time.
             DamagedLake: The journal or a commit cannot be read.
         """
-        return self._loader.load(values_of_rows(rows), branch, _details(author, message, meta, txn))
+        return self._loader.load(batches_of_rows(rows), branch, _details(author, message, meta, txn))
 
     def has_marker(self, txn: Txn, branch: str = "main") -> bool:
         """Return whether a branch has this version of an application's write, or a later one. Raises NoSuchBranch, DamagedLake."""
@@ -182,7 +196,7 @@ class Pool:
             InvalidValue: A row has no form as a value.
             OutsideRange: A row has a key that is in none of the ranges.
         """
-        return self._loader.write(map(checked(self.config.keys[0], ranges, name), values_of_rows(rows)))
+        return self._loader.write(map(checked(self.config, ranges, name), batches_of_rows(rows)))
 
     def add_objects(
         self,
@@ -244,8 +258,52 @@ class Pool:
             DamagedLake: The journal, a commit or a data object cannot be read.
         """
         check_objects(objects, self.config.keys[0], ranges, "a data object")
-        replacement = Replacement(self._loader, ranges, objects)
+        replacement = Replacement.of(self._loader, ranges, objects)
         return self._writer.commit(branch, _details(author, message, meta, txn), replacement.plan, load_summary)
+
+    def compact(
+        self,
+        ids: Sequence[str] | None = None,
+        branch: str = "main",
+        *,
+        cold_age: timedelta = timedelta(0),
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+    ) -> Commit | None:
+        """Put data objects together into large ones whose keys do not overlap, in one commit. No value changes.
+
+        Takes memory for a few frames of each data object whose keys overlap with others, and for one of the objects that are written.
+
+        Args:
+            ids: The ids of at least two data objects. By default those that overlap their neighbors, and neighbors that are small: those of
+                no more than a fourth of the pool's threshold.
+            branch: The branch.
+            cold_age: Without `ids`: leave out data objects that are younger. Where other writers delete or rewrite objects meanwhile, their
+                neighbors are left out too.
+            author: Who compacts.
+            message: Why; by default, what was compacted.
+            meta: Anything else to keep with the commit; see `value_of`.
+
+        Returns:
+            The commit; None where nothing is worth it.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchObject: The branch has no such data object.
+            DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
+            InvalidValue: There are less than two ids, or the meta has no form as a value.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal, a commit or a data object cannot be read.
+        """
+        details = _details(author, message, meta)
+        objects = self.objects(branch)
+        if ids is None:
+            runs = runs_to_compact(objects, self.config, self._clock(), cold_age)
+        else:
+            runs = [checked_run(ids, [each.id for each in objects])]
+        compaction = Compaction(self._loader, runs, is_optional=ids is None)
+        return self._writer.commit(branch, details, compaction.plan, compact_summary)
 
     def merge(self, child: str, into: str = "main", *, author: str = "", message: str = "", meta: Any = None) -> Commit | None:
         """Commit to a branch what another one has changed since both were the same. Return None where that is nothing.

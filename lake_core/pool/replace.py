@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from lake_core.pool.action import Action, AddObject, DeleteObject
+from lake_core.pool.arrow.bodies import Mask
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import OutsideRange
+from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.load import Loader
 from lake_core.pool.order import pool_key
-from lake_core.pool.scan import Scan
+from lake_core.pool.rewrite import ObjectRewriter
+from lake_core.pool.sorted_batch import keys_of
 from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zson.formatter import format_value
 
 
@@ -21,21 +29,29 @@ class Replacement:
     """Plans commits that replace the values of ranges of keys.
 
     Attributes:
-        loader: Writes the values that stay in place of the data objects that they share with others.
+        commits: The pool's commits.
         ranges: The ranges. One without bounds holds all values.
         objects: The data objects that are put in.
+        rewriter: Writes the values that stay in place of the data objects that they share with others.
     """
 
-    loader: Loader
+    commits: CommitStore
     ranges: Sequence[KeyRange]
     objects: Sequence[DataObject]
-    _kept: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
+    rewriter: ObjectRewriter
+
+    @classmethod
+    def of(cls, loader: Loader, ranges: Sequence[KeyRange], objects: Sequence[DataObject]) -> Replacement:
+        """Return what replaces the values of ranges of keys by data objects."""
+        path = loader.config.keys[0]
+        rewriter = ObjectRewriter(loader, lambda batch: _mask(batch.batch, batch.keys, path, ranges))
+        return cls(loader.branches.commits, ranges, objects, rewriter)
 
     def plan(self, tip: str) -> list[Action]:
         """Return the actions of a commit on top of another one. Raises DamagedLake."""
         deletes: list[Action] = []
         adds: list[Action] = []
-        for each in self.loader.branches.commits.objects(tip).values():
+        for each in self.commits.objects(tip).values():
             if not any(range.overlaps(each.min, each.max) for range in self.ranges):
                 continue
             kept = self._rest(each)
@@ -49,37 +65,24 @@ class Replacement:
         """Return data objects with the values of one that stay; None where all of them do."""
         if any(range.holds(data_object.min.under()) and range.holds(data_object.max.under()) for range in self.ranges):
             return []
-        if data_object.id not in self._kept:
-            count = 0
-
-            def rest() -> Iterator[Value]:
-                nonlocal count
-                for value in Scan(self.loader.store, self.loader.config, [data_object], KeyRange()).values():
-                    if not is_in_ranges(value, self.loader.config.keys[0], self.ranges):
-                        count += 1
-                        yield value
-
-            objects = self.loader.write(rest())
-            if count == data_object.count:
-                self.loader.discard(objects)
-                objects = [data_object]
-            self._kept[data_object.id] = objects
-        kept = self._kept[data_object.id]
-        return None if kept == [data_object] else kept
+        return self.rewriter.rest(data_object)
 
 
-def is_in_ranges(value: Value, path: Sequence[str], ranges: Sequence[KeyRange]) -> bool:
-    """Tell whether the key of a value, at a path of field names, is in one of several ranges."""
-    return any(not range.is_bounded or range.contains(value, path) for range in ranges)
+def _mask(batch: ValueBatch, keys: KeyColumn | None, path: Sequence[str], ranges: Sequence[KeyRange]) -> Mask:
+    """Return which values have a key, at a path of field names, that is in one of several ranges."""
+    masks = [range.mask(batch, keys, path) for range in ranges]
+    return np.logical_or.reduce(masks) if masks else np.zeros(len(batch), np.bool_)
 
 
-def checked(path: Sequence[str], ranges: Sequence[KeyRange], name: str) -> Callable[[Value], Value]:
-    """Return what returns a value whose key is in one of several ranges, and raises OutsideRange for any other."""
+def checked(config: PoolConfig, ranges: Sequence[KeyRange], name: str) -> Callable[[ValueBatch], ValueBatch]:
+    """Return what returns values whose keys are in one of several ranges, and raises OutsideRange for any others."""
+    path = config.keys[0]
 
-    def check(value: Value) -> Value:
-        if not is_in_ranges(value, path, ranges):
-            raise outside(pool_key(value, path), path, ranges, name)
-        return value
+    def check(batch: ValueBatch) -> ValueBatch:
+        others = np.flatnonzero(~_mask(batch, keys_of(batch, config), path, ranges))
+        if len(others):
+            raise outside(pool_key(batch.value(int(others[0])), path), path, ranges, name)
+        return batch
 
     return check
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,9 +13,13 @@ from lake_core.pool.arrow.table import from_table
 from lake_core.pool.errors import InvalidType, InvalidValue
 from lake_core.pool.key_range import key_value
 from lake_core.pool.value import NULL_VALUE, Value
+from lake_core.pool.value_batch import ValueBatch, batches_of_values
+
+_BATCH_ROWS: Final = 1 << 16
+_BATCH_BYTES: Final = 16 << 20
 
 
-def values_of_rows(rows: Any) -> Iterator[Value]:
+def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
     """Yield rows as values.
 
     Args:
@@ -29,14 +33,19 @@ def values_of_rows(rows: Any) -> Iterator[Value]:
         rows = pa.Table.from_batches([rows])
     if hasattr(rows, "__arrow_c_stream__"):
         for batch in pa.RecordBatchReader.from_stream(rows):
-            type, arrays = from_table(pa.Table.from_batches([batch]))
-            for array in arrays:
-                yield from values_of(type, array)
+            yield from _batches_of_arrow(batch)
     elif isinstance(rows, Iterable) and not isinstance(rows, str | bytes | Mapping):
-        for row in rows:
-            yield value_of(row)
+        yield from batches_of_values(map(value_of, rows))
     else:
         raise InvalidValue(f"{str(rows)[:80]!r} has no rows; give Arrow data, or a list of mappings or values")
+
+
+def _batches_of_arrow(batch: pa.RecordBatch) -> Iterator[ValueBatch]:
+    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+    for start in range(0, batch.num_rows, rows):
+        type, arrays = from_table(pa.Table.from_batches([batch.slice(start, rows)]))
+        for array in arrays:
+            yield ValueBatch.of_column(type, array)
 
 
 def value_of(row: Any) -> Value:

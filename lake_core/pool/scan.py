@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, reduce
-from itertools import chain
-from typing import Any, Final
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial, reduce
+from typing import Any
 
 import pyarrow as pa
 
-from lake_core.pool.arrow.columns import Column, read_columns
+from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import widen_columns
 from lake_core.pool.arrow.shapes import Shape
 from lake_core.pool.arrow.table import to_table
-from lake_core.pool.batches import batched
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import InvalidValue
+from lake_core.pool.filter import Filter, implied_range
 from lake_core.pool.fused_type import fused_type
 from lake_core.pool.key_range import KeyRange
-from lake_core.pool.merge import merge, partitions
+from lake_core.pool.merge import merge, partitions, source_of
 from lake_core.pool.object_reader import ObjectReader
+from lake_core.pool.projection import projected_type, projected_value
 from lake_core.pool.seek_index import segments_in_range
-from lake_core.pool.types import NULL, RecordType, Type, under
+from lake_core.pool.sorted_batch import SortedBatch
+from lake_core.pool.types import NULL, Field, RecordType, Type, under, unique_types
 from lake_core.pool.value import Value
-from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.formatter import format_value
 from lake_core.store import ObjectStore
-
-_BATCH_ROWS: Final = 8192
-_BATCH_BYTES: Final = 4 << 20
 
 
 class Scan:
@@ -36,65 +36,134 @@ class Scan:
 
     Each method reads the pool anew, and takes memory for a few frames of each data object whose keys overlap. As an Arrow stream, which is
     what `pyarrow.table`, DuckDB and Polars take, the values have one schema: fields that a record does not have are null, and types that
-    have no common one become a union. Values that are null are rows of nulls.
+    have no common one become a union. Values that are null are rows of nulls. The schema is that of all values in the range of keys, those
+    that the filter leaves out included.
 
     Attributes:
         objects: The data objects that are read: those that can hold keys of the range.
     """
 
-    def __init__(self, store: ObjectStore, config: PoolConfig, objects: Iterable[DataObject], key_range: KeyRange) -> None:
-        self.objects = [each for each in objects if each.count and key_range.overlaps(each.min, each.max)]
+    def __init__(
+        self,
+        store: ObjectStore,
+        config: PoolConfig,
+        objects: Iterable[DataObject],
+        key_range: KeyRange,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        if columns is not None and (isinstance(columns, str) or not columns):
+            raise InvalidValue(f"{columns!r} is no list of columns; name at least one, as in ['ts', 'level']")
+        filled = [each for each in objects if each.count]
+        if where is not None:
+            key_types = {key.type for each in filled for key in (each.min, each.max) if key.body is not None}
+            key_range = key_range.intersection(implied_range(where, config.keys[0], unique_types(key_types)))
+        self.objects = [each for each in filled if key_range.overlaps(each.min, each.max)]
         self._store = store
         self._config = config
         self._range = key_range
+        self._where = where
+        self._names = None if columns is None else list(dict.fromkeys(columns))
 
     def values(self) -> Iterator[Value]:
-        """Yield the values. Raises DamagedLake."""
-        for group in self._groups():
-            yield from self._merged(group)
+        """Yield the values.
+
+        Raises:
+            DamagedLake: A data object is missing or cannot be read.
+            InvalidExpression: The filter is no predicate over the fields of the values.
+            InvalidValue: There is no such column. Or a value is no record, and a filter or columns are asked for.
+        """
+        for batch in self.batches():
+            for value in batch.batch.values():
+                yield value if self._names is None else projected_value(value, self._names)
+
+    def batches(self) -> Iterator[SortedBatch]:
+        """Yield the values in batches, as they are encoded, with all fields. Raises as `values` does."""
+        self._check_names()
+        for batch in self._in_range():
+            yield batch if self._filter is None else batch.filter(self._filter.mask(batch.batch))
 
     def records(self) -> Iterator[Any]:
-        """Yield the values as Python objects; see `Value.decode`. Raises DamagedLake."""
+        """Yield the values as Python objects; see `Value.decode`. Raises as `values` does."""
         for value in self.values():
             yield value.decode()
 
     def to_zson(self) -> str:
-        """Return the values as ZSON, each on a line. Raises DamagedLake."""
+        """Return the values as ZSON, each on a line. Raises as `values` does."""
         return "".join([f"{format_value(value)}\n" for value in self.values()])
 
     def shapes(self) -> list[Shape]:
-        """Return each distinct type of the values, and how many have it. Raises DamagedLake."""
-        counts: dict[Type, int] = {}
-        if self._range.is_bounded:
-            shapes: Iterable[Shape] = (Shape(value.type, 1) for value in self.values())
-        else:
-            shapes = chain.from_iterable(reader.shapes() for group in self._groups() for reader in group)
-        for shape in shapes:
-            counts[shape.type] = counts.get(shape.type, 0) + shape.count
-        return [Shape(type, count) for type, count in counts.items()]
+        """Return each distinct type of the values, and how many have it. Only a filter decodes values. Raises as `values` does."""
+        self._check_names()
+        if self._filter is None:
+            return _counted(self._shapes(), self._names)
+        return _counted((shape for batch in self.batches() for shape in batch.batch.shapes()), self._names)
+
+    def as_type(self, type: Type) -> Scan:
+        """Return the same values, which are one type as an Arrow stream: the one that they are fused into, or one that it widens to."""
+        other = copy(self)
+        other.type = type
+        return other
 
     @cached_property
     def type(self) -> Type:
-        """Return the type that the values are fused into. Reads all of them once. Raises DamagedLake."""
-        start: Type = NULL
-        return reduce(lambda type, shape: fused_type(type, shape.type, "union"), self.shapes(), start)
+        """Return the type that the values are fused into. Reads all of them once. Raises as `values` does."""
+        self._check_names()
+        if self._names is None or under(self._whole_type) == NULL:
+            return self._whole_type
+        fields = {each.name: each for each in _fields(self._whole_type)}
+        return RecordType(tuple(fields[name] for name in self._names))
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Return the schema of the values as an Arrow stream. Reads all of them once. Raises DamagedLake."""
+        """Return the schema of the values as an Arrow stream. Reads all of them once. Raises as `values` does."""
         return to_table(self.type, []).schema
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the values as an Arrow stream. Raises DamagedLake, also while the stream is read."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        """Return the values as an Arrow stream. Raises as `values` does, also while the stream is read."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._record_batches(self._columns()))
 
     def to_table(self) -> pa.Table:
-        """Return the values as an Arrow table. Raises DamagedLake."""
-        return pa.Table.from_batches(self._batches(), self.schema)
+        """Return the values as an Arrow table. Reads them once where all of them have one type, else twice. Raises as `values` does."""
+        groups: Iterable[list[Column]] = self._columns()
+        if self._where is None and self._names is None:
+            groups = list(groups)
+            distinct = {column.type for columns in groups for column in columns}
+            if len(distinct) == 1:
+                self._whole_type = distinct.pop()
+        return pa.Table.from_batches(self._record_batches(groups), self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the values as a stream of Arrow's C interface."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    @cached_property
+    def _whole_type(self) -> Type:
+        """The type that the values in the range are fused into, with all fields."""
+        start: Type = NULL
+        return reduce(lambda type, shape: fused_type(type, shape.type, "union"), self._shapes(), start)
+
+    @cached_property
+    def _filter(self) -> Filter | None:
+        if self._where is None or under(self._whole_type) == NULL:
+            return None
+        return Filter.of(self._where, self._whole_type)
+
+    def _check_names(self) -> None:
+        """Raise InvalidValue for columns that the values do not have."""
+        if self._names is None or under(self._whole_type) == NULL:
+            return
+        projected_type(self._whole_type, self._names)
+        known = [each.name for each in _fields(self._whole_type)]
+        if unknown := [name for name in self._names if name not in known]:
+            raise InvalidValue(f"the pool {self._config.name!r} has no columns {unknown} in this range; there are {', '.join(known)}")
+
+    def _shapes(self) -> list[Shape]:
+        """Return the types of the values in the range, and how many have each."""
+        if self._range.is_bounded:
+            return _counted(shape for batch in self._in_range() for shape in batch.batch.shapes())
+        return _counted(shape for group in self._groups() for reader in group for shape in reader.shapes())
 
     def _groups(self) -> Iterator[list[ObjectReader]]:
         for group in partitions(self.objects, self._config):
@@ -104,28 +173,55 @@ class Scan:
         segments = segments_in_range(self._store, self._config.id, data_object, self._range)
         return ObjectReader(self._store, self._config.id, data_object, tuple(segments))
 
-    def _merged(self, group: Sequence[ObjectReader]) -> Iterator[Value]:
-        return merge([self._in_range(reader.values()) for reader in group], self._config)
+    def _in_range(self) -> Iterator[SortedBatch]:
+        """Yield the values in the range in batches."""
+        for group in self._groups():
+            yield from self._merged(group)
 
-    def _in_range(self, values: Iterator[Value]) -> Iterator[Value]:
-        if not self._range.is_bounded:
-            return values
-        path = self._config.keys[0]
-        return (value for value in values if self._range.contains(value, path))
+    def _merged(self, group: Sequence[ObjectReader]) -> Iterator[SortedBatch]:
+        sources = [source_of(reader, self._config) for reader in group]
+        if self._range.is_bounded:
+            sources = [replace(source, read=partial(self._range.batches_within, source.read)) for source in sources]
+        return merge(sources, self._config)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    @property
+    def _read_names(self) -> list[str] | None:
+        """The names of the fields that are read from records; None for all."""
+        if self._names is None or under(self._whole_type) == NULL:
+            return None
+        return [*self._names, *([] if self._filter is None else self._filter.names)]
+
+    def _columns(self) -> Iterator[list[Column]]:
+        """Yield the values in the range as columns: those of some frames at a time."""
+        names = self._read_names
         for group in self._groups():
             if len(group) == 1 and not self._range.is_bounded:
-                for columns in group[0].columns():
-                    yield from self._widened(columns)
+                yield from group[0].columns(names)
             else:
-                for values in batched(self._merged(group), _BATCH_BYTES, _BATCH_ROWS):
-                    yield from self._widened(list(read_columns(encode_values(values, compress=False))))
+                for batch in self._merged(group):
+                    yield batch.batch.columns(names)
 
-    def _widened(self, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        record = under(self.type)
-        for array in widen_columns(columns, self.type):
-            # The fields of a null record are null themselves.
-            is_table = isinstance(record, RecordType) and record.fields
-            columns_ = [array.field(number) for number in range(array.type.num_fields)] if is_table else [array]
-            yield pa.RecordBatch.from_arrays(columns_, schema=self.schema)
+    def _record_batches(self, groups: Iterable[Sequence[Column]]) -> Iterator[pa.RecordBatch]:
+        """Yield columns as batches of the schema, without the rows that the filter leaves out."""
+        names = self._read_names
+        type = self.type if names is None else projected_type(self._whole_type, names)
+        for columns in groups:
+            for array in widen_columns(columns, type):
+                rows = array if self._filter is None else array.filter(pa.array(self._filter.mask_of_records(array)))
+                # The fields of a null record are null themselves.
+                arrays = [rows.field(each.name) for each in self.schema] if _fields(type) else [rows]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _fields(type: Type) -> tuple[Field, ...]:
+    record = under(type)
+    return record.fields if isinstance(record, RecordType) else ()
+
+
+def _counted(shapes: Iterable[Shape], names: Sequence[str] | None = None) -> list[Shape]:
+    """Return shapes, each type once: those with only the fields of some names."""
+    counts: dict[Type, int] = {}
+    for shape in shapes:
+        type = shape.type if names is None else projected_type(shape.type, names)
+        counts[type] = counts.get(type, 0) + shape.count
+    return [Shape(type, count) for type, count in counts.items()]

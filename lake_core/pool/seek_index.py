@@ -55,32 +55,33 @@ class Segment:
         return named_record("", {"min": self.min, "max": self.max} | {name: Value.of(UINT64, number) for name, number in numbers.items()})
 
 
+def whole_segment(data_object: DataObject) -> Segment:
+    """Return all of a data object as one segment."""
+    return Segment(data_object.min, data_object.max, 0, data_object.count, 0, data_object.size)
+
+
 def segments_in_range(store: ObjectStore, pool_id: str, data_object: DataObject, key_range: KeyRange) -> list[Segment]:
     """Return the segments of a data object that can hold keys of a range.
 
     That is the whole object where its seek index saves nothing, is missing or is damaged: the index only makes reading faster.
     """
     if not key_range.is_bounded:
-        return [_whole(data_object)]
+        return [whole_segment(data_object)]
     return [each for each in all_segments(store, pool_id, data_object) if key_range.overlaps(each.min, each.max)]
 
 
 def all_segments(store: ObjectStore, pool_id: str, data_object: DataObject) -> list[Segment]:
     """Return the segments of a data object: the whole object where it is small, or where its seek index is missing or damaged."""
     if data_object.size <= _SMALL:
-        return [_whole(data_object)]
+        return [whole_segment(data_object)]
     key = seek_index_key(pool_id, data_object.id)
     try:
         segments = [Segment.from_value(value) for value in read_metadata(store, key)]
         _check(segments, data_object)
     except (NotFound, DamagedLake, InvalidZng) as error:
         _LOG.warning("read all of the data object %s, for its seek index cannot be used: %s", data_object.id, error)
-        return [_whole(data_object)]
+        return [whole_segment(data_object)]
     return segments
-
-
-def _whole(data_object: DataObject) -> Segment:
-    return Segment(data_object.min, data_object.max, 0, data_object.count, 0, data_object.size)
 
 
 def _check(segments: Sequence[Segment], data_object: DataObject) -> None:

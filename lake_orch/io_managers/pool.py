@@ -14,7 +14,6 @@ from lake_core.pool.added import added_since
 from lake_core.pool.errors import NoSuchPool, OutsideRange
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.marker import is_recorded
-from lake_core.pool.replace import is_in_ranges
 from lake_core.readable import count_of, readable_bytes
 from lake_core.workspace import STAGED, Receipt, Workspace
 from lake_orch.definition_metadata import PARTITION_EXPR, missing_partition_expr, plain_metadata
@@ -23,13 +22,12 @@ from lake_orch.io_managers.annotation import mapping_keys, reads_itself, type_of
 from lake_orch.io_managers.nothing_returned import warn_of_nothing
 from lake_orch.io_managers.output import output_partitions, producer_name
 from lake_orch.location import table_path
-from lake_orch.pools.data import PoolSlice, is_spark, load, values_of
+from lake_orch.pools.data import PoolSlice, is_spark, load, named_errors, rows_of
 from lake_orch.pools.key_ranges import ranges_of_partitions
 from lake_orch.pools.last_run import bounds_of_read, reader_of
 from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import SINCE, PoolInputSettings, PoolSettings
-from lake_orch.pools.times import with_times
 from lake_orch.resources import LakeResource, SparkResource
 from lake_orch.runs.attempt import Attempt, run_of
 from lake_orch.runs.gate import check_step_gate
@@ -204,7 +202,7 @@ class PoolIOManager(ConfigurableIOManager):
         context.add_input_metadata(bounds.metadata(reader), description=f"Read by {reader.to_user_string()}")
         added = added_since(pool, bounds.since, bounds.until)
         path_of_key = pool.config.keys[0]
-        values = [value for value in added.values if is_in_ranges(value, path_of_key, [key_range])]
+        values = [value for value in added.values if not key_range.is_bounded or key_range.contains(value, path_of_key)]
         state = f"what was added {'up' if bounds.since is None else f'after commit {bounds.since}, up'} to commit {bounds.until}"
         return PoolSlice(pool, added.objects, [key_range], settings.columns, settings.shape, values), state
 
@@ -266,8 +264,8 @@ class _PoolWrite:
                 from lake_core.spark.pools.write import write_pool_objects
 
                 return write_pool_objects(self._obj, pool, ranges, name=self.subject)
-            values = with_times(values_of(self._obj, self.subject), self.settings.times)
-            return pool.write_objects(values, ranges, name=self.subject)
+            with named_errors(self.subject):
+                return pool.write_objects(rows_of(self._obj, self.subject, self.settings.times), ranges, name=self.subject)
         except OutsideRange as error:
             raise OutsideRegion(
                 f"{error}. Return only records of the run's partitions. Where these are windows of time, keys are datetimes with a zone, "
@@ -302,7 +300,8 @@ def _of_partitions(part: PoolSlice, context: InputContext, keys: Sequence[str], 
     if whole.is_bounded:
         raise InvalidDefinition(f"{name} is partitioned: its partitions say which keys are loaded, so leave out lake/start and lake/stop")
     ranges = ranges_of_partitions(context.asset_partitions_def, keys, name)
-    values = [value for value in part.values if is_in_ranges(value, part.pool.config.keys[0], ranges)]
+    path = part.pool.config.keys[0]
+    values = [value for value in part.values if any(each.contains(value, path) for each in ranges)]
     return replace(part, ranges=ranges, values=values)
 
 

@@ -11,7 +11,7 @@ from lake_core.pool.ndjson import read_ndjson
 from lake_core.pool.value import Value
 from lake_orch.errors import UnsupportedData
 from lake_orch.landing_zone.batch import LandedBatch
-from lake_orch.pools.data import values_of
+from lake_orch.pools.data import named_errors, rows_of
 from lake_orch.pools.metadata import PoolResult, pool_metadata
 from lake_orch.pools.owner import claim
 from lake_orch.pools.settings import PoolSettings
@@ -51,8 +51,9 @@ def land_in_pool(
         result = PoolResult(pool.tip(), None)
         if not pool.has_marker(batch.txn):
             meta = claim(pool, owner, settings.ownership, replaces=False) or None
-            values = _lines(batch) if rows is None else values_of(rows, name)
-            objects = pool.write_objects(with_times(values, settings.times), name=name)
+            with named_errors(name):
+                values = with_times(_lines(batch), settings.times) if rows is None else rows_of(rows, name, settings.times)
+                objects = pool.write_objects(values, name=name)
             commit = pool.add_objects(objects, message=name, meta=meta, txn=batch.txn)
             result = PoolResult(pool.tip() if commit is None else commit.id, objects)
     after = workspace.pool_after(settings.path)

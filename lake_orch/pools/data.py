@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import collections.abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from lake_core.pool import Pool, Scan
-from lake_core.pool.arrow.columns import read_columns
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.arrow.table import to_table
-from lake_core.pool.batches import batched
 from lake_core.pool.chosen_shape import choose_shape
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import InvalidJson, InvalidType, InvalidValue
 from lake_core.pool.fused_type import fused_type, without_unions
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ndjson import read_ndjson
-from lake_core.pool.rows import values_of_rows
+from lake_core.pool.rows import batches_of_rows
 from lake_core.pool.types import NULL, Type
 from lake_core.pool.value import Value
-from lake_core.pool.zng.writer import encode_values
+from lake_core.pool.value_batch import batches_of_values
 from lake_orch.errors import InvalidDefinition, UnsupportedData
+from lake_orch.pools.times import with_times
 from lake_orch.spark.resource import SparkResource
 
 _RETURNED = "an iterable of dicts, Arrow data, a pandas, polars or PySpark DataFrame, or lines of JSON as one text"
@@ -32,7 +32,6 @@ _LOADED = (
     "pyarrow.Table, pyarrow.RecordBatchReader, pandas.DataFrame, polars.DataFrame, pyspark.sql.DataFrame, collections.abc.Iterator, "
     "lake_core.pool.Scan, lake_core.pool.Pool"
 )
-_BATCH_BYTES, _BATCH_VALUES = 4 << 20, 8192
 
 
 def is_spark(value: object) -> bool:
@@ -40,27 +39,35 @@ def is_spark(value: object) -> bool:
     return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
 
 
-def values_of(value: Any, subject: str) -> Iterator[Value]:
-    """Return what an asset has returned as values; what is lazy is read as they are.
+def rows_of(value: Any, subject: str, times: Sequence[str] = ()) -> Any:
+    """Return what an asset has returned as rows that a pool takes; what is lazy is read as they are.
 
     Args:
         value: What it has returned.
         subject: What errors call it.
+        times: Fields whose texts become times, where they are such.
 
     Raises:
-        UnsupportedData: The type is none of those that hold records, or a record has no form as a value.
+        UnsupportedData: The type is none of those that hold records.
     """
     if isinstance(value, Mapping):
         raise UnsupportedData(f"{subject} is one dict: return a list with the record in it")
     if isinstance(value, str):
-        values = read_ndjson(value.splitlines())
-    elif isinstance(value, bytes | pa.Schema) or not (isinstance(value, Iterable) or hasattr(value, "__arrow_c_stream__")):
+        return with_times(read_ndjson(value.splitlines()), times)
+    is_arrow = hasattr(value, "__arrow_c_stream__") or isinstance(value, pa.RecordBatch)
+    if isinstance(value, bytes | pa.Schema) or not (isinstance(value, Iterable) or is_arrow):
         raise UnsupportedData(f"{subject} is a {_name(value)}: return {_RETURNED}")
-    elif hasattr(value, "__arrow_c_stream__") or isinstance(value, pa.RecordBatch):
-        values = values_of_rows(value)
-    else:
-        values = values_of_rows(_checked(value, subject))
-    return _in_words(values, subject)
+    rows = value if is_arrow else _checked(value, subject)
+    return with_times((value for batch in batches_of_rows(rows) for value in batch.values()), times) if times else rows
+
+
+@contextmanager
+def named_errors(subject: str) -> Iterator[None]:
+    """Raise UnsupportedData for records that have no form as values. `subject`: what the error calls them."""
+    try:
+        yield
+    except (InvalidValue, InvalidType, InvalidJson) as error:
+        raise UnsupportedData(f"{subject} cannot be stored in a pool: {error}. Nothing was written") from None
 
 
 def _checked(records: Iterable[Any], subject: str) -> Iterator[Any]:
@@ -68,13 +75,6 @@ def _checked(records: Iterable[Any], subject: str) -> Iterator[Any]:
         if not isinstance(record, Mapping | Value):
             raise UnsupportedData(f"record {number} of {subject} is a {_name(record)}: return {_RETURNED}")
         yield record
-
-
-def _in_words(values: Iterator[Value], subject: str) -> Iterator[Value]:
-    try:
-        yield from values
-    except (InvalidValue, InvalidType, InvalidJson) as error:
-        raise UnsupportedData(f"{subject} cannot be stored in a pool: {error}. Nothing was written") from None
 
 
 def _name(value: object) -> str:
@@ -124,19 +124,19 @@ class PoolSlice:
             # Nothing has the columns of what there is.
             return replace(self, objects=self.pool.objects()).table(subject).slice(0, 0) if self.pool.objects() else pa.table({})
         types = self.types()
-        rounded, exact, union = (
-            _fused(types, conflicts, round_integers) for conflicts, round_integers in (("json", True), ("json", False), ("union", False))
-        )
-        scans = self.scans()
-        if len(scans) == 1 and self.shape is None and not self.values and rounded == union and types:
-            table = scans[0].to_table()
-        else:
-            columns = list(read_columns(encode_values(self.records(), compress=False)))
-            try:
-                table = to_table(rounded, widen_columns(columns, rounded))
-            except InexactInteger:
-                table = to_table(exact, widen_columns(columns, exact))
+        rounded, exact = (_fused(types, round_integers) for round_integers in (True, False))
+        try:
+            table = self._table_of(rounded)
+        except InexactInteger:
+            table = self._table_of(exact)
         return self._selected(table, subject)
+
+    def _table_of(self, type: Type) -> pa.Table:
+        """Return what is asked for as values of a type that they widen to. Raises InexactInteger."""
+        if self.shape is None and not self.values:
+            return pa.concat_tables([scan.as_type(type).to_table() for scan in self.scans()])
+        batches = (batch.columns() for batch in batches_of_values(self.records()))
+        return to_table(type, [array for columns in batches for array in widen_columns(columns, type)])
 
     def _selected(self, table: pa.Table, subject: str) -> pa.Table:
         if self.columns is None:
@@ -148,9 +148,9 @@ class PoolSlice:
 
     def dicts(self) -> Iterator[dict[str, Any]]:
         """Yield what is asked for, each record with its own fields alone. Raises NoSuchShape, DamagedLake."""
-        for values in batched(self.records(), _BATCH_BYTES, _BATCH_VALUES):
-            rows: list[Any] = [None] * len(values)
-            for column in read_columns(encode_values(values, compress=False)):
+        for batch in batches_of_values(self.records()):
+            rows: list[Any] = [None] * len(batch)
+            for column in batch.columns():
                 for row, record in zip(column.rows.tolist(), column.values.to_pylist(), strict=True):
                     rows[row] = record
             for record in rows:
@@ -162,11 +162,11 @@ def _picked(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: record[name] for name in names if name in record}
 
 
-def _fused(types: Sequence[Type], conflicts: Any, round_integers: bool) -> Type:
+def _fused(types: Sequence[Type], round_integers: bool) -> Type:
     common: Type = NULL
     for type in types:
-        common = fused_type(common, type, conflicts, round_integers=round_integers)
-    return without_unions(common) if conflicts == "json" else common
+        common = fused_type(common, type, "json", round_integers=round_integers)
+    return without_unions(common)
 
 
 def load(part: PoolSlice, annotation: object, spark: SparkResource | None, subject: str) -> Any:

@@ -8,6 +8,7 @@ import pytest
 
 from lake_core.lake.session.write_session import WriteSession
 from lake_core.pool import Pool
+from lake_core.pool.key_range import KeyRange
 from lake_core.testing import DatasetFormatSuite
 
 
@@ -21,7 +22,7 @@ class TestPool(DatasetFormatSuite):
         dataset.load([{"k": number, "s": f"row {number}"}])
 
     def contradict(self, dataset: Pool, number: int) -> None:
-        dataset.load([{"k": number}], txn=("job", number))
+        dataset.replace(dataset.write_objects([{"k": number}]), [KeyRange()])
 
     def contents(self, dataset: Pool) -> list[str]:
         return dataset.scan().to_zson().splitlines()

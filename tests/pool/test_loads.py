@@ -12,7 +12,6 @@ import pytest
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.errors import InvalidPoolConfig, InvalidTransaction, InvalidValue, LakeExists, NoSuchPool, PoolExists
 from lake_core.pool.lake import PoolLake
-from lake_core.pool.object_writer import encode_object
 from lake_core.pool.pool import Pool
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import read_frames
@@ -20,6 +19,7 @@ from lake_core.pool.zng.reader import read_values
 from lake_core.store import MemoryStore, ObjectStore, open_store
 from lake_core.testing import ManualClock
 from tests.pool.cases import expected_branches, lake_path
+from tests.pool.scalar_objects import encode_object
 
 
 @pytest.fixture

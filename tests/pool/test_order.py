@@ -8,12 +8,13 @@ from itertools import combinations, pairwise
 import pytest
 
 from lake_core.pool import types
-from lake_core.pool.order import compare_in_pool, compare_values, sort_values
+from lake_core.pool.order import compare_in_pool, compare_values
 from lake_core.pool.value import Value
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zson.formatter import format_value
 from lake_core.pool.zson.reader import parse_value
 from tests.pool.cases import stored_branches
+from tests.pool.scalar_objects import sort_values
 
 ASCENDING = [
     *("NaN", "-Inf", "-1.5", "-1", "0", "0.5", "1(uint8)", "1.5", "1us", "2024-01-01T00:00:00Z", "18446744073709551615", "+Inf"),

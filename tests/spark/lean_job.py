@@ -69,11 +69,13 @@ def main(folder: str) -> None:
         )
         step(f"update {name}", lambda url=url: (update_delta(spark, url, {"x": "x + 1"}, "id % 2 = 0"), ids(url))[1])
         step(f"delete {name}", lambda url=url: (delete_delta(spark, url, "id < 3"), ids(url))[1])
+        step(f"optimize {name}", lambda url=url: (optimize_delta(spark, url, zorder_by=["id"]), ids(url))[1])
+        if url == vectors:
+            continue  # how a part is overwritten or filtered has nothing to do with vectors
         step(
             f"overwrite {name}",
             lambda url=url: (write_delta(spark.createDataFrame(rows(3, 6)), url, mode="overwrite", where="id < 6"), ids(url))[1],
         )
-        step(f"optimize {name}", lambda url=url: (optimize_delta(spark, url, zorder_by=["id"]), ids(url))[1])
         step(f"filtered {name}", lambda url=url: read_delta(spark, url, where="id % 2 = 0 AND p LIKE 'p%'").count())
         spark.conf.set("spark.sql.caseSensitive", "true")  # then Arrow reads, in the executors
         step(f"read {name}", lambda url=url: ids(url))

@@ -61,16 +61,8 @@ def test_the_executors_are_lean(told: dict[str, Any]) -> None:
 def test_operations_run_in_them(told: dict[str, Any], name: str) -> None:
     seen = {key.removesuffix(f" {name}"): value for key, value in told.items() if key.endswith(f" {name}")}
     rest = list(range(3, 25))
-    assert seen == {
-        "write": 20,
-        "merge": list(range(25)),
-        "update": list(range(25)),
-        "delete": rest,
-        "overwrite": rest,
-        "optimize": rest,
-        "filtered": 11,
-        "read": rest,
-    }
+    others = {"overwrite": rest, "filtered": 11, "read": rest} if name == "plain" else {}
+    assert seen == {"write": 20, "merge": list(range(25)), "update": list(range(25)), "delete": rest, "optimize": rest, **others}
 
 
 def test_a_session_of_a_lake_runs_in_them(told: dict[str, Any]) -> None:

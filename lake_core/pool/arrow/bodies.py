@@ -139,23 +139,52 @@ def walk(payload: bytes, *, with_ids: bool) -> Positions:
     Raises:
         InvalidZng: The last value is cut short.
     """
+    if not with_ids:
+        return _walk_short(payload, 0)
+    try:
+        starts = _walk_short(payload, 1)
+    except InvalidZng:
+        return _walk_any(payload)
+    has_long_ids = bool((np.frombuffer(payload, np.uint8)[starts] >= 0x80).any())
+    return _walk_any(payload) if has_long_ids else starts
+
+
+def _walk_short(payload: bytes, before_tag: int) -> Positions:
+    """Walk over values whose ids take one byte or none."""
     positions = array("q")
     add = positions.append
     at, end = 0, len(payload)
-    before_tag = 1 if with_ids else 0
+    behind_tag = before_tag + 1
     try:
-        while at < end:
-            add(at)
+        # Bytes end the loop: a test for the end would take as much time as all the rest.
+        while True:
             tag = payload[at + before_tag]
-            if payload[at] < 0x80 > tag > 0:  # an id and a tag of one byte each
-                at += before_tag + tag
+            add(at)
+            if tag >= 0x80:
+                high = payload[at + behind_tag]
+                if high < 0x80:  # a tag of two bytes
+                    at += before_tag + tag - 0x7F + (high << 7)
+                else:
+                    at = _behind(payload, at + before_tag, with_ids=False)
             else:
-                at = _behind(payload, at, with_ids=with_ids)
+                at += before_tag + (tag or 1)
     except IndexError:
-        raise InvalidZng("the last value is cut short") from None
-    if at > end:
+        pass
+    if at != end:
         raise InvalidZng("the last value is cut short")
     return np.frombuffer(positions, np.int64) if positions else np.zeros(0, np.int64)
+
+
+def _walk_any(payload: bytes) -> Positions:
+    """Walk over values with ids of any size."""
+    positions = array("q")
+    at, end = 0, len(payload)
+    while at < end:
+        positions.append(at)
+        at = _behind(payload, at, with_ids=True)
+    if at > end:
+        raise InvalidZng("the last value is cut short")
+    return np.frombuffer(positions, np.int64)
 
 
 def _behind(payload: bytes, at: int, *, with_ids: bool) -> int:

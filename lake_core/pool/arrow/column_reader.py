@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, tagged_at, validity, walk
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.primitive import decode_ip, decode_net
+from lake_core.pool.projection import projected_type
 from lake_core.pool.type_value import decode_type
 from lake_core.pool.types import (
     FLOATS,
@@ -30,6 +31,7 @@ from lake_core.pool.types import (
     SetType,
     Type,
     UnionType,
+    under,
 )
 from lake_core.pool.zson.primitive_text import format_ip, format_net
 from lake_core.pool.zson.type_text import format_type
@@ -166,19 +168,34 @@ _PRIMITIVE: Final[dict[PrimitiveType, Callable[[PrimitiveType, Bodies], pa.Array
 }
 
 
-def _record(type: RecordType, bodies: Bodies) -> pa.Array:
+def read_fields(type: Type, bodies: Bodies, names: Collection[str]) -> tuple[Type, pa.Array]:
+    """Return the fields of some names of records: the type of records with these fields alone, and its values. Other fields are skipped.
+
+    Raises:
+        InvalidValue: The values are no records.
+        InvalidZng: Bytes are not valid for the type.
+    """
+    projected, record = projected_type(type, names), under(type)
+    return projected, _record(record, bodies, names) if isinstance(record, RecordType) else read_column(projected, bodies)
+
+
+def _record(type: RecordType, bodies: Bodies, names: Collection[str] | None = None) -> pa.Array:
     valid = bodies.valid()
     whole = bool(valid.all())
     rows = bodies if whole else bodies.select(valid)
     ends = rows.starts + rows.sizes
     at = rows.starts
-    children = []
-    for field in type.fields:
+    children, fields = [], []
+    places = [number for number, each in enumerate(type.fields, 1) if names is None or each.name in names]
+    count = len(type.fields) if names is None else max(places, default=0)
+    for field in type.fields[:count]:
         column, at = tagged_at(rows.data, at, ends)
-        children.append(read_column(field.type, column if whole else _spread(column, valid)))
-    if bool((at != ends).any()):
+        if names is None or field.name in names:
+            fields.append(field)
+            children.append(read_column(field.type, column if whole else _spread(column, valid)))
+    if names is None and bool((at != ends).any()):
         raise InvalidZng(f"a record of {len(type.fields)} fields has more values")
-    return pa.Array.from_buffers(arrow_type(type), len(bodies), [validity(valid)], children=children)
+    return pa.Array.from_buffers(arrow_type(RecordType(tuple(fields))), len(bodies), [validity(valid)], children=children)
 
 
 def _spread(column: Bodies, valid: npt.NDArray[np.bool_]) -> Bodies:

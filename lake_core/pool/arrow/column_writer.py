@@ -38,6 +38,7 @@ from lake_core.pool.zson.type_text import format_type
 
 _BOUNDS: Final = np.array([1 << 8 * size for size in range(8)], np.uint64)
 """The smallest numbers that take one byte, two bytes, and so on up to eight."""
+_TOO_LARGE: Final = "values of one column take more than 2 GiB; write fewer rows at a time"
 
 
 def write_column(type: Type, array: pa.Array) -> pa.Array:
@@ -74,14 +75,20 @@ def offsets_of(array: pa.Array) -> Positions:
 def _binary(offsets: npt.NDArray[Any], data: Any, valid: Mask | None = None) -> pa.Array:
     """Return a binary array. Raises InvalidValue beyond 2 GiB."""
     if int(offsets[-1]) > np.iinfo(np.int32).max:
-        raise InvalidValue("values of one column take more than 2 GiB; write fewer rows at a time")
+        raise InvalidValue(_TOO_LARGE)
     bitmap = None if valid is None else validity(valid)
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)])
 
 
 def _joined(*columns: pa.Array) -> pa.Array:
-    """Return the elements of binary arrays, those of one row one behind the other; null as nothing."""
-    return pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
+    """Return the elements of binary arrays, those of one row one behind the other; null as nothing. Raises InvalidValue beyond 2 GiB."""
+    rows, count = len(columns[0]), len(columns)
+    if sum(int(offsets[-1] - offsets[0]) for offsets in map(offsets_of, columns)) > np.iinfo(np.int32).max:
+        raise InvalidValue(_TOO_LARGE)
+    kind = np.int32 if rows * count <= np.iinfo(np.int32).max else np.int64
+    by_row = np.arange(rows * count, dtype=kind).reshape(count, rows).T
+    joined = pa.concat_arrays(columns).take(pa.array(by_row.ravel()))
+    return _binary(offsets_of(joined)[::count], joined.buffers()[2] or b"")
 
 
 def _uvarints(numbers: Positions) -> pa.Array:
@@ -114,7 +121,7 @@ def _valid(array: pa.Array) -> Mask:
     return valid
 
 
-def _numbers(array: pa.Array, dtype: str) -> npt.NDArray[Any]:
+def numbers_of(array: pa.Array, dtype: str) -> npt.NDArray[Any]:
     """Return the numbers of an array as they stand in its buffer; what is null has any."""
     kind = np.dtype(dtype)
     buffer = array.buffers()[1]
@@ -157,12 +164,12 @@ def _integer_rows(numbers: npt.NDArray[np.uint64], valid: Mask) -> pa.Array:
 
 def _unsigned(type: PrimitiveType, array: pa.Array) -> pa.Array:
     column = _cast(type, array)
-    return _integer_rows(_numbers(column, f"<u{UNSIGNED[type] // 8}").astype(np.uint64), _valid(column))
+    return _integer_rows(numbers_of(column, f"<u{UNSIGNED[type] // 8}").astype(np.uint64), _valid(column))
 
 
 def _signed(type: PrimitiveType, array: pa.Array) -> pa.Array:
     column = _cast(type, array)
-    return _integer_rows(_with_sign(_numbers(column, f"<i{SIGNED[type] // 8}").astype(np.int64)), _valid(column))
+    return _integer_rows(_with_sign(numbers_of(column, f"<i{SIGNED[type] // 8}").astype(np.int64)), _valid(column))
 
 
 def _with_sign(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -175,7 +182,7 @@ def _with_sign(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 def _float(type: PrimitiveType, array: pa.Array) -> pa.Array:
     size = FLOATS[type]
     column = _cast(type, array)
-    raw = np.ascontiguousarray(_numbers(column, f"<u{size}")).view(np.uint8).reshape(-1, size)
+    raw = np.ascontiguousarray(numbers_of(column, f"<u{size}")).view(np.uint8).reshape(-1, size)
     return _tagged_rows(np.full(len(column), size), raw, _valid(column))
 
 
@@ -238,10 +245,11 @@ def _record(type: RecordType, array: pa.Array) -> pa.Array:
     valid = _valid(array)
     if not children:
         return _tagged(_binary(np.zeros(len(array) + 1, np.int64), b"", valid))
+    if valid.all():
+        lengths = np.sum([np.diff(offsets_of(child)) for child in children], axis=0)
+        return _joined(_uvarints(lengths + 1), *children)
     bodies = _joined(*children) if len(children) > 1 else children[0]
-    if not valid.all():
-        bodies = pc.if_else(pa.array(valid), bodies, pa.scalar(None, pa.binary()))
-    return _tagged(bodies)
+    return _tagged(pc.if_else(pa.array(valid), bodies, pa.scalar(None, pa.binary())))
 
 
 def _container(type: ArrayType | SetType | MapType, array: pa.Array) -> pa.Array:
@@ -322,4 +330,4 @@ def _enum(type: EnumType, array: pa.Array) -> pa.Array:
         if bool(pc.any(pc.is_null(positions.take(encoded.indices.drop_null()))).as_py()):
             raise InvalidValue(f"{', '.join(map(repr, used[:10]))} are no symbols of {format_type(type)}")
     column = positions.take(encoded.indices)
-    return _integer_rows(_numbers(column, "<i4").astype(np.uint64), _valid(column))
+    return _integer_rows(numbers_of(column, "<i4").astype(np.uint64), _valid(column))

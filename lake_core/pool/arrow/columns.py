@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from lake_core.pool.arrow.bodies import Positions, buffer_of, read_uvarints, tagged_at, walk
-from lake_core.pool.arrow.column_reader import read_column
+from lake_core.pool.arrow.bodies import Bodies, Positions, buffer_of, read_uvarints, tagged_at, walk
+from lake_core.pool.arrow.column_reader import read_column, read_fields
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.errors import InvalidZng
 from lake_core.pool.types import Type
@@ -20,6 +20,8 @@ from lake_core.pool.zng.reader import read_payloads
 from lake_core.pool.zng.tag import split
 from lake_core.pool.zng.writer import ZngWriter
 
+_COLUMN_BYTES: Final = 2 << 20
+"""How many bytes of frames become columns at once: small columns take more time, for each step has its price."""
 _MAX_CELLS: Final = 1 << 26
 _MAX_CELLS_PER_BYTE: Final = 64
 
@@ -39,14 +41,19 @@ class Column:
     rows: Positions
 
 
-def read_columns(source: Source) -> Iterator[Column]:
-    """Yield the values of ZNG streams: those of one type in one frame as a column. Raises InvalidZng.
+def read_columns(source: Source, names: Collection[str] | None = None) -> Iterator[Column]:
+    """Yield the values of ZNG streams: those of one type in a few frames as a column.
 
     Args:
         source: The bytes, or a file.
+        names: Read only the fields of these names; the values have to be records then.
+
+    Raises:
+        InvalidZng: The bytes are damaged.
+        InvalidValue: Values are no records, and names are given.
     """
     row = 0
-    for types, payload in read_payloads(source):
+    for types, payload in read_payloads(source, _COLUMN_BYTES):
         starts = walk(payload, with_ids=True)
         data = buffer_of(payload)
         ids, at = read_uvarints(data, starts)
@@ -54,16 +61,28 @@ def read_columns(source: Source) -> Iterator[Column]:
         for id in np.unique(ids):
             rows = np.flatnonzero(ids == id)
             type = types.lookup(int(id))
-            _check_cells(type, len(rows), len(payload))
-            yield Column(type, read_column(type, bodies if len(rows) == len(ids) else bodies.select(rows)), row + rows)
+            yield column_of(type, bodies if len(rows) == len(ids) else bodies.select(rows), row + rows, len(payload), names)
         row += len(ids)
 
 
-def _check_cells(type: Type, rows: int, size: int) -> None:
-    """Raise InvalidZng if values would become columns that take far more memory than their bytes: a record that is null takes one byte."""
-    cells = rows * type.nodes
+def column_of(type: Type, bodies: Bodies, rows: Positions, size: int, names: Collection[str] | None = None) -> Column:
+    """Return bodies as a column. Raises InvalidZng, InvalidValue; see `read_columns`.
+
+    Args:
+        type: The type of the values.
+        bodies: The values.
+        rows: Where each stands among others.
+        size: How many bytes the values were read from.
+        names: Read only the fields of these names.
+    """
+    cells = len(rows) * type.nodes
+    # A record that is null takes one byte, however many columns it has.
     if cells > max(_MAX_CELLS, _MAX_CELLS_PER_BYTE * size):
-        raise InvalidZng(f"{rows} values in {size} bytes would become {cells} values in columns; read them one by one")
+        raise InvalidZng(f"{len(rows)} values in {size} bytes would become {cells} values in columns; read them one by one")
+    if names is None:
+        return Column(type, read_column(type, bodies), rows)
+    projected, values = read_fields(type, bodies, names)
+    return Column(projected, values, rows)
 
 
 def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:
@@ -78,7 +97,7 @@ def write_columns(writer: ZngWriter, type: Type, values: pa.Array) -> None:
         InvalidValue: A value has no form in the type. Nothing was written.
     """
     encoded = write_column(type, values)
-    writer.write_encoded(type, memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
+    writer.write_encoded((type,), np.zeros(len(encoded), np.int32), memoryview(encoded.buffers()[2] or b""), offsets_of(encoded))
 
 
 def values_of(type: Type, array: pa.Array) -> list[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ from lake_core.pool.zson.type_text import format_type
 
 TYPE_KEY: Final = b"zed.type"
 """Under this key, the metadata of a field and of a schema keep the Zed type as text."""
+DELTA_KEY: Final = b"SPARK::metadata::json"
+"""Under this key, the metadata of a field keeps a JSON object, which holds the Zed type where a Delta table has kept it."""
 WHOLE: Final = "this"
 """The column of a table whose values are no records, or null."""
 
@@ -65,12 +68,14 @@ def from_table(table: pa.Table) -> tuple[Type, list[pa.Array]]:
 
 
 def _stated_type(metadata: dict[bytes, bytes] | None) -> Type | None:
-    text = (metadata or {}).get(TYPE_KEY)
-    if text is None:
-        return None
+    metadata = metadata or {}
+    text = metadata.get(TYPE_KEY)
     try:
-        return parse_type(text.decode())
-    except (InvalidZson, UnicodeDecodeError) as error:
+        if text is None and DELTA_KEY in metadata:
+            kept = json.loads(metadata[DELTA_KEY])
+            text = kept[TYPE_KEY.decode()].encode() if isinstance(kept, dict) and TYPE_KEY.decode() in kept else None
+        return None if text is None else parse_type(text.decode())
+    except (InvalidZson, ValueError, AttributeError) as error:
         raise InvalidValue(f"the metadata {TYPE_KEY.decode()!r} states no Zed type: {error}; remove it from the field or schema") from None
 
 

@@ -27,16 +27,32 @@ def read_values(source: Source) -> Iterator[Value]:
         yield from _values_of(payload, types)
 
 
-def read_payloads(source: Source) -> Iterator[tuple[TypeDecoder, bytes]]:
-    """Yield what each frame of values holds, with the types that the stream has defined so far. Raises InvalidZng."""
+def read_payloads(source: Source, at_least: int = 1) -> Iterator[tuple[TypeDecoder, bytes]]:
+    """Yield what frames of values hold, with the types that the stream has defined so far.
+
+    Args:
+        source: The bytes, or a file.
+        at_least: Yield frames of one stream together, until they have this many bytes.
+
+    Raises:
+        InvalidZng: The bytes are damaged.
+    """
     types = TypeDecoder()
+    group: list[bytes] = []
+    size = 0
     for type, payload in read_frames(source):
+        if type is FrameType.VALUES:
+            group.append(payload)
+            size += len(payload)
+        if group and (size >= at_least or type is None):
+            yield types, group[0] if len(group) == 1 else b"".join(group)
+            group, size = [], 0
         if type is None:
             types.reset()
         elif type is FrameType.TYPES:
             types.decode(payload)
-        else:
-            yield types, payload
+    if group:
+        yield types, b"".join(group)
 
 
 def _values_of(payload: bytes, types: TypeDecoder) -> Iterator[Value]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO
+from itertools import pairwise
 from typing import BinaryIO, Final
 
 import numpy as np
@@ -46,25 +47,39 @@ class ZngWriter:
         if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
             self.flush()
 
-    def write_encoded(self, type: Type, data: memoryview, offsets: npt.NDArray[np.int64]) -> None:
-        """Write values of one type that are encoded already, as if they were written one by one.
+    def write_encoded(self, types: Sequence[Type], codes: npt.NDArray[np.int32], data: memoryview, offsets: npt.NDArray[np.int64]) -> None:
+        """Write values that are encoded already, as if they were written one by one.
 
         Args:
-            type: Their type.
+            types: Their types.
+            codes: Which of the types each value has.
             data: Their bodies behind their tags, one behind the other.
             offsets: Where each begins in the data, and where the last one ends.
         """
-        first, count = 0, len(offsets) - 1
+        firsts = np.sort(np.unique(codes, return_index=True)[1])
+        prefixes: list[bytes] = [b""] * len(types)
+        # A type is defined in the frame of its first value, so nothing is known of the ids behind that.
+        for first, stop in pairwise([*firsts.tolist(), len(codes)]):
+            prefixes[codes[first]] = uvarint(self._types.id(types[codes[first]]))
+            self._write_known(prefixes, codes[first:stop], data, offsets[first : stop + 1])
+
+    def _write_known(
+        self, prefixes: Sequence[bytes], codes: npt.NDArray[np.int32], data: memoryview, offsets: npt.NDArray[np.int64]
+    ) -> None:
+        """Write encoded values whose types have ids."""
+        widths = np.array([len(prefix) for prefix in prefixes])[codes]
+        ends = offsets[1:] + np.cumsum(widths)
+        first, count, start = 0, len(codes), int(offsets[0])
         while first < count:
-            id = uvarint(self._types.id(type))
             # A frame ends behind the value with which it is full: each takes its id and its bytes.
             missing = max(self._threshold - len(self._values), 1) if self._types.pending < self._threshold else 1
-            sizes = offsets[first + 1 :] - offsets[first] + len(id) * np.arange(1, count - first + 1)
-            last = first + min(int(np.searchsorted(sizes, missing)) + 1, count - first)
-            self._values += _interleaved(id, data[int(offsets[first]) : int(offsets[last])], offsets[first : last + 1] - offsets[first])
+            last = min(int(np.searchsorted(ends, start + missing)) + 1, count)
+            part = slice(first, last)
+            bounds = offsets[first : last + 1]
+            self._values += _interleaved(prefixes, codes[part], widths[part], data[int(bounds[0]) : int(bounds[-1])], bounds - bounds[0])
             if len(self._values) >= self._threshold or self._types.pending >= self._threshold:
                 self.flush()
-            first = last
+            first, start = last, int(ends[last - 1])
 
     def flush(self) -> None:
         """Write what is kept as frames."""
@@ -92,15 +107,24 @@ class ZngWriter:
         self.position += len(data)
 
 
-def _interleaved(prefix: bytes, data: memoryview, offsets: npt.NDArray[np.int64]) -> bytes:
-    """Return parts of data, each behind a prefix."""
-    count = len(offsets) - 1
-    out = np.empty(len(data) + len(prefix) * count, np.uint8)
-    starts = offsets[:-1] + len(prefix) * np.arange(count)
+def _interleaved(
+    prefixes: Sequence[bytes],
+    codes: npt.NDArray[np.int32],
+    widths: npt.NDArray[np.int64],
+    data: memoryview,
+    offsets: npt.NDArray[np.int64],
+) -> bytes:
+    """Return parts of data, each behind the prefix of its code."""
+    ends = np.cumsum(widths)
+    out = np.empty(len(data) + int(ends[-1]), np.uint8)
+    starts = offsets[:-1] + ends - widths
     is_prefix = np.zeros(len(out), np.bool_)
-    for number, byte in enumerate(prefix):
-        out[starts + number] = byte
-        is_prefix[starts + number] = True
+    for number in range(int(widths.max())):
+        bytes_ = np.array([prefix[number] if number < len(prefix) else 0 for prefix in prefixes], np.uint8)
+        rows = slice(None) if int(widths.min()) > number else widths > number
+        at = starts[rows] + number
+        out[at] = bytes_[codes[rows]]
+        is_prefix[at] = True
     out[~is_prefix] = np.frombuffer(data, np.uint8)
     return out.tobytes()
 

@@ -20,20 +20,17 @@ from lake_core.clock import system_clock
 from lake_core.errors import LakeError
 from lake_core.pool import Commit, DataObject, Pool
 from lake_core.pool.arrow.arrow_type import inferred_type
-from lake_core.pool.arrow.columns import values_of
 from lake_core.pool.arrow.table import TYPE_KEY, struct_array
-from lake_core.pool.batches import batched
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.errors import InvalidZson
 from lake_core.pool.fused_type import without_unions
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.metadata import Record
-from lake_core.pool.object_writer import write_object
-from lake_core.pool.order import sort_values
+from lake_core.pool.object_sorter import write_unsorted
 from lake_core.pool.replace import checked
 from lake_core.pool.types import Field, RecordType, Type
-from lake_core.pool.value import Value
+from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
@@ -46,7 +43,7 @@ from lake_core.spark.write import arrow_schema
 from lake_core.store import ObjectStore
 
 _SORTED_BYTES: Final = 64 << 20
-"""How many bytes of values an executor sorts at once, at most: they take many times as much memory."""
+"""How many bytes of values an executor sorts at once, at most: they take about three times as much memory."""
 _WRITTEN: Final = "object binary, error string"
 """What executors tell of a data object that they wrote, or why they wrote none."""
 
@@ -202,18 +199,18 @@ class PoolObjectWriter:
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of batches, and yield rows of `_WRITTEN`."""
         try:
-            for values in batched(self._values(batches), min(self.config.threshold, _SORTED_BYTES)):
-                ordered = sort_values(values, self.config.keys, descending=self.config.descending)
-                yield _written(write_object(self.store, self.config, new_ksuid(system_clock()), ordered), None)
+            values = self._values(batches)
+            for each in write_unsorted(self.store, self.config, values, lambda: new_ksuid(system_clock()), most_bytes=_SORTED_BYTES):
+                yield _written(each, None)
         except LakeError as error:
             # Raised here, it would be tried again three times, and arrive inside the JVM's trace.
             yield _written(None, f"{type(error).__name__}: {error}")
 
-    def _values(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Value]:
-        record, check = parse_type(self.type), checked(self.config.keys[0], self.ranges, self.name)
+    def _values(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ValueBatch]:
+        record, check = parse_type(self.type), checked(self.config, self.ranges, self.name)
         for batch in batches:
             columns = [column.cast(type) for column, type in zip(batch.columns, self.schema.types, strict=True)]
-            yield from map(check, values_of(record, struct_array(self.schema.names, columns, batch.num_rows)))
+            yield check(ValueBatch.of_column(record, struct_array(self.schema.names, columns, batch.num_rows)))
 
 
 def _written(data_object: DataObject | None, error: str | None) -> pa.RecordBatch:

@@ -1,0 +1,227 @@
+"""`lake pool`: pools of records, in a lake or in a Zed lake of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO, Literal, cast
+
+import click
+import pyarrow.parquet as pq
+
+from lake_core.cli.context import Context, command
+from lake_core.cli.names import Ref, TablePath
+from lake_core.cli.pool_rows import FORMATS, RowFormat, format_of, read_rows
+from lake_core.delta import DeltaTable
+from lake_core.pool import Pool, PoolConfig, PoolLake, Scan
+from lake_core.pool.errors import InvalidZson
+from lake_core.pool.export import to_columns, to_delta_columns
+from lake_core.pool.ksuid import NIL
+from lake_core.pool.ndjson import format_json
+from lake_core.pool.value import Value
+from lake_core.pool.zson.formatter import format_value
+from lake_core.pool.zson.reader import parse_value
+from lake_core.readable import count_of, readable_bytes
+
+zed_option = click.option(
+    "--zed", "location", metavar="LOCATION", help="A Zed lake of its own, whose pools then are named instead of those of the lake."
+)
+
+
+@click.group()
+def pool() -> None:
+    """Load records of any shape into a pool, look at them, and keep it in order.
+
+    POOL is the path of a pool in the lake; with --zed LOCATION it is the name of a pool in the Zed lake that lies there, and a ref is one
+    of the pool's branches, or the id of a commit.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A pool, and what of it is meant."""
+
+    pool: Pool
+    branch: str = "main"
+    commit: str | None = None
+
+    def scan(self, **bounds: Any) -> Scan:
+        return self.pool.scan(self.branch, self.commit, **bounds)
+
+
+def _at(context: Context, path: str, ref: str, location: str | None) -> _At:
+    """Return a pool at a ref."""
+    if location is None:
+        return _At(context.open().pool(path, ref=ref))
+    pool = _zed_lake(context, location).pool(path)
+    is_commit = len(ref) == len(NIL) and ref not in {branch.name for branch in pool.list_branches()}
+    return _At(pool, commit=ref) if is_commit else _At(pool, ref)
+
+
+def _zed_lake(context: Context, location: str) -> PoolLake:
+    return PoolLake.open(location, storage_options=context.storage_options)
+
+
+@contextmanager
+def _written(context: Context, path: str, branch: str, message: str, location: str | None) -> Iterator[tuple[_At, Callable[[], Any]]]:
+    """Yield a pool to write to, and what tells afterwards what was published."""
+    if location is not None:
+        yield _At(_zed_lake(context, location).pool(path), branch), lambda: None
+        return
+    lake = context.open()
+    lake.at(branch).dataset(path, "pool")  # Raises in words of the branch, where the session would speak of itself.
+    with lake.session(branch, message=message) as session:
+        yield _At(session.pool(path)), lambda: session.result
+
+
+@pool.command("ls")
+@click.option("--ref", default="main", show_default=True, type=Ref())
+@zed_option
+@command
+def ls(context: Context, ref: str, location: str | None) -> None:
+    """List the pools. What they are sorted by, and how much they hold."""
+    if location is None:
+        state = context.open().at(ref)
+        rows = [_row(path, state.pool(path), "main") for path, record in sorted(state.datasets().items()) if record.format == "pool"]
+    else:
+        zed = _zed_lake(context, location)
+        rows = [_row(config.name, zed.pool(config.name), ref) for config in zed.pools()]
+    shown = [row | {"size": readable_bytes(row["bytes"])} for row in rows]
+    context.output.rows(rows if context.output.as_json else shown, ["pool", "key", "order", "records", "objects", "size", "id"])
+
+
+def _row(name: str, opened: Pool, branch: str) -> dict[str, Any]:
+    config: PoolConfig = opened.config
+    objects = opened.objects(branch)
+    key = ",".join(".".join(path) for path in config.keys)
+    size = {"records": sum(each.count for each in objects), "objects": len(objects), "bytes": sum(each.size for each in objects)}
+    return {"pool": name, "key": key, "order": config.order, **size, "id": config.id}
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
+@click.option("--ref", default="main", show_default=True, type=Ref())
+@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
+@zed_option
+@command
+def log(context: Context, path: str, ref: str, limit: int, location: str | None) -> None:
+    """List a pool's commits, newest first."""
+    at = _at(context, path, ref, location)
+    rows = [
+        {
+            "commit": commit.id,
+            "date": commit.date,
+            "author": commit.author,
+            "message": commit.message if context.output.as_json else commit.message.partition("\n")[0],
+            "meta": None if commit.meta.body is None else format_value(commit.meta),
+        }
+        for commit in islice(at.pool.log(at.branch, at.commit), limit)
+    ]
+    context.output.rows(rows, ["commit", "date", "author", "message", "meta"])
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--format", type=click.Choice(FORMATS), help="What the files hold, instead of by their names.")
+@click.option("--branch", default="main", show_default=True, type=Ref())
+@click.option("--author", default="")
+@click.option("-m", "--message", default="")
+@zed_option
+@command
+def load(
+    context: Context,
+    path: str,
+    files: tuple[str, ...],
+    format: RowFormat | None,
+    branch: str,
+    author: str,
+    message: str,
+    location: str | None,
+) -> None:
+    """Load files of NDJSON, ZSON, ZNG or Parquet. `-` is standard input.
+
+    In a lake all files are published as one commit; in a Zed lake of its own each is a commit.
+    """
+    formats = [format_of(name, format) for name in files]
+    loaded = 0
+    with _written(context, path, branch, message or f"Load {path}", location) as (at, published):
+        for name, kind in zip(files, formats, strict=True):
+            with click.open_file(name, "rb") as file:
+                before = {each.id for each in at.pool.objects(at.branch)}
+                at.pool.load(read_rows(cast(BinaryIO, file), kind), at.branch, author=author, message=message)
+                loaded += sum(each.count for each in at.pool.objects(at.branch) if each.id not in before)
+    text = f"{count_of(loaded, 'record')} loaded into {path}"
+    context.output.show({"records": loaded, "published": published()}, text)
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
+@click.option("--ref", default="main", show_default=True, type=Ref())
+@click.option("--start", metavar="KEY", help="Only keys from this one on, as ZSON writes it: 7, 2026-01-31T00:00:00Z.")
+@click.option("--stop", metavar="KEY", help="Only smaller keys.")
+@click.option("-n", "--limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("-f", "--format", type=click.Choice(["zson", "ndjson"]), default="zson", show_default=True)
+@zed_option
+@command
+def scan(
+    context: Context,
+    path: str,
+    ref: str,
+    start: str | None,
+    stop: str | None,
+    limit: int | None,
+    format: Literal["zson", "ndjson"],
+    location: str | None,
+) -> None:
+    """Print the records of a pool in the order of its key, each on a line."""
+    values = islice(_at(context, path, ref, location).scan(start=_key(start), stop=_key(stop)).values(), limit)
+    if context.output.as_json:
+        context.output.rows([{"zson": format_value(value)} for value in values], ())
+        return
+    text = format_value if format == "zson" else format_json
+    for value in values:
+        context.output.write(f"{text(value)}\n".encode())
+
+
+def _key(text: str | None) -> Value | str | None:
+    """Return a bound: a value of ZSON, or else the text itself."""
+    try:
+        return None if text is None else parse_value(text)
+    except InvalidZson:
+        return text
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
+@click.option("--ref", default="main", show_default=True, type=Ref())
+@click.option("--parquet", "file", metavar="FILE", help="Write a Parquet file.")
+@click.option("--delta", "table", metavar="TABLE", help="Create a Delta table: at a path of the lake; with --zed, at a location.")
+@click.option("--branch", default="main", show_default=True, type=Ref(), help="Of the lake, where the table is created.")
+@zed_option
+@command
+def export(context: Context, path: str, ref: str, file: str | None, table: str | None, branch: str, location: str | None) -> None:
+    """Write the records of a pool to a Parquet file or a Delta table, as columns.
+
+    Fields that a record does not have are null; what has several types becomes JSON text. The columns' metadata keeps their Zed types.
+    """
+    if (file is None) == (table is None):
+        raise click.UsageError("say where to: --parquet FILE or --delta TABLE")
+    scanned = _at(context, path, ref, location).scan()
+    count = sum(each.count for each in scanned.objects)
+    if file is not None:
+        reader = to_columns(scanned)
+        with pq.ParquetWriter(file, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+    elif table is not None:
+        rows = to_delta_columns(scanned)
+        if location is None:
+            with context.open().session(branch, message=f"Export {path}") as session:
+                session.create_delta(table, rows.schema).append(rows)
+        else:
+            DeltaTable.create(table, rows.schema, storage_options=context.storage_options).append(rows)
+    target = file or table
+    context.output.show({"records": count, "to": target}, f"{count_of(count, 'record')} of {path} written to {target}")

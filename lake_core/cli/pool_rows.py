@@ -1,0 +1,46 @@
+"""Rows that commands load into pools: files and standard input, in the formats that pools read."""
+
+from __future__ import annotations
+
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, get_args
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake_core.pool.ndjson import read_ndjson
+from lake_core.pool.zng.reader import read_values
+from lake_core.pool.zson.reader import parse_values
+
+RowFormat = Literal["ndjson", "zson", "zng", "parquet"]
+FORMATS: tuple[RowFormat, ...] = get_args(RowFormat)
+
+_BY_SUFFIX: dict[str, RowFormat] = {
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".zson": "zson",
+    ".zng": "zng",
+    ".parquet": "parquet",
+}
+
+
+def format_of(name: str, format: RowFormat | None) -> RowFormat:
+    """Return the format of a file: what the caller says, else by its name. Raises UsageError."""
+    known = format or _BY_SUFFIX.get(Path(name).suffix)
+    if known is None:
+        raise click.UsageError(f"{name!r} does not say what it holds: add --format, one of {', '.join(FORMATS)}")
+    return known
+
+
+def read_rows(file: BinaryIO, format: RowFormat) -> Any:
+    """Return the rows of an open file, as `Pool.load` takes them."""
+    if format == "parquet":
+        parquet = pq.ParquetFile(file)
+        return pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
+    if format == "zng":
+        return read_values(file)
+    text = TextIOWrapper(file, encoding="utf-8")
+    return read_ndjson(text) if format == "ndjson" else parse_values(text.read())

@@ -1,0 +1,125 @@
+"""Compactions: data objects whose keys overlap, or that are small, become large ones whose keys do not overlap, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cmp_to_key
+
+from lake_core.pool.action import Action, AddObject, DeleteObject
+from lake_core.pool.config import PoolConfig
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.errors import DeleteConflict, InvalidValue, NoSuchObject
+from lake_core.pool.ksuid import time_of_ksuid
+from lake_core.pool.load import Loader
+from lake_core.pool.merge import merge_objects
+from lake_core.pool.object_writer import write_objects
+from lake_core.pool.order import compare_values
+
+_SMALL_SHARE = 4
+"""An object is small that takes no more than this part of the pool's threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Plans commits that put other data objects in place of some.
+
+    Attributes:
+        loader: Writes the data objects.
+        runs: The data objects, by their ids, that are put together in each run. Those of one run become others.
+        is_optional: Leave out runs of which other writers have deleted or rewritten an object, instead of raising.
+    """
+
+    loader: Loader
+    runs: Sequence[Sequence[str]]
+    is_optional: bool
+    _compacted: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
+
+    def plan(self, tip: str) -> list[Action]:
+        """Return the actions of a compaction on top of a tip. Raises DeleteConflict, DamagedLake."""
+        objects = self.loader.branches.commits.objects(tip)
+        deletes: list[Action] = []
+        adds: list[Action] = []
+        for run in self.runs:
+            missing = tuple(id for id in run if id not in objects)
+            if missing and not self.is_optional:
+                raise DeleteConflict(
+                    f"other writers deleted or rewrote {', '.join(missing)}, which were to be compacted; compact again", missing
+                )
+            if not missing:
+                deletes += map(DeleteObject, run)
+                adds += map(AddObject, self._compact([objects[id] for id in run]))
+        return [*deletes, *adds]
+
+    def _compact(self, run: Sequence[DataObject]) -> list[DataObject]:
+        """Return data objects with the values of others. Writes them the first time that it is asked for. Raises DamagedLake."""
+        if run[0].id not in self._compacted:
+            loader = self.loader
+            merged = merge_objects(loader.store, loader.config, run)
+            self._compacted[run[0].id] = list(write_objects(loader.store, loader.config, merged, loader.new_id))
+        return self._compacted[run[0].id]
+
+
+def checked_run(ids: Iterable[str], objects: Iterable[str]) -> list[str]:
+    """Return ids of data objects that can be compacted, each once. Raises InvalidValue for less than two, NoSuchObject."""
+    run = list(dict.fromkeys(ids))
+    known = set(objects)
+    if len(run) < 2:
+        raise InvalidValue("at least two data objects are compacted; `objects` lists those of a branch")
+    check_objects_exist(run, known)
+    return run
+
+
+def check_objects_exist(ids: Iterable[str], objects: Iterable[str]) -> None:
+    """Raise NoSuchObject for ids that are not among those of data objects."""
+    known = set(objects)
+    if unknown := [id for id in ids if id not in known]:
+        raise NoSuchObject(f"the branch has no data objects {', '.join(unknown)}; `objects` lists those that it has")
+
+
+def runs_to_compact(objects: Iterable[DataObject], config: PoolConfig, now: datetime, cold_age: timedelta) -> list[list[str]]:
+    """Return the ids of data objects that are worth a compaction: runs of neighbors that overlap, or of which all are small.
+
+    Args:
+        objects: The data objects of a branch.
+        config: The pool.
+        now: The time.
+        cold_age: Leave out objects that are younger.
+    """
+    by_key = cmp_to_key(compare_values)
+    cold = [each for each in objects if time_of_ksuid(each.id) <= now - cold_age]
+    runs: list[_Run] = []
+    for each in sorted(cold, key=lambda each: (by_key(each.min), by_key(each.max), each.id)):
+        is_small = each.size <= config.threshold // _SMALL_SHARE
+        if runs and runs[-1].takes(each, is_small=is_small):
+            runs[-1].add(each, is_small=is_small)
+        else:
+            runs.append(_Run([each], each, is_small))
+    return [[each.id for each in run.objects] for run in runs if len(run.objects) > 1]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighboring data objects.
+
+    Attributes:
+        objects: The objects.
+        last: The one with the largest key.
+        is_small: Whether all are small.
+    """
+
+    objects: list[DataObject]
+    last: DataObject
+    is_small: bool
+
+    def takes(self, other: DataObject, *, is_small: bool) -> bool:
+        """Return whether an object belongs to the run."""
+        return (is_small and self.is_small) or compare_values(other.min, self.last.max) <= 0
+
+    def add(self, other: DataObject, *, is_small: bool) -> None:
+        """Add an object."""
+        self.objects.append(other)
+        self.is_small &= is_small
+        if compare_values(other.max, self.last.max) > 0:
+            self.last = other

@@ -1,0 +1,98 @@
+"""The way out of a pool: its values as columns that Parquet files and Delta tables can hold, with their Zed types in the metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+
+import pyarrow as pa
+
+from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY
+from lake_core.pool.errors import InvalidValue
+from lake_core.pool.fused_type import JSON, fused_type
+from lake_core.pool.scan import Scan
+from lake_core.pool.types import NULL, ArrayType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, UnionType
+
+
+def column_type(type: Type) -> Type:
+    """Return the type that values get as columns: what is a union, or a record without fields, becomes JSON text."""
+    match type:
+        case UnionType() | RecordType(()):
+            return JSON
+        case RecordType(fields):
+            return RecordType(tuple(Field(each.name, column_type(each.type)) for each in fields))
+        case NamedType(name, inner):
+            column = column_type(inner)
+            return column if column == JSON else NamedType(name, column)
+        case ArrayType(element):
+            return ArrayType(column_type(element))
+        case SetType(element):
+            return SetType(column_type(element))
+        case MapType(key, value):
+            return MapType(column_type(key), column_type(value))
+        case ErrorType(inner):
+            return ErrorType(column_type(inner))
+    return type
+
+
+def to_columns(scan: Scan) -> pa.RecordBatchReader:
+    """Return the values of a scan as an Arrow stream that Parquet files can hold.
+
+    Types that have no common one become JSON text, and so do unions. The metadata of each field keeps its Zed type under `zed.type`.
+
+    Raises:
+        DamagedLake: A data object cannot be read.
+        InvalidJson: A number that is to become JSON text is infinite or not a number.
+    """
+    start: Type = NULL
+    fused = reduce(lambda type, shape: fused_type(type, shape.type, "json"), scan.shapes(), start)
+    return scan.as_type(column_type(fused)).to_reader()
+
+
+def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:
+    """Return the values of a scan as an Arrow stream that Delta tables can hold.
+
+    Durations become their nanoseconds, and columns of nulls text. The Zed types are in the metadata that Delta tables keep of columns.
+
+    Raises:
+        DamagedLake: A data object cannot be read, also while the stream is read.
+        InvalidJson: As of `to_columns`.
+        InvalidValue: A time is finer than microseconds.
+    """
+    columns = to_columns(scan)
+    schema = pa.schema([_delta_field(field) for field in columns.schema])
+    return pa.RecordBatchReader.from_batches(schema, _cast(columns, schema))
+
+
+def _delta_field(field: pa.Field) -> pa.Field:
+    text = (field.metadata or {}).get(TYPE_KEY, b"").decode()
+    metadata = {DELTA_KEY: json.dumps({TYPE_KEY.decode(): text}).encode()}
+    return pa.field(field.name, _delta_type(field.type), metadata=metadata)
+
+
+def _delta_type(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_duration(type):
+        return pa.int64()
+    if pa.types.is_null(type):
+        return pa.string()
+    if pa.types.is_timestamp(type):
+        return pa.timestamp("us", type.tz)
+    if pa.types.is_dictionary(type):
+        return _delta_type(type.value_type)
+    if pa.types.is_struct(type):
+        return pa.struct(
+            [pa.field(each.name, _delta_type(each.type)) for each in (type.field(number) for number in range(type.num_fields))]
+        )
+    if pa.types.is_list(type):
+        return pa.list_(pa.field("item", _delta_type(type.value_type)))
+    return type
+
+
+def _cast(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        try:
+            columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+        except pa.ArrowInvalid as error:
+            raise InvalidValue(f"Delta tables hold times to the microsecond: {error}; export to Parquet, which holds all of it") from None
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)

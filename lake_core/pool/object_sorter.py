@@ -1,0 +1,63 @@
+"""Sorts values into data objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from lake_core.pool.config import PoolConfig
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.key_column import KeyColumn
+from lake_core.pool.object_writer import write_object
+from lake_core.pool.sorted_batch import keys_of, sort_batch
+from lake_core.pool.value_batch import ValueBatch
+from lake_core.store import ObjectStore
+
+_SORTED_BYTES: Final = 256 << 20
+
+
+def write_unsorted(
+    store: ObjectStore, config: PoolConfig, batches: Iterable[ValueBatch], new_id: Callable[[], str], *, most_bytes: int = _SORTED_BYTES
+) -> Iterator[DataObject]:
+    """Sort values and put them as data objects with their seek indexes, and yield what a commit says of each.
+
+    An object ends with the value with which its bodies take the threshold of the pool. Takes about three times as much memory as its
+    values have bytes.
+
+    Args:
+        store: The store of the lake.
+        config: The pool.
+        batches: The values.
+        new_id: Returns the id of each object.
+        most_bytes: Sort this many bytes at once, at most, where the threshold is larger.
+
+    Raises:
+        InvalidZng: A key is damaged.
+    """
+    for part in _parts(batches, min(config.threshold, most_bytes)):
+        keys = KeyColumn.concat([keys_of(batch, config) for batch in part])
+        batch = ValueBatch.concat(part)
+        # From here on, the values are in memory once.
+        part.clear()
+        yield write_object(store, config, sort_batch(batch, keys, config), new_id())
+
+
+def _parts(batches: Iterable[ValueBatch], most_bytes: int) -> Iterator[list[ValueBatch]]:
+    """Yield values in parts. Each ends with the value with which its bodies take `most_bytes`."""
+    part: list[ValueBatch] = []
+    size = 0
+    for batch in batches:
+        totals = np.cumsum(batch.body_sizes())
+        start = written = 0
+        while start < len(batch):
+            stop = min(int(np.searchsorted(totals, written + most_bytes - size)) + 1, len(batch))
+            part.append(batch.slice(start, stop))
+            size += int(totals[stop - 1]) - written
+            start, written = stop, int(totals[stop - 1])
+            if size >= most_bytes:
+                yield part
+                part, size = [], 0
+    if part:
+        yield part

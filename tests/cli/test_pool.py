@@ -1,0 +1,135 @@
+"""`lake pool`, and what other commands say of pools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lake_core import Lake
+from lake_core.delta import DeltaTable
+from lake_core.pool import PoolLake
+from tests.cli.commands import run, run_json
+
+PATH = "events/raw"
+LINES = '{"k":2,"s":"b"}\n{"k":1}\n\n{"k":3,"s":7}\n'
+
+
+@pytest.fixture
+def zed(tmp_path: Path) -> str:
+    """A Zed lake of its own with the pool `raw`, whose branch `main` holds the keys 1 to 3."""
+    location = str(tmp_path / "zed")
+    PoolLake.create(location).create_pool("raw", key="k", order="asc").load([{"k": 2, "s": "b"}, {"k": 1}, {"k": 3, "s": 7}])
+    return location
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "new.ndjson"
+    path.write_text(LINES)
+    return str(path)
+
+
+@pytest.fixture
+def pools(root: str, lake: Lake, file: str) -> str:
+    """The lake with the pool `events/raw`, into which `LINES` were loaded."""
+    with lake.session(message="a pool") as session:
+        session.create_pool(PATH, key="k", order="asc")
+    run(root, "pool", "load", PATH, file, "-m", "lines")
+    return root
+
+
+def test_records_of_a_file_are_loaded_and_published_as_one_commit(root: str, lake: Lake, file: str) -> None:
+    with lake.session() as session:
+        session.create_pool(PATH, key="k", order="asc")
+    assert run(root, "pool", "load", PATH, file, file, "-m", "lines") == "6 records loaded into events/raw\n"
+    assert [commit.message for commit in lake.log(limit=1)] == ["lines"]
+
+
+def test_records_are_printed_in_order_as_zson(pools: str) -> None:
+    assert run(pools, "pool", "scan", PATH) == '{k:1}\n{k:2,s:"b"}\n{k:3,s:7}\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (("--format", "ndjson"), '{"k":1}\n{"k":2,"s":"b"}\n{"k":3,"s":7}\n'),
+        (("--start", "2", "--stop", "3"), '{k:2,s:"b"}\n'),
+        (("-n", "1"), "{k:1}\n"),
+        (("--ref", "main~1"), ""),
+    ],
+)
+def test_a_scan_takes_formats_bounds_a_limit_and_a_ref(pools: str, words: tuple[str, ...], printed: str) -> None:
+    assert run(pools, "pool", "scan", PATH, *words) == printed
+
+
+def test_pools_are_listed(pools: str) -> None:
+    (row,) = run_json(pools, "pool", "ls")
+    assert (row["pool"], row["key"], row["order"], row["records"], row["objects"]) == (PATH, "k", "asc", 3, 1)
+
+
+def test_the_commits_of_a_pool_are_listed(pools: str) -> None:
+    assert [row["message"] for row in run_json(pools, "pool", "log", PATH)] == ["lines"]
+
+
+def test_a_zed_lake_of_its_own_is_looked_at_by_its_location(root: str, zed: str) -> None:
+    assert [row["pool"] for row in run_json(root, "pool", "ls", "--zed", zed)] == ["raw"]
+    commit = run_json(root, "pool", "log", "raw", "--zed", zed)[0]["commit"]
+    assert run(root, "pool", "scan", "raw", "--zed", zed, "--ref", commit, "-n", "1") == "{k:1}\n"
+
+
+def test_a_zed_lake_of_its_own_is_loaded(root: str, zed: str, file: str) -> None:
+    run(root, "pool", "load", "raw", file, "--zed", zed, "--author", "ada")
+    assert [commit.author for commit in PoolLake.open(zed).pool("raw").log()] == ["ada", ""]
+
+
+@pytest.mark.parametrize("suffix", ["zson", "ndjson", "parquet"])
+def test_what_is_printed_and_exported_can_be_loaded_again(pools: str, lake: Lake, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"out.{suffix}"
+    if suffix == "parquet":
+        run(pools, "pool", "export", PATH, "--parquet", str(file))
+    else:
+        file.write_text(run(pools, "pool", "scan", PATH, "--format", suffix))
+    run(pools, "pool", "load", PATH, str(file))
+    assert [record["k"] for record in lake.pool(PATH).scan().records()] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_file_that_does_not_say_what_it_holds_is_refused(pools: str, tmp_path: Path) -> None:
+    file = tmp_path / "records"
+    file.write_text(LINES)
+    assert "add --format" in run(pools, "pool", "load", PATH, str(file), code=2)
+
+
+def test_a_file_with_a_wrong_line_leaves_the_pool_as_it_is(pools: str, lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.ndjson"
+    file.write_text('{"k":1}\n{"k":\n')
+    assert "line 2" in run(pools, "pool", "load", PATH, str(file), code=1)
+    assert len(list(lake.pool(PATH).log())) == 1
+
+
+def test_a_pool_is_exported_to_a_table_of_the_lake(pools: str, lake: Lake) -> None:
+    run(pools, "pool", "export", PATH, "--delta", "tables/events")
+    assert lake.delta("tables/events").to_arrow().to_pylist() == [{"k": 1, "s": None}, {"k": 2, "s": '"b"'}, {"k": 3, "s": "7"}]
+
+
+def test_a_zed_lake_of_its_own_is_exported(root: str, zed: str, tmp_path: Path) -> None:
+    run(root, "pool", "export", "raw", "--zed", zed, "--delta", str(tmp_path / "table"))
+    assert len(DeltaTable.open(tmp_path / "table").to_arrow()) == 3
+    run(root, "pool", "export", "raw", "--zed", zed, "--parquet", str(tmp_path / "rows.parquet"))
+    assert pq.read_table(tmp_path / "rows.parquet").schema.field("k").metadata == {b"zed.type": b"int64"}
+
+
+def test_other_commands_know_pools(pools: str) -> None:
+    assert [(row["kind"], row["name"]) for row in run_json(pools, "ls", "events")] == [("pool", PATH)]
+    assert "`lake pool scan events/raw`" in run(pools, "cat", PATH, code=1)
+    assert run_json(pools, "head", PATH, "-n", "2") == [{"k": 1}, {"k": 2, "s": "b"}]
+    line = f"{PATH}  version 0 -> 1  rows +3 -0  files +1 -0"
+    assert line in run(pools, "show", "main")
+    assert line in run(pools, "diff", "main~1", "main")
+
+
+def test_a_zed_lake_in_the_folder_is_imported(root: str, lake: Lake) -> None:
+    PoolLake.create(Path(root) / "others/raw").create_pool("raw", key="k").load([{"k": 1}])
+    assert "a Zed lake with one pool" in run(root, "import", "others/raw")
+    assert run(root, "pool", "scan", "others/raw") == "{k:1}\n"

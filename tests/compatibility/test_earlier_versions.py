@@ -1,0 +1,109 @@
+"""Lakes, repositories and pools that earlier versions wrote, opened, read and written by this one."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import zarr
+
+from lake_core import Lake
+from lake_core.icechunk import Repository
+from lake_core.pool import Pool, PoolLake
+from tests.compatibility.write import DATA
+
+VERSIONS = sorted({path.name.removesuffix(".tar.gz").rpartition("-")[2] for path in DATA.glob("*.tar.gz")})
+
+pytestmark = pytest.mark.parametrize("version", VERSIONS)
+
+Unpack = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def unpack(tmp_path: Path) -> Unpack:
+    def unpacked(name: str, version: str) -> Path:
+        with tarfile.open(DATA / f"{name}-{version}.tar.gz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / name
+
+    return unpacked
+
+
+def ids(table: pa.Table) -> list[int]:
+    return sorted(table["id"].to_pylist())
+
+
+@pytest.mark.parametrize(("ref", "expected"), [("main", [1, 2]), ("v1", [1, 2]), ("dev", [1, 2, 3])])
+def test_tables_of_a_lake_are_read_as_of_a_ref(version: str, unpack: Unpack, ref: str, expected: list[int]) -> None:
+    assert ids(Lake.open(unpack("lake", version)).delta("tables/orders", ref=ref).to_arrow()) == expected
+
+
+@pytest.mark.parametrize(("ref", "content"), [("main", b"hello"), ("dev", b"changed"), ("open", b"hello")])
+def test_files_of_a_lake_are_read_as_of_a_ref(version: str, unpack: Unpack, ref: str, content: bytes) -> None:
+    assert Lake.open(unpack("lake", version)).at(ref).get("notes.txt") == content
+
+
+def test_arrays_of_a_lake_are_read(version: str, unpack: Unpack) -> None:
+    store = Lake.open(unpack("lake", version)).icechunk("arrays/grid").readonly_session("main").store
+    assert zarr.open_array(store, path="t", mode="r")[:].tolist() == [[1, 2], [3, 4]]
+
+
+def test_pools_of_a_lake_are_read(version: str, unpack: Unpack) -> None:
+    pool = Lake.open(unpack("lake", version)).pool("pools/events")
+    assert list(pool.scan().records()) == [{"ts": 1, "level": "info"}, {"ts": 2, "n": 5}]
+
+
+def test_a_lake_is_sound(version: str, unpack: Unpack) -> None:
+    assert Lake.open(unpack("lake", version)).maintenance.verify() == []
+
+
+def test_branches_of_a_lake_are_merged(version: str, unpack: Unpack) -> None:
+    lake = Lake.open(unpack("lake", version))
+    lake.merge("dev", into="main")
+    assert ids(lake.delta("tables/orders").to_arrow()) == [1, 2, 3]
+
+
+def test_markers_of_a_lake_hold(version: str, unpack: Unpack) -> None:
+    with Lake.open(unpack("lake", version)).session() as session:
+        result = session.delta("tables/orders").append(pa.table({"id": [9], "day": ["z"]}), txn=("writer", 1))
+    assert result.skipped
+
+
+def test_open_sessions_of_a_lake_are_joined(version: str, unpack: Unpack) -> None:
+    lake = Lake.open(unpack("lake", version))
+    assert lake.get_session("open").get("staged.txt") == b"staged"
+
+
+def test_repositories_are_read_at_a_tag(version: str, unpack: Unpack) -> None:
+    store = Repository.open(unpack("repository", version)).readonly_session(tag="v1").store
+    assert zarr.open_array(store, path="t", mode="r")[:].tolist() == list(range(100))
+
+
+def test_repositories_are_committed_on(version: str, unpack: Unpack) -> None:
+    repository = Repository.open(unpack("repository", version))
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="t")[90:] = 8
+    session.commit("third")
+    array = zarr.open_array(repository.readonly_session("main").store, path="t", mode="r")
+    assert array[:].tolist() == [7] * 10 + list(range(10, 90)) + [8] * 10
+
+
+def events(folder: Path) -> Pool:
+    return PoolLake.open(folder).pool("events")
+
+
+def test_pools_are_read(version: str, unpack: Unpack) -> None:
+    assert list(events(unpack("pools", version)).scan().records()) == [{"ts": 3, "level": None}, {"ts": 1, "level": "info"}]
+
+
+def test_branches_of_pools_are_merged(version: str, unpack: Unpack) -> None:
+    pool = events(unpack("pools", version))
+    pool.merge("dev", into="main")
+    assert [record["ts"] for record in pool.scan().records()] == [3, 2, 1]
+
+
+def test_markers_of_pools_hold(version: str, unpack: Unpack) -> None:
+    assert events(unpack("pools", version)).load([{"ts": 9}], txn=("writer", 1)) is None
