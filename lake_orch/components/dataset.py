@@ -90,4 +90,4 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
         }
 
     def _inputs_of_function(self) -> dict[str, dg.AssetIn]:
-        return {parameter: one.asset_in(dg.AssetKey(parameter)) for parameter, one in self.inputs.items()}
+        return {parameter: component_input.asset_in(dg.AssetKey(parameter)) for parameter, component_input in self.inputs.items()}

@@ -152,10 +152,10 @@ class DeltaTableComponent(DatasetComponent):
             raise InvalidDefinition(
                 f"{self._subject} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}"
             )
-        for name, one in self.inputs.items():
-            if one.of_arrays:
+        for name, component_input in self.inputs.items():
+            if component_input.of_arrays:
                 raise InvalidDefinition(
-                    f"the input {name!r} of {self._subject} has {one.of_arrays[0]}, which is for arrays: a query reads tables; "
+                    f"the input {name!r} of {self._subject} has {component_input.of_arrays[0]}, which is for arrays: a query reads tables; "
                     f"give a function instead"
                 )
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}

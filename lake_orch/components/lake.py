@@ -125,8 +125,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         if spark is not None:
             resources["spark"] = spark
         needs_executor = self.scope == "run" if self.executor is None else self.executor
-        own = dg.Definitions(resources=resources, executor=lake_executor if needs_executor else None)
-        return dg.Definitions.merge(own, self._sessions(context)) if self.sessions else own
+        definitions = dg.Definitions(resources=resources, executor=lake_executor if needs_executor else None)
+        return dg.Definitions.merge(definitions, self._sessions(context)) if self.sessions else definitions
 
     def _sessions(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         alert = None if self.alert is None else load_function(self.alert, context)

@@ -42,7 +42,10 @@ def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, Mai
     """Read the settings of each table or arrays; a list names those without any."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(value)
-    return {key: None if one is None else MaintenanceSettings.resolve_from_model(context.at_path(key), one) for key, one in value.items()}
+    return {
+        key: None if settings is None else MaintenanceSettings.resolve_from_model(context.at_path(key), settings)
+        for key, settings in value.items()
+    }
 
 
 def _targets(description: str) -> dg.Resolver:

@@ -50,6 +50,6 @@ class RowCheck(dg.Model, dg.Resolvable):
 def evaluate(checks: Sequence[RowCheck], rows: Rows, key: dg.AssetKey) -> Iterator[dg.AssetCheckResult]:
     """Try the checks on rows that are to be written. Raises InvalidDefinition."""
     asset = key.to_user_string()
-    total, broken = rows.broken([RowCondition(f"check {one.name!r} of {asset}", one.expression, one.sample_rows) for one in checks])
+    total, broken = rows.broken([RowCondition(f"check {check.name!r} of {asset}", check.expression, check.sample_rows) for check in checks])
     for check, of_check in zip(checks, broken, strict=True):
         yield check.result(key, total, of_check)

@@ -43,12 +43,12 @@ class Query:
     @property
     def tables(self) -> list[str]:
         """The names of its tables, each once, in the order of the text."""
-        return list(dict.fromkeys(mention.name for mention in sorted(self.mentions, key=lambda one: one.start)))
+        return list(dict.fromkeys(mention.name for mention in sorted(self.mentions, key=lambda mention: mention.start)))
 
     def naming(self, names: Mapping[str, str]) -> str:
         """Return the text with each table under the name that it has for an engine; columns go by what they were called before."""
         text = self.text
-        for mention in sorted(self.mentions, key=lambda one: one.start, reverse=True):
+        for mention in sorted(self.mentions, key=lambda item: item.start, reverse=True):
             alias = f" AS {mention.alias}" if mention.alias else ""
             text = f"{text[: mention.start]}{names[mention.name]}{alias}{text[mention.end + 1 :]}"
         return text

@@ -15,7 +15,7 @@ from lake_orch.runs.attempt import run_of
 def without_none(annotation: object) -> tuple[object, bool]:
     """Return an annotation without its `| None`, and whether it had one."""
     if get_origin(annotation) in (Union, UnionType):
-        others = [one for one in get_args(annotation) if one is not NoneType]
+        others = [member for member in get_args(annotation) if member is not NoneType]
         if len(others) == 1 and len(others) < len(get_args(annotation)):
             return others[0], True
     return annotation, False

@@ -49,7 +49,7 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
     Raises UnsupportedData for pickle that is not allowed, and for bytes that are not of their format.
     """
     kind = get_origin(annotation) or annotation
-    format_ = next((name for name, own in EXTENSIONS.items() if own == extension), None)
+    format_ = next((name for name, known_extension in EXTENSIONS.items() if known_extension == extension), None)
     if kind is bytes:
         return bytes(data)
     if format_ is None:

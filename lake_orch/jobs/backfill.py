@@ -80,7 +80,7 @@ def lake_backfill_sensor(name: str = "lake_backfills", *, minimum_interval_secon
     @dg.sensor(name=name, minimum_interval_seconds=minimum_interval_seconds, description="Merges what backfills gathered.", **options)
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
         outcomes = merge_backfills(context.instance, lake.open(), lake.branch)
-        lines = [f"{one.branch}: {one.outcome} {one.commit or one.message}".rstrip() for one in outcomes]
+        lines = [f"{outcome.branch}: {outcome.outcome} {outcome.commit or outcome.message}".rstrip() for outcome in outcomes]
         for line in lines:
             context.log.info(line)
         return dg.SkipReason("; ".join(lines) or "no backfill is gathering")

@@ -29,11 +29,11 @@ def lake_job(
     one where the code location's executor would do otherwise. `executor_def`: what runs the steps, such as `k8s_job_executor`; by default
     Dagster's own. `options` are those of `dg.define_asset_job`.
     """
-    own = {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
+    lake_tags = {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
     return dg.define_asset_job(
         name,
         dg.AssetSelection.all() if selection is None else selection,
         executor_def=lake_executor if executor_def is None else with_sessions(executor_def),
-        tags={**own, **(tags or {})},
+        tags={**lake_tags, **(tags or {})},
         **options,
     )

@@ -29,8 +29,8 @@ def find_lake(
     """Find the lake among resources, ready for use. `name`: whose they are. Raises InvalidDefinition for none, or several."""
     key = _key(name, resources)
     config = run_config.get("resources") if isinstance(run_config, Mapping) else None
-    own = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
-    with build_resources({key: resources[key]}, instance, own, run) as built:
+    resource_config = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
+    with build_resources({key: resources[key]}, instance, resource_config, run) as built:
         yield lake_in(getattr(built, key))
 
 

@@ -75,8 +75,8 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[SessionOutcome]:
     """Settle every session of the lake that has not ended, also those that no sensor noticed."""
     outcomes = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
-    for one in outcomes:
-        _tell(alert, one)
+    for outcome in outcomes:
+        _tell(alert, outcome)
     return outcomes
 
 
@@ -92,12 +92,13 @@ def lake_session_reaper(
     def reaper(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         outcomes = reap(lake, context.instance, alert)
         counts = {
-            f"lake/{outcome}": sum(one.outcome == outcome for one in outcomes) for outcome in ("running", "failed", "expired", "kept")
+            f"lake/{outcome}": sum(session_outcome.outcome == outcome for session_outcome in outcomes)
+            for outcome in ("running", "failed", "expired", "kept")
         }
-        table = [f"| {one.session} | {one.run or ''} | {one.outcome} | {one.reason} |" for one in outcomes[:50]]
+        table = [f"| {outcome.session} | {outcome.run or ''} | {outcome.outcome} | {outcome.reason} |" for outcome in outcomes[:50]]
         sessions = dg.MetadataValue.md("\n".join(["| session | run | outcome | reason |", "|---|---|---|---|", *table]))
         return dg.MaterializeResult(
-            metadata={**counts, "lake/publishable": sum(one.publishable for one in outcomes), "lake/sessions": sessions}
+            metadata={**counts, "lake/publishable": sum(outcome.publishable for outcome in outcomes), "lake/sessions": sessions}
         )
 
     asset: Any = dg.asset(key=dg.AssetKey.from_coercible(key), description="Sees to sessions whose runs cannot any more.", **options)

@@ -85,8 +85,8 @@ def _is_strict_part(steps: set[str], of: set[str]) -> bool:
 
     A plan holds mapped steps as `step[?]`; a re-execution names them one by one, as `step[key]`.
     """
-    known = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
-    return set(known.values()) < of
+    matched = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
+    return set(matched.values()) < of
 
 
 def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:

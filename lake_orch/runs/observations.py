@@ -82,9 +82,9 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
     formats = {path: record.format for path, record in lake.at(published.commit).datasets().items()}
     observed = {place for run in runs for place in _observed(instance, run.run_id, published.commit)}
     observations = [
-        one.observation(session.id, branch, published, formats)
-        for one in materialized(instance, session.id)
-        if (one.key, one.partition) not in observed
+        output.observation(session.id, branch, published, formats)
+        for output in materialized(instance, session.id)
+        if (output.key, output.partition) not in observed
     ]
     batch = str(uuid.uuid4())
     for number, observation in enumerate(observations, start=1):

@@ -54,10 +54,10 @@ def _check_some(rows: pa.Schema, name: str) -> None:
 
 def _check_types(rows: pa.Schema, table: pa.Schema) -> None:
     """Raise SchemaMismatch for columns whose values the table cannot hold as they are, such as 1.5 in a column of whole numbers."""
-    own = {child.name.lower(): child for child in table}
-    both = [child for child in rows if child.name.lower() in own]
+    table_fields = {child.name.lower(): child for child in table}
+    both = [child for child in rows if child.name.lower() in table_fields]
     if both:
-        check_fits(pa.schema(both), pa.schema([own[child.name.lower()].with_nullable(True) for child in both]))
+        check_fits(pa.schema(both), pa.schema([table_fields[child.name.lower()].with_nullable(True) for child in both]))
 
 
 def _check_columns(rows: pa.Schema, table: pa.Schema, name: str, *, may_lack: bool, may_add: bool, is_merge: bool = False) -> None:

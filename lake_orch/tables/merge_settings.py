@@ -120,7 +120,7 @@ def _keys(value: object, subject: str) -> tuple[str, ...]:
 
 def _clauses(name: str, value: object, subject: str) -> list[MergeClause]:
     if isinstance(value, list | tuple):
-        return [clause for one in value for clause in _clauses(name, one, subject)]
+        return [clause for item in value for clause in _clauses(name, item, subject)]
     if name.endswith("_delete"):
         if value is False:
             return []
@@ -140,14 +140,14 @@ def _clauses(name: str, value: object, subject: str) -> list[MergeClause]:
 def _check_stays(clause: MergeClause, columns: Sequence[str]) -> None:
     if clause.values is None or clause.values == "*":
         return
-    given = {_plain(name, TARGET): _plain(sql, SOURCE) for name, sql in clause.values.items()}
+    assigned = {_plain(name, TARGET): _plain(sql, SOURCE) for name, sql in clause.values.items()}
     for column in columns:
-        own = given.get(column.lower())
-        if own == column.lower() or (own is None and clause.name != "when_not_matched_insert"):
+        expression = assigned.get(column.lower())
+        if expression == column.lower() or (expression is None and clause.name != "when_not_matched_insert"):
             continue
         raise InvalidDefinition(
-            f"{clause.name} {'sets' if own is not None else 'leaves out'} the column {column!r}, which the partitions stand for: a row "
-            f"could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
+            f"{clause.name} {'sets' if expression is not None else 'leaves out'} the column {column!r}, which the partitions stand for: a "
+            f"row could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
         )
 
 

@@ -78,8 +78,8 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
     of_column, of_table = _checks(table)
     table_columns = []
     for child in table.schema:
-        own = declared.get(child.name.lower())
-        other = [*of_column.get(child.name, ()), *(own.other if own else ())]
+        declaration = declared.get(child.name.lower())
+        other = [*of_column.get(child.name, ()), *(declaration.other if declaration else ())]
         generation = generation_of(child)
         if generation is not None:
             other.append(f"generated as {generation}")
@@ -91,9 +91,9 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
                 type=spark_type_name(child.type),
                 description=comment_of(child),
                 constraints=TableColumnConstraints(
-                    nullable=child.nullable, unique=bool(own and own.unique), other=list(dict.fromkeys(other))
+                    nullable=child.nullable, unique=bool(declaration and declaration.unique), other=list(dict.fromkeys(other))
                 ),
-                tags=dict(own.tags) if own else {},
+                tags=dict(declaration.tags) if declaration else {},
             )
         )
     return TableSchema(columns=table_columns, constraints=TableConstraints(other=of_table) if of_table else None)
@@ -116,8 +116,8 @@ def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _removed(result: OperationResult) -> int | None:
-    known: Mapping[str, int] = result.metrics
-    return next((known[name] for name in _REMOVED if name in known), None if result.skipped and not known else 0)
+    metrics: Mapping[str, int] = result.metrics
+    return next((metrics[name] for name in _REMOVED if name in metrics), None if result.skipped and not metrics else 0)
 
 
 def _sum(numbers: Any) -> int | None:

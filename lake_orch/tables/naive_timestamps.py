@@ -24,16 +24,16 @@ def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
 
     Of a Spark DataFrame only whole columns are converted, not fields inside them.
     """
-    own = {} if table is None else {child.name.lower(): child.type for child in table}
-    types = {child.name: _utc(child.type) for child in rows.schema if own.get(child.name.lower()) != child.type}
+    table_types = {} if table is None else {child.name.lower(): child.type for child in table}
+    types = {child.name: _utc(child.type) for child in rows.schema if table_types.get(child.name.lower()) != child.type}
     changed = {child.name: types[child.name] for child in rows.schema if types.get(child.name, child.type) != child.type}
     return rows.assume_utc(changed) if changed else rows
 
 
 def allow_naive(table: DeltaTable, rows: pa.Schema, *, replaces_schema: bool) -> None:
     """Let a table have timestamps without a zone from now on, where rows bring some in columns that are new to it."""
-    own = set() if replaces_schema else {name.lower() for name in table.schema.names}
-    if not has_naive(pa.schema([child for child in rows if child.name.lower() not in own])):
+    table_names = set() if replaces_schema else {name.lower() for name in table.schema.names}
+    if not has_naive(pa.schema([child for child in rows if child.name.lower() not in table_names])):
         return
     if FEATURE.removeprefix("delta.feature.") not in (table.protocol.writer_features or ()):
         table.set_properties({FEATURE: "supported"})

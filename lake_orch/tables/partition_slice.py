@@ -92,8 +92,8 @@ def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[Partitions
     if len(columns) == 1:
         return _keys_where([key for (key,) in tuples], defs[0], columns[0])
     rest_of: dict[str, set[tuple[str, ...]]] = {}
-    for first, *rest in tuples:
-        rest_of.setdefault(first, set()).add(tuple(rest))
+    for first, *others in tuples:
+        rest_of.setdefault(first, set()).add(tuple(others))
     firsts_of: dict[frozenset[tuple[str, ...]], list[str]] = {}
     for first, rests in sorted(rest_of.items()):
         firsts_of.setdefault(frozenset(rests), []).append(first)

@@ -50,13 +50,13 @@ def table_state(table: DeltaTable, where: str | None = None) -> TableState:
 def _rows(files: pa.Table) -> int | None:
     if not len(files):
         return 0
-    known = num_records(files["stats"])
-    if known.null_count:
+    counts = num_records(files["stats"])
+    if counts.null_count:
         return None
     deleted = 0
     if "deletionVector" in files.column_names:
         deleted = int(pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py() or 0)
-    return int(pc.sum(known).as_py()) - deleted
+    return int(pc.sum(counts).as_py()) - deleted
 
 
 def _data_version(snapshot: Snapshot, files: pa.Table) -> str:

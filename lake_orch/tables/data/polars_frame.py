@@ -56,9 +56,9 @@ class PolarsLazyFrames:
 
         def source(columns: list[str] | None, predicate: Any, rows: int | None, _: int | None) -> Iterator[Any]:
             # A predicate may ask for columns that are not among those that are wanted in the end.
-            wanted = names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
+            needed = names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
             left = rows
-            for batch in table.to_batches(wanted or names[:1], where):
+            for batch in table.to_batches(needed or names[:1], where):
                 frame = pl.DataFrame(batch)
                 if predicate is not None:
                     frame = frame.filter(predicate)

@@ -30,10 +30,10 @@ def handlers_of_step(context: StepContext) -> Sequence[TypeHandler]:
     by itself. A job without such IO managers has the handlers that come with this package.
     """
     resources = context.job_def.resource_defs
-    own = dict.fromkeys(output.io_manager_key for output in context.op_def.output_defs)
+    manager_keys = dict.fromkeys(output.io_manager_key for output in context.op_def.output_defs)
     # The class of an IO manager that a function makes is known by the instance alone, which only a step that needs it has.
-    classes = [type(getattr(context.resources, key, None)) for key in own]
-    classes += [class_of_resource(resources[key]) for key in (*own, *resources) if key in resources]
+    classes = [type(getattr(context.resources, key, None)) for key in manager_keys]
+    classes += [class_of_resource(resources[key]) for key in (*manager_keys, *resources) if key in resources]
     handlers: dict[int, TypeHandler] = {}  # by identity: a handler need not be hashable
     for manager in classes:
         if issubclass(manager, HasTypeHandlers):

@@ -33,7 +33,7 @@ HANDLERS: tuple[TypeHandler, ...] = (
 
 def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
     """Return the rows of a value. `name`: what errors call it. Raises UnsupportedData where no handler knows its type."""
-    handler = _first(handlers, lambda known: isinstance(value, known))
+    handler = _first(handlers, lambda supported: isinstance(value, supported))
     if handler is None:
         raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
     data = handler.to_rows(value)
@@ -48,7 +48,7 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
 
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
     """Return the handler of a type; None for what is no type, or one that nobody handles."""
-    return _first(handlers, lambda known: issubclass(annotation, known)) if isinstance(annotation, type) else None
+    return _first(handlers, lambda supported: issubclass(annotation, supported)) if isinstance(annotation, type) else None
 
 
 def load(
@@ -73,7 +73,7 @@ def load(
 def _first(handlers: Sequence[TypeHandler], matches: Callable[[type], bool]) -> TypeHandler | None:
     """Return the first handler one of whose types matches."""
     for handler in handlers:
-        if any((known := resolved(named)) is not None and matches(known) for named in handler.supported_types):
+        if any((supported := resolved(named)) is not None and matches(supported) for named in handler.supported_types):
             return handler
     return None
 
@@ -83,6 +83,6 @@ def _name(kind: type) -> str:
 
 
 def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
-    known = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
-    names = [named if isinstance(named, str) else _name(named) for handler in known for named in handler.supported_types]
+    usable = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
+    names = [named if isinstance(named, str) else _name(named) for handler in usable for named in handler.supported_types]
     return ", ".join(name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names)

@@ -129,7 +129,7 @@ class ArrowRows:
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    return table.column(next(index for index, own in enumerate(table.column_names) if own.lower() == name.lower()))
+    return table.column(next(index for index, column in enumerate(table.column_names) if column.lower() == name.lower()))
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:

@@ -95,7 +95,7 @@ class SparkRows:
             count, sample = int(row[f"condition_{number}"]), None
             if count and condition.shown:
                 first = self.data.where(sql).limit(condition.shown).collect()
-                sample = pa.Table.from_pylist([one.asDict(recursive=True) for one in first])
+                sample = pa.Table.from_pylist([row.asDict(recursive=True) for row in first])
             broken.append(BrokenRows(count, sample))
         return int(row["total"]), broken
 
