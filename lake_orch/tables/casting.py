@@ -1,4 +1,4 @@
-"""Bringing rows into the schema that an asset declares: only where every value stays what it is."""
+"""Casts of rows to the schema that an asset declares, only where every value is preserved."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from lake_orch.tables.type_name import spark_type_name
 
 
 def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str] = frozenset()) -> Rows:
-    """Bring rows into these columns and types. Numbers, decimals and units of time are converted where that is exact; a zone is never
-    made up.
+    """Cast rows to these columns and types. Numbers, decimals and units of time are converted only exactly. No time zone is assumed.
 
     Args:
-        name: what errors call the rows.
-        computed: columns that may be missing, in lower case.
+        name: The name of the rows in errors.
+        computed: The columns that may be missing, in lower case.
 
-    Raises DefinitionMismatch for other columns and types, at once; for a value that does not fit, when it comes.
+    Raises DefinitionMismatch at once for other columns and types, and while the rows are read for a value that does not fit.
     """
     schema_of_rows = rows.schema
     names = {name.lower() for name in schema_of_rows.names}

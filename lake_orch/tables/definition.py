@@ -1,4 +1,4 @@
-"""A table as its asset defines it: made so when it is created, and kept so afterwards where that is safe."""
+"""The table definition of an asset: applied when the table is created, and updated later where that is safe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONSTRAINT = "delta.constraints."
 
 
 def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
-    """Return the schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
+    """Return the schema for creating a table for rows of this schema, with declared comments, NOT NULL and generated columns.
 
     Raises InvalidDefinition for a generation expression that does not fit the columns.
     """
@@ -55,9 +55,9 @@ def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
 
 
 def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Schema:
-    """Return the columns that a merge gives a table which is not there yet: those that it sets, not those that only conditions name.
+    """Return the columns of a table that a merge creates: the columns that it sets, without those that only conditions name.
 
-    Raises InvalidDefinition where the clauses do not tell.
+    Raises InvalidDefinition if the clauses do not determine them.
     """
     values = merge.inserts()
     if values == "*":
@@ -69,7 +69,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
     fields = []
     for name, sql in values.items():
         try:
-            kind = parse_expression(sql, scope, relations=True, now=0).type  # any time will do: it has one type
+            kind = parse_expression(sql, scope, relations=True, now=0).type  # any time works: only the type matters
         except InvalidExpression as error:
             reason = f"the type of the column {name!r} = {sql!r} cannot be told from {rows_name} alone ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
@@ -80,7 +80,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
 
 
 def creation_properties(settings: TableSettings) -> dict[str, str]:
-    """Return the properties of a table that is created, its constraints among them."""
+    """Return the properties for creating a table, including its constraints."""
     properties = dict(settings.properties)
     properties |= {f"{_CONSTRAINT}{name.lower()}": sql for name, sql in settings.constraints.items()}
     if settings.cluster_by:
@@ -112,10 +112,10 @@ def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None
 
 
 def keep_up(table: DeltaTable, settings: TableSettings) -> None:
-    """Bring a table that is there to its asset's definition, as far as that cannot hurt: properties, new constraints, comments.
+    """Update an existing table to its asset's definition where that is safe: properties, new constraints, comments.
 
-    Each is a commit of its own, and none where nothing differs. Raises DefinitionMismatch for what cannot be changed so, and says how it
-    can; ConstraintViolation where rows that are there break a new constraint.
+    Each change is a separate commit; without a difference there is none. Raises DefinitionMismatch for a difference that cannot be
+    updated, with the remedy, and ConstraintViolation if existing rows break a new constraint.
     """
     _check_fixed(table, settings)
     properties = dict(settings.properties)
@@ -149,7 +149,7 @@ def comment_of(child: pa.Field) -> str | None:
 
 
 def generation_of(child: pa.Field) -> str | None:
-    """Return the SQL that a generated column is computed by."""
+    """Return the SQL expression of a generated column."""
     raw = child.metadata or {}
     generation = json.loads(raw[ARROW_METADATA_KEY]).get(GENERATION_EXPRESSION) if ARROW_METADATA_KEY in raw else None
     return generation if isinstance(generation, str) else None
