@@ -61,7 +61,7 @@ class Owner:
 
 
 def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool) -> None:
-    """Make an asset the owner of a table that it creates or takes over. Check that it may write to any other.
+    """Make an asset the owner of the table if it takes it over; otherwise check that the asset may replace its rows.
 
     Raises TableOwned for an asset that would replace rows of another's table.
     """

@@ -63,7 +63,7 @@ class Rows(Protocol):
         """Return the rows with a check: reading a row outside the guard's slice raises RowsOutsidePredicate."""
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
-        """Return the rows sorted by some columns. A stream stays as it is. Raises InvalidDefinition for types without order."""
+        """Return sorted rows: Spark sorts each partition, a stream keeps its order. Raises InvalidDefinition for types without order."""
 
     def with_unique(self, keys: Sequence[str]) -> Self:
         """Check that keys are unique, if that is possible before the table exists. Raises DuplicateKeys, NullKeys."""
