@@ -53,7 +53,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     """The lake of a code location.
 
     It defines the resources `lake`, `spark`, `io_manager`, `file_io_manager`, `array_io_manager` and `pool_io_manager`, and the
-    executor that makes a run one session. For sessions of failed runs it defines sensors, a job that publishes them, and a reaper on a schedule.
+    executor that makes a run one session. For sessions of failed runs it defines sensors, a job that publishes them, and a reaper on a
+    schedule.
     """
 
     root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
