@@ -150,10 +150,11 @@ class CommitStore:
             objects.update(change.added)
         return objects
 
-    def write_snapshot(self, id: str, objects: Mapping[str, DataObject]) -> None:
-        """Cache the data objects as of a commit, so that nobody has to read the commits before it. Without any, nothing is written."""
+    def write_snapshot(self, tip: str) -> None:
+        """Cache the data objects as of a commit, so that nobody has to read the commits before it. Raises DamagedLake, StoreError."""
+        objects = self.objects(tip)
         if objects:
-            self.store.put(self.snapshot_key(id), encode_values([AddObject(each).to_value(NIL) for each in objects.values()]), unique=True)
+            self.store.put(self.snapshot_key(tip), encode_values([AddObject(each).to_value(NIL) for each in objects.values()]), unique=True)
 
     def _snapshot(self, id: str) -> dict[str, DataObject] | None:
         """Return the cached data objects as of a commit; None where there is no cache that can be trusted."""

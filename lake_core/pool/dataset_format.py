@@ -226,7 +226,7 @@ class PoolFormat(DatasetFormat):
         version = self.version(state)
         if due or (version and version % _SNAPSHOT_EVERY == 0):
             newest = self._read(state)
-            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit, newest.objects)
+            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit)
 
     def collectable(self, key: str) -> bool:
         return _OBJECT.fullmatch(key) is not None
