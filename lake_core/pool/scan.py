@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import Any
@@ -98,6 +99,15 @@ class Scan:
         if self._filter is None:
             return _counted(self._shapes(), self._names)
         return _counted((shape for batch in self.batches() for shape in batch.batch.shapes()), self._names)
+
+    def as_type(self, type: Type) -> Scan:
+        """Return the same values, which are one type as an Arrow stream: the one that they are fused into, or one that it widens to.
+
+        The type has all fields, so that the scan must have no columns of its own.
+        """
+        other = copy(self)
+        other.type = type
+        return other
 
     @cached_property
     def type(self) -> Type:
