@@ -17,6 +17,7 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict
 from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
+from lake_core.pool import PoolLake
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
@@ -33,6 +34,19 @@ Options = dict[str, object]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges are kept on this machine: not where the user keeps his own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options) -> None:
+    lake = Lake.create(s3_url, storage_options=s3_options)
+    with lake.session() as session:
+        session.create_pool("events/raw", key="k", order="asc").load([{"k": 1}])
+    sessions = [lake.session() for _ in range(2)]
+    for number, session in enumerate(sessions):
+        session.pool("events/raw").load([{"k": 2 + number}])
+    for session in sessions:
+        session.publish()
+    in_place = PoolLake.open(f"{s3_url}/events/raw", storage_options=s3_options).pool("raw")
+    assert [record["k"] for record in in_place.scan().records()] == [1, 2, 3]
 
 
 def _theirs(url: str, path: str, options: Options) -> list[int]:
