@@ -14,10 +14,11 @@ from lake_core.pool.branch_merge import BranchMerge
 from lake_core.pool.branches import create_branch, delete_branch
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.compact import Compaction, checked_run, runs_to_compact
+from lake_core.pool.compact import Compaction, check_objects_exist, checked_run, runs_to_compact
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
+from lake_core.pool.delete import ObjectDeletion, RecordDeletion
 from lake_core.pool.errors import InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import parse_ksuid
@@ -28,7 +29,7 @@ from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
 from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
-from lake_core.pool.summary import compact_summary, load_summary
+from lake_core.pool.summary import compact_summary, delete_summary, load_summary
 from lake_core.store import ObjectStore
 
 
@@ -261,6 +262,48 @@ class Pool:
         check_objects(objects, self.config.keys[0], ranges, "a data object")
         replacement = Replacement.of(self._loader, ranges, objects)
         return self._writer.commit(branch, _details(author, message, meta, txn), replacement.plan, load_summary)
+
+    def delete(
+        self,
+        where: str | None = None,
+        branch: str = "main",
+        *,
+        ids: Sequence[str] | None = None,
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+    ) -> Commit | None:
+        """Delete records by a predicate, or data objects by their ids, in one commit. Return None where there is nothing to delete.
+
+        Data objects that hold other records too are written anew. What the predicate says of the key leaves out data objects.
+
+        Args:
+            where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null. Records for which
+                it is true go.
+            branch: The branch.
+            ids: The ids of data objects, instead of a predicate.
+            author: Who deletes.
+            message: Why; by default, what was deleted.
+            meta: Anything else to keep with the commit; see `value_of`.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchObject: The branch has no such data object.
+            InvalidExpression: The predicate is none over the fields of the records.
+            EvaluationFailed: The predicate fails for a record.
+            InvalidValue: There are both a predicate and ids, or neither. Or a value is no record, or the meta has no form as a value.
+            DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal, a commit or a data object cannot be read.
+        """
+        if (where is None) == (ids is None):
+            raise InvalidValue("either records are deleted by a predicate, or data objects by their ids; give one of them")
+        details = _details(author, message, meta)
+        if where is not None:
+            return self._writer.commit(branch, details, RecordDeletion(self._loader, where).plan, delete_summary)
+        chosen = list(dict.fromkeys(ids or ()))
+        check_objects_exist(chosen, [each.id for each in self.objects(branch)])
+        return self._writer.commit(branch, details, ObjectDeletion(self._commits, chosen).plan, delete_summary)
 
     def compact(
         self,

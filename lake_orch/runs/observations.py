@@ -64,6 +64,7 @@ class Materialized:
 _READ_WITH = {
     "delta": "lake.at('{commit}').delta('{path}').to_arrow()",
     "icechunk": "xarray.open_zarr(lake.at('{commit}').icechunk('{path}').readonly_session('main').store)",
+    "pool": "lake.at('{commit}').pool('{path}').scan().to_table()",
 }
 """How a dataset is read as of a commit, by format."""
 

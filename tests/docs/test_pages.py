@@ -147,6 +147,31 @@ def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun, defs: dg.Definiti
     return dg.build_run_status_sensor_context("x", event, instance, run, resources=dict(defs.resources or {}))
 
 
+def test_land_any_shape(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/land-any-shape.md"
+    landing = Path("landing/events")
+    landing.mkdir(parents=True)
+    defs = run_blocks(page)["defs"]
+    sensor, resources = by_name(defs.sensors, "events_landing_zone"), dict(defs.resources)
+    events, table = (found for found in defs.assets)
+
+    def land(name: str, text: str) -> None:
+        (landing / name).write_text(text)
+        (request,) = sensor_tick(sensor, {"lake": resources["lake"]}, instance).run_requests
+        for assets, tags in (([events], dict(request.tags)), ([events, table], {})):
+            assert dg.materialize(assets, selection=[assets[-1]], resources=resources, instance=instance, tags=tags).success
+
+    land("a.ndjson", '{"ts": "2025-01-02T00:00:00Z", "level": "info"}\n{"ts": "2025-01-01T00:00:00Z"}\n')
+    assert rows(lake) == {"tables/table_of_events": 2}
+    land("b.ndjson", '{"ts": "2025-01-01T12:00:00Z", "request": {"status": 200}}\n')
+    read = lake.delta("tables/table_of_events").to_arrow().sort_by("ts").to_pylist()
+    assert [(row["level"], row["request"]) for row in read] == [(None, None), (None, {"status": 200}), ("info", None)]
+    assert [record["ts"] for record in lake.pool("tables/events").scan().records()] == sorted(
+        (row["ts"].timestamp() * 10**9 for row in read), reverse=True
+    )
+    assert isinstance(sensor_tick(sensor, {"lake": resources["lake"]}, instance), dg.SkipReason)
+
+
 def test_land_files(lake: Lake, instance: dg.DagsterInstance) -> None:
     page = "how-to/land-files.md"
     Path("landing/events").mkdir(parents=True)

@@ -34,6 +34,7 @@ from lake_orch.components import (
     LakeComponent,
     LandingZoneComponent,
     MaintenanceComponent,
+    PoolComponent,
     TableChangeSensorComponent,
 )
 from lake_orch.components.sql_engine import run_query
@@ -542,9 +543,60 @@ def test_arrays_that_cannot_be_stored_so_are_refused_when_they_are_loaded(attrib
         build(IcechunkRepositoryComponent, asset={"key": "temperature", **partitions}, **settings)
 
 
+def records(context: dg.AssetExecutionContext) -> list[dict[str, Any]]:
+    return [{"ts": f"{context.partition_key}T05:00:00Z", "v": 1}, {"ts": f"{context.partition_key}T06:00:00Z", "w": "x"}]
+
+
+def counts(rows: pa.Table) -> pa.Table:
+    return pa.table({"rows": [rows.num_rows]})
+
+
+def test_records_are_stored_in_a_pool_and_read_by_a_table(tmp_path: Path) -> None:
+    pool = build(
+        PoolComponent,
+        asset={"key": "events", "partitions_def": HOURS},
+        function=f"{__name__}:records",
+        partition_expr="ts",
+        times=["ts"],
+        order="asc",
+    )
+    assert materialize(tmp_path, pool, lake={"pools": True}, partition_key="2025-01-02").success
+    table = build(
+        DeltaTableComponent,
+        asset={"key": "counts"},
+        function=f"{__name__}:counts",
+        inputs={"rows": {"asset": "events", "shape": "{ts:time,w:string}"}},
+    )
+    lake = build(LakeComponent, root=str(tmp_path), sessions=False, pools=True)
+    job = dg.define_asset_job("table", dg.AssetSelection.assets("counts"))
+    whole = dg.Definitions.merge(lake, pool, table, dg.Definitions(jobs=[job]))
+    assert whole.resolve_job_def("table").execute_in_process().success
+    assert DeltaTable.open(tmp_path / "tables/counts").to_arrow().to_pylist() == [{"rows": 1}]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"function": "json:nothing"}, "names no function"),
+        ({"partitions_def": HOURS}, "the column that the partitions stand for"),
+        ({"partitions_def": HOURS, "partition_expr": "ts", "key": "k"}, "partitions stand for the key"),
+        ({"order": "up"}, "order"),
+        ({"mode": "merge"}, "mode"),
+        ({"path": "../elsewhere"}, "relative to the lake's root"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused_when_they_are_loaded(attributes: dict[str, Any], message: str) -> None:
+    settings = {"function": f"{__name__}:records", **attributes}
+    partitions = {"partitions_def": settings.pop("partitions_def")} if "partitions_def" in settings else {}
+    with pytest.raises(Exception, match=message):
+        build(PoolComponent, asset={"key": "events", **partitions}, **settings)
+
+
 def test_a_query_selects_no_coordinates() -> None:
     with pytest.raises(InvalidDefinition, match="has sel, which is for arrays"):
         build(DeltaTableComponent, asset={"key": "t"}, sql="SELECT * FROM a", inputs={"a": {"sel": {"x": 1}}})
+    with pytest.raises(InvalidDefinition, match="has shape, which is for pools"):
+        build(DeltaTableComponent, asset={"key": "t"}, sql="SELECT * FROM a", inputs={"a": {"shape": "conn"}})
 
 
 def test_tables_and_arrays_are_maintained_in_one_block() -> None:
