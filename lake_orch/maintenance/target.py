@@ -1,4 +1,4 @@
-"""Which table or arrays are maintained, and how."""
+"""Which table, arrays or pool are maintained, and how."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ SMALL_FILE = 32 << 20
 """A data file below this many bytes counts as small."""
 _SNAPSHOT_RETENTION = "30 days"
 
-TargetFormat: TypeAlias = Literal["delta", "icechunk"]
-KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk"}
+TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
+KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
 """What the UI calls the formats."""
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
 
@@ -32,7 +32,7 @@ class MaintenanceConfig(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTarget:
-    """A table or arrays, and what is good for them. Other settings than those of its format have no effect."""
+    """A table, arrays or a pool, and what is good for them. Other settings than those of its format have no effect."""
 
     path: str
     asset_key: dg.AssetKey
@@ -53,11 +53,16 @@ class MaintenanceTarget:
     """Bytes from which on a table is rearranged by Spark, where there is a Spark resource."""
     max_mergeable_manifests: int = 10
     """Manifests are rewritten from this many on that others could take in."""
+    max_mergeable_objects: int = 10
+    """Data objects of a pool are compacted from this many on that could be put together."""
     format: TargetFormat = "delta"
-    """`delta` for a table, `icechunk` for arrays."""
+    """`delta` for a table, `icechunk` for arrays, `pool` for a pool."""
 
     def check(self) -> None:
         """Raise InvalidDefinition for settings that cannot be followed."""
+        mergeable: object = self.max_mergeable_objects
+        if self.format == "pool" and (not isinstance(mergeable, int) or mergeable < 2):
+            raise InvalidDefinition(f"max_mergeable_objects is {mergeable!r}: use a whole number from 2 on (of {self.path})")
         if self.format != "icechunk":
             return
         _ = self.snapshot_retention
@@ -77,19 +82,24 @@ class MaintenanceTarget:
             raise InvalidDefinition(f"{error} (of {self.path})") from None
 
 
-def targets_of(tables: Sequence[Maintainable], arrays: Sequence[Maintainable] = (), **settings: Any) -> list[MaintenanceTarget]:
-    """Return the tables and arrays of a call, with settings that hold for all of them.
+def targets_of(
+    tables: Sequence[Maintainable], arrays: Sequence[Maintainable] = (), pools: Sequence[Maintainable] = (), **settings: Any
+) -> list[MaintenanceTarget]:
+    """Return the tables, arrays and pools of a call, with settings that hold for all of them.
 
     Raises InvalidDefinition for none, for one that is named twice, and for a retention of arrays that is no interval.
     """
     targets = [target for table in tables for target in _targets(table, settings)]
     targets += [replace(target, format="icechunk") for array in arrays for target in _targets(array, settings)]
+    targets += [replace(target, format="pool") for pool in pools for target in _targets(pool, settings)]
     paths = [target.path for target in targets]
     if not targets:
-        raise InvalidDefinition("maintenance needs tables or arrays: name paths, asset keys or assets")
+        raise InvalidDefinition("maintenance needs tables, arrays or pools: name paths, asset keys or assets")
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
-        raise InvalidDefinition(f"maintenance is asked for {', '.join(twice)} twice: name each table, and all arrays at a path, once")
+        raise InvalidDefinition(
+            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, and all arrays at a path, once"
+        )
     for target in targets:
         target.check()
     return targets

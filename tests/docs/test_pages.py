@@ -215,7 +215,7 @@ def test_maintain_tables(lake: Lake) -> None:
     dg.Definitions.validate_loadable(names["defs"])
     crons = {found.name: found.cron_schedule for found in names["maintenance"].schedules}
     assert crons["maintenance_compaction_schedule"] == "0 * * * *" and crons["maintenance_vacuum_schedule"] == "0 3 * * *"
-    assert len(crons) == 8 and len(names["maintenance"].assets) == 8
+    assert len(crons) == 9 and len(names["maintenance"].assets) == 9
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
