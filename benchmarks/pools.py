@@ -65,8 +65,7 @@ result = table.num_rows
 """
 _LOAD_NDJSON = """
 pool = PoolLake.create(folder).create_pool("log", key="ts")
-from lake_core.pool.ndjson import read_ndjson
-pool.load(read_ndjson(Path({folder!r}, "log.ndjson").open()))
+pool.load(Path({folder!r}, "log.ndjson"))
 result = sum(each.count for each in pool.objects())
 """
 _SCAN = """

@@ -32,7 +32,8 @@ def java(folder: Path, said: str) -> str:
 def test_without_java_the_commands_stop_at_once(target: str, tmp_path: Path) -> None:
     done = make(target, JAVA_HOME=str(tmp_path))
     assert done.returncode != 0
-    assert "Spark needs Java 17 or newer" in done.stderr and "is not a working Java: install one" in done.stderr
+    assert "Spark needs Java 17 or newer" in done.stderr
+    assert "is not a working Java: install one" in done.stderr
     assert done.stdout == ""
 
 
@@ -40,7 +41,8 @@ def test_without_java_the_commands_stop_at_once(target: str, tmp_path: Path) -> 
 def test_with_an_old_java_the_commands_stop_at_once(said: str, tmp_path: Path) -> None:
     done = make("demo", JAVA_HOME=java(tmp_path, said))
     assert done.returncode != 0
-    assert "is older" in done.stderr and "install a newer one" in done.stderr
+    assert "is older" in done.stderr
+    assert "install a newer one" in done.stderr
 
 
 @pytest.mark.parametrize("said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19 LTS', 'openjdk version "25-ea"'])

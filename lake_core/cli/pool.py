@@ -151,7 +151,7 @@ def load(
         for name, kind in zip(files, formats, strict=True):
             with click.open_file(name, "rb") as file:
                 before = {each.id for each in at.pool.objects(at.branch)}
-                at.pool.load(read_rows(cast(BinaryIO, file), kind), at.branch, author=author, message=message)
+                at.pool.load(read_rows(cast("BinaryIO", file), kind), at.branch, author=author, message=message)
                 loaded += sum(each.count for each in at.pool.objects(at.branch) if each.id not in before)
     text = f"{count_of(loaded, 'record')} loaded into {path}"
     context.output.show({"records": loaded, "published": published()}, text)

@@ -145,7 +145,8 @@ class Snapshot:
         if not commits:
             return self
         protocol, metadata, runs, domains = _replay_singles(commits, self.protocol, self.metadata)
-        assert protocol is not None and metadata is not None
+        assert protocol is not None
+        assert metadata is not None
         check_readable(protocol, metadata)
         return replace(
             self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -113,16 +113,26 @@ class CommitStore:
                 break
         return {}
 
-    def objects(self, tip: str) -> dict[str, DataObject]:
-        """Return the data objects as of a commit by their ids. Raises DamagedLake."""
+    def objects(self, tip: str, known: Callable[[str], Mapping[str, DataObject] | None] = lambda _: None) -> dict[str, DataObject]:
+        """Return the data objects as of a commit by their ids.
+
+        Args:
+            tip: The id of the commit.
+            known: Returns the data objects as of a commit that was read before; None for any other.
+
+        Raises:
+            DamagedLake: A commit is missing or cannot be read.
+        """
         chain: list[tuple[str, Sequence[Action]]] = []
         objects: dict[str, DataObject] = {}
         commits = self.changes(tip)
         id = tip
         while id != NIL:
-            snapshot = self._snapshot(id)
-            if snapshot is not None:
-                objects = snapshot
+            earlier = known(id)
+            if earlier is None:
+                earlier = self._snapshot(id)
+            if earlier is not None:
+                objects = dict(earlier)
                 break
             commit, actions = next(commits)
             chain.append((id, actions))
@@ -139,6 +149,11 @@ class CommitStore:
                 break
             objects.update(change.added)
         return objects
+
+    def write_snapshot(self, id: str, objects: Mapping[str, DataObject]) -> None:
+        """Cache the data objects as of a commit, so that nobody has to read the commits before it. Without any, nothing is written."""
+        if objects:
+            self.store.put(self.snapshot_key(id), encode_values([AddObject(each).to_value(NIL) for each in objects.values()]), unique=True)
 
     def _snapshot(self, id: str) -> dict[str, DataObject] | None:
         """Return the cached data objects as of a commit; None where there is no cache that can be trusted."""

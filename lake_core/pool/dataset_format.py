@@ -21,6 +21,7 @@ from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.comparison import compare
 from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, Order
 from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
+from lake_core.pool.contents_cache import ContentsCache
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.dataset_state import (
     MAIN,
@@ -50,6 +51,8 @@ _BRANCH_ENTRY: Final = re.compile(rf"({_KSUID})/branches/([1-9][0-9]*)\.zng")
 _POOL_ENTRY: Final = re.compile(r"pools/([1-9][0-9]*)\.zng")
 _POINTER: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/HEAD|pools/[1-9][0-9]*\.zng")
 _CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
+_SNAPSHOT_EVERY: Final = 20
+"""Versions between cached snapshots of commits: so many commits are read, at most, to open a pool."""
 _DERIVED: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/snap\.zng")
 
 
@@ -57,6 +60,9 @@ class PoolFormat(DatasetFormat):
     """Pools as datasets of a lake."""
 
     format = "pool"
+
+    def __init__(self) -> None:
+        self._cache = ContentsCache()
 
     # Objects
 
@@ -166,7 +172,7 @@ class PoolFormat(DatasetFormat):
             return False
 
     def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
-        before, after, head = (None if store is None else DatasetState.read(store) for store in (base, incoming, target))
+        before, after, head = (None if store is None else self._read(store) for store in (base, incoming, target))
         newest = after or head
         if newest is None:
             return Applied({}, None, "DROP")
@@ -185,8 +191,11 @@ class PoolFormat(DatasetFormat):
         """Compare records, by the data objects that differ."""
         store = after or before
         assert store is not None
-        old, new = (None if side is None else DatasetState.read(side) for side in (before, after))
+        old, new = (None if side is None else self._read(side) for side in (before, after))
         return compare(old, new, store.data_root, sample=sample, most_rows=most_rows)
+
+    def _read(self, store: ObjectStore) -> DatasetState:
+        return DatasetState.read(store, self._cache)
 
     # Garbage
 
@@ -212,15 +221,23 @@ class PoolFormat(DatasetFormat):
             yield data_key(pool.id, id)
             yield seek_index_key(pool.id, id)
 
+    def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
+        """Cache the data objects as of the newest commit, once in a number of versions."""
+        version = self.version(state)
+        if due or (version and version % _SNAPSHOT_EVERY == 0):
+            newest = self._read(state)
+            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit, newest.objects)
+
     def collectable(self, key: str) -> bool:
         return _OBJECT.fullmatch(key) is not None
 
 
 def _commit_keys(state: ObjectStore, commits: CommitStore, tip: str) -> Iterator[str]:
-    """Yield the keys of a commit and those before it, each before it is read, with the cached snapshots that there are."""
-    ids = chain([tip], (commit.parent for commit in commits.log(tip)))
-    for id in ids:
+    """Yield the keys of a commit and those before it, each before it is read, with the newest cached snapshot: others are garbage."""
+    is_cached = False
+    for id in chain([tip], (commit.parent for commit in commits.log(tip))):
         if id != NIL:
             yield commits.key(id)
-            if state.exists(commits.snapshot_key(id)):
+            if not is_cached and state.exists(commits.snapshot_key(id)):
+                is_cached = True
                 yield commits.snapshot_key(id)

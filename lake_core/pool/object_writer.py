@@ -93,7 +93,8 @@ class ObjectEncoder:
         self.count += len(values)
 
     def _end_segment(self) -> None:
-        assert self._first_key is not None and self._last_key is not None
+        assert self._first_key is not None
+        assert self._last_key is not None
         self._writer.end_stream()
         keys = (self._last_key, self._first_key) if self._config.descending else (self._first_key, self._last_key)
         end = self._writer.position

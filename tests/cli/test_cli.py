@@ -47,22 +47,29 @@ def test_as_an_installed_command(tmp_path: Path) -> None:
     def shell(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([lake, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
-    assert shell("status").returncode == 1 and "lake init" not in shell("--version").stderr
-    assert shell("init").returncode == 0 and Lake.exists(tmp_path)
+    assert shell("status").returncode == 1
+    assert "lake init" not in shell("--version").stderr
+    assert shell("init").returncode == 0
+    assert Lake.exists(tmp_path)
     again = shell("init")
-    assert again.returncode == 1 and "a lake stands at" in again.stderr and "Traceback" not in again.stderr
+    assert again.returncode == 1
+    assert "a lake stands at" in again.stderr
+    assert "Traceback" not in again.stderr
     assert shell("init", "--exist-ok").returncode == 0
     assert shell("no-such").returncode == 2
     assert "branch     main" in shell("status").stdout
-    assert shell("init", "elsewhere").returncode == 0 and Lake.exists(tmp_path / "elsewhere"), "as error messages say"
+    assert shell("init", "elsewhere").returncode == 0
+    assert Lake.exists(tmp_path / "elsewhere"), "as error messages say"
     assert json.loads(shell("--json", "status").stdout)["status"]["sessions"] == 0
 
 
 def test_looking(root: str) -> None:
-    assert "t/orders" in run(root, "status") and "begin" in run(root, "log")
+    assert "t/orders" in run(root, "status")
+    assert "begin" in run(root, "log")
     commits = told(root, "log")
     assert [commit["message"] for commit in commits] == ["begin", "Repository created"]
-    assert commits[0]["datasets"]["t/orders"]["version"] == 0 and len(told(root, "log", "-n", "1")) == 1
+    assert commits[0]["datasets"]["t/orders"]["version"] == 0
+    assert len(told(root, "log", "-n", "1")) == 1
     assert "there are t/orders" in told(root, "log", "--dataset", "t/other", code=1)["error"]
     keys = [row["key"] for row in told(root, "diff", "main~1", "main", "--keys")]
     assert keys == ["t/orders/_delta_log/00000000000000000000.json"]
@@ -87,7 +94,8 @@ def test_branches_tags_and_merges(root: str) -> None:
     assert lake.at().exists("x")
     run(root, "tag", "delete", "v1")
     run(root, "branch", "delete", "dev")
-    assert told(root, "tag", "list") == [] and len(told(root, "branch", "list")) == 1
+    assert told(root, "tag", "list") == []
+    assert len(told(root, "branch", "list")) == 1
 
 
 def test_sessions_and_conflicts(root: str) -> None:
@@ -105,7 +113,8 @@ def test_sessions_and_conflicts(root: str) -> None:
     run(root, "publish", forked)
     assert len(ids(lake.delta("t/orders"))) == 12
     run(root, "session", "abandon", "mine")
-    assert told(root, "session", "list") == [] and len(told(root, "session", "list", "--all")) == 3
+    assert told(root, "session", "list") == []
+    assert len(told(root, "session", "list", "--all")) == 3
     run(root, "session", "open", "--expires-in", "soon", code=2)
 
 
@@ -116,14 +125,17 @@ def test_upkeep(root: str) -> None:
             s.delta("t/orders").append(rows([id]))
     assert told(root, "table", "optimize", "t/orders")["published"]["versions"] == {"t/orders": 5}
     assert [row["operation"] for row in told(root, "table", "history", "t/orders", "-n", "2")] == ["OPTIMIZE", "WRITE"]
-    assert told(root, "table", "detail", "t/orders")["num_files"] >= 1 and "num_files" in run(root, "table", "detail", "t/orders")
+    assert told(root, "table", "detail", "t/orders")["num_files"] >= 1
+    assert "num_files" in run(root, "table", "detail", "t/orders")
     run(root, "table", "vacuum", "t/orders")
     run(root, "table", "checkpoint", "t/orders")
     assert list(Path(root, "t/orders/_delta_log").glob("*.checkpoint.parquet"))
-    assert told(root, "gc", "--dry-run")["keys"] == [] and told(root, "gc", "--history", "7d")["keys"] == []
+    assert told(root, "gc", "--dry-run")["keys"] == []
+    assert told(root, "gc", "--history", "7d")["keys"] == []
     assert "7 days at least" in run(root, "gc", "--history", "1h", code=2)
     assert told(root, "checkout")["objects"] == 0
-    assert told(root, "verify") == [] and "all is there" in run(root, "verify", "--quick")
+    assert told(root, "verify") == []
+    assert "all is there" in run(root, "verify", "--quick")
     Path(root, "t/orders/_delta_log/00000000000000000005.json").unlink()
     assert told(root, "checkout")["objects"] == 1
     entry = lake.at().view.get("t/orders/_delta_log/00000000000000000000.json")
@@ -149,7 +161,8 @@ def test_release_and_adopt(root: str) -> None:
 
 def test_doctor(root: str) -> None:
     findings = told(root, "doctor")
-    assert len(findings) == 7 and all(found["ok"] for found in findings)
+    assert len(findings) == 7
+    assert all(found["ok"] for found in findings)
     assert not Path(root, "_lake/doctor").exists() or not any(Path(root, "_lake/doctor").rglob("*.*"))
 
 

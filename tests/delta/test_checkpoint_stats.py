@@ -106,7 +106,8 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
     properties = {AS_JSON: str(as_json).lower(), AS_STRUCT: str(as_struct).lower(), "delta.checkpointInterval": "100"}
     table = create(tmp_path, {**properties, **({"delta.columnMapping.mode": "name"} if mapped else {})}, partitioned)
     by_log = opened(table)
-    assert max(by_log[:9]) <= 6 and by_log[0] == 1
+    assert max(by_log[:9]) <= 6
+    assert by_log[0] == 1
     table.checkpoint()
     fields = pq.read_schema(tmp_path / checkpoint_key(table.version)).field("add").type
     names = {child.name for child in fields}
@@ -141,7 +142,8 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
     again.delete("id = 7")  # and the state that is written next is as good
     again.checkpoint()
     third = DeltaTable.open(tmp_path)
-    assert held(third) == held(again) and third.to_arrow().num_rows == 9
+    assert held(third) == held(again)
+    assert third.to_arrow().num_rows == 9
 
 
 def test_the_forms_may_change(tmp_path: Path) -> None:
@@ -184,7 +186,8 @@ def test_text_of_others_that_is_no_column_stays_text() -> None:
     table.refresh().checkpoint()
     store.delete([commit_key(version) for version in range(table.version + 1)])
     again = DeltaTable.open(store)
-    assert again.to_arrow(where="id = 1").num_rows == 6 and again.files().num_rows == 6
+    assert again.to_arrow(where="id = 1").num_rows == 6
+    assert again.files().num_rows == 6
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,8 @@ def test_which_columns_get_statistics(tmp_path: Path, properties: dict[str, str]
             assert {logical[name] for name in counts} == {name.split(".")[0] for name in wanted}
             if not mapped:
                 assert set(_leaves(counts)) == wanted
-    assert table.version == 10 and (tmp_path / checkpoint_key(10)).exists()
+    assert table.version == 10
+    assert (tmp_path / checkpoint_key(10)).exists()
     assert table.to_arrow(where="id = 7")["id"].to_pylist() == [7]
     assert (len(plan_scan(table.snapshot, None, "id = 7").files) == 1) == ("id" in wanted)
     table.optimize(zorder_by=["id"])
@@ -248,7 +252,8 @@ def test_checkpoints_of_others_with_columns_alone(cases: Path, tmp_path: Path, n
     before, stats = held(table), sorted(table.files()["stats"].to_pylist())
     table.checkpoint()
     again = DeltaTable.open(tmp_path / "t")
-    assert held(again) == before and sorted(again.files()["stats"].to_pylist()) == stats
+    assert held(again) == before
+    assert sorted(again.files()["stats"].to_pylist()) == stats
     table.set_properties({AS_JSON: "false", AS_STRUCT: "true"})
     table.checkpoint()
     again = DeltaTable.open(tmp_path / "t")

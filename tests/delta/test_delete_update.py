@@ -28,11 +28,13 @@ def test_only_the_files_that_hold_a_row_are_written_anew(table: DeltaTable) -> N
     done = table.delete("id = 7")
     metrics = {key: value for key, value in done.metrics.items() if "Bytes" not in key and "Time" not in key}
     assert metrics == {"numRemovedFiles": 1, "numAddedFiles": 1, "numAddedChangeFiles": 0, "numDeletedRows": 1, "numCopiedRows": 1}
-    assert len(before & paths(table)) == 8 and len(paths(table)) == 9
+    assert len(before & paths(table)) == 8
+    assert len(paths(table)) == 9
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("DELETE", {"predicate": '["id = 7"]'})
     assert {key: str(value) for key, value in done.metrics.items()} == entry["operationMetrics"]
-    assert entry["isBlindAppend"] is False and entry["readVersion"] == 3
+    assert entry["isBlindAppend"] is False
+    assert entry["readVersion"] == 3
     before = paths(table)
     done = table.update({"v": "-v"}, "id IN (0, 1, 16)")
     assert (done.metrics["numUpdatedRows"], done.metrics["numCopiedRows"], done.metrics["numRemovedFiles"]) == (3, 3, 3)
@@ -48,7 +50,8 @@ def test_whole_partitions_go_by_the_log_alone(table: DeltaTable) -> None:
     assert (done.metrics["numDeletedRows"], done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (6, 3, 0)
     done = table.delete()
     assert (done.metrics["numDeletedRows"], done.metrics["numRemovedFiles"]) == (12, 6)
-    assert table.to_arrow().num_rows == 0 and table.delete().version == table.version == 5
+    assert table.to_arrow().num_rows == 0
+    assert table.delete().version == table.version == 5
 
 
 def test_a_file_of_which_all_rows_go_leaves_none_behind(table: DeltaTable) -> None:
@@ -112,7 +115,8 @@ def test_update_of_fields_partitions_and_by_old_values(store: MemoryStore) -> No
         {"id": 10, "x": 1, "s": {"A.b": None, "c": {"d": "a"}}, "p": None},
         {"id": 20, "x": 2, "s": {"A.b": 1, "c": {"d": "b"}}, "p": "b/c=d%20"},
     ]
-    assert ids(table.to_arrow(where="p = 'b/c=d%20'")) == [20] and ids(table.to_arrow(where="p IS NULL")) == [10]
+    assert ids(table.to_arrow(where="p = 'b/c=d%20'")) == [20]
+    assert ids(table.to_arrow(where="p IS NULL")) == [10]
     assert ids(table.to_arrow(where="s.c.d = 'b'")) == [20]
 
 
@@ -202,7 +206,8 @@ def test_a_marker_makes_each_operation_happen_once(store: MemoryStore, kind: str
         else:
             assert (again.rows, again.files, again.bytes) == (first.rows, first.files, first.bytes)
         assert operation(handle, ("job", 4)).skipped
-    assert held(table) == before and [meta.key for meta in store.list()] == keys
+    assert held(table) == before
+    assert [meta.key for meta in store.list()] == keys
     with pytest.raises(InvalidTransaction):
         operation(table, ("", 1))
 
@@ -226,7 +231,8 @@ def test_a_marker_is_set_though_there_is_nothing_to_do(store: MemoryStore, kind:
     first = operation(("job", 1))
     assert (first.version, first.skipped, table.txn_version("job")) == (4, False, 1)
     again = operation(("job", 1))
-    assert (again.version, again.skipped) == (4, True) and table.files().num_rows == 3
+    assert (again.version, again.skipped) == (4, True)
+    assert table.files().num_rows == 3
 
 
 CASES = [

@@ -205,9 +205,8 @@ def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[
     if metrics:
         kept = sum(before.values()) - metrics["numTargetRowsDeleted"] + metrics["numTargetRowsInserted"]
         assert kept == len(wanted)
-        assert metrics["numOutputRows"] == sum(metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Copied")) and metrics[
-            "numSourceRows"
-        ] == len(source)
+        assert metrics["numOutputRows"] == sum(metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Copied"))
+        assert metrics["numSourceRows"] == len(source)
     if feed and done.version > version:
         state = before.copy()
         for change in table.changes(done.version).read_all().to_pylist():
@@ -232,9 +231,11 @@ def test_only_files_with_a_change_are_written_anew(table: DeltaTable) -> None:
         "numTargetFilesAdded": 2,
         "numTargetFilesRemoved": 1,
     }
-    assert len(before - paths(table)) == 1 and len(paths(table)) == 10
+    assert len(before - paths(table)) == 1
+    assert len(paths(table)) == 10
     entry = table.history(1)[0]
-    assert entry["operation"] == "MERGE" and entry["operationParameters"]["predicate"] == '["t.id = s.id"]'
+    assert entry["operation"] == "MERGE"
+    assert entry["operationParameters"]["predicate"] == '["t.id = s.id"]'
     assert entry["operationParameters"]["matchedPredicates"] == '[{"actionType": "update", "predicate": "s.id <> 8"}]'
     assert {key: str(value) for key, value in done.metrics.items()} == entry["operationMetrics"]
 
@@ -277,7 +278,8 @@ def test_several_source_rows(table: DeltaTable) -> None:
     done = table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()
     assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (2, 2)
     done = table.merge(twice, "t.id = s.id").when_matched_delete().execute()
-    assert done.metrics["numTargetRowsDeleted"] == 4 and table.to_arrow().num_rows == 16
+    assert done.metrics["numTargetRowsDeleted"] == 4
+    assert table.to_arrow().num_rows == 16
 
 
 def test_one_source_row_for_many_rows_of_the_table(table: DeltaTable) -> None:
@@ -394,7 +396,8 @@ def test_bad_merges_are_refused_before_anything_is_written(
     before = [meta.key for meta in table.store.list()]
     with pytest.raises(error):
         start(table).execute()
-    assert [meta.key for meta in table.store.list()] == before and table.refresh().version == 3
+    assert [meta.key for meta in table.store.list()] == before
+    assert table.refresh().version == 3
 
 
 def test_aliases(table: DeltaTable) -> None:

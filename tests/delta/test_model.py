@@ -225,7 +225,8 @@ class TableMachine(RuleBasedStateMachine):
         except ConcurrentModification:
             assert stale
         except GONE:
-            assert (stale or travels) and self.vacuumed
+            assert stale or travels
+            assert self.vacuumed
         else:
             latest = DeltaTable.open(self.store).version
             if latest == len(self.history):
@@ -389,7 +390,8 @@ class TableMachine(RuleBasedStateMachine):
         try:
             table.checkpoint()
         except GONE:
-            assert stale and self.vacuumed
+            assert stale
+            assert self.vacuumed
         self.vacuumed = self.vacuumed or len(list(self.store.list("_delta_log/"))) < before  # it cleans up too
         if lose_hint:
             self.store.delete(["_delta_log/_last_checkpoint"])

@@ -41,8 +41,10 @@ def test_small_files_of_a_partition_become_one(store: MemoryStore) -> None:
     before, lonely = held(table), paths(table)
     done = table.optimize()
     counted = {key: value for key, value in done.metrics.items() if key.startswith("num") and "Bytes" not in key}
-    assert counted == {"numRemovedFiles": 12, "numAddedFiles": 3} and done.metrics["minFileSize"] <= done.metrics["maxFileSize"]
-    assert held(table) == before and len(paths(table) & lonely) == 1
+    assert counted == {"numRemovedFiles": 12, "numAddedFiles": 3}
+    assert done.metrics["minFileSize"] <= done.metrics["maxFileSize"]
+    assert held(table) == before
+    assert len(paths(table) & lonely) == 1
     assert all(body["dataChange"] is False for line in actions(table) for kind, body in line.items() if kind in ("add", "remove"))
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]"})
@@ -61,13 +63,16 @@ def test_bins_come_up_to_the_target_and_not_far_above(store: MemoryStore) -> Non
     large = {row["path"] for row in table.files().to_pylist() if row["size"] >= 40_000}
     done = table.optimize(target_size=40_000)
     after = table.files().to_pylist()
-    assert large <= {row["path"] for row in after} and len(large) == 2
+    assert large <= {row["path"] for row in after}
+    assert len(large) == 2
     small = [row["size"] for row in after if row["path"] not in large]
-    assert all(size < 50_000 for size in small) and done.metrics["numAddedFiles"] < done.metrics["numRemovedFiles"]
+    assert all(size < 50_000 for size in small)
+    assert done.metrics["numAddedFiles"] < done.metrics["numRemovedFiles"]
     assert len(small) == 8 - done.metrics["numRemovedFiles"] + done.metrics["numAddedFiles"] <= 4
     assert held(table) == before
     table.set_properties({"delta.targetFileSize": "1mb"})
-    assert table.optimize().metrics["numAddedFiles"] == 1 and table.files().num_rows == 1
+    assert table.optimize().metrics["numAddedFiles"] == 1
+    assert table.files().num_rows == 1
     assert held(table) == before
 
 
@@ -119,9 +124,13 @@ def test_z_order_lets_filters_on_any_of_its_columns_skip_files(tmp_path: Path) -
     assert [opened(where) for where in filters] == [16, 16, 16, 16]
     target = sum(table.files()["size"].to_pylist()) // files
     done = table.optimize(zorder_by=["X", "y"], target_size=target)
-    assert 14 <= done.metrics["numAddedFiles"] <= 18 and table.to_arrow().num_rows == size
+    assert 14 <= done.metrics["numAddedFiles"] <= 18
+    assert table.to_arrow().num_rows == size
     by_x, by_y, by_s, both = (opened(where) for where in filters)
-    assert by_x <= 6 and by_y <= 6 and by_s >= 14 and both <= 3
+    assert by_x <= 6
+    assert by_y <= 6
+    assert by_s >= 14
+    assert both <= 3
     table.optimize(zorder_by=["s"], target_size=target)
     assert [opened(where) for where in filters[:3]][2] <= 2 < opened(filters[0])
     assert table.to_arrow().sort_by("x").equals(data.sort_by("x"))
@@ -186,10 +195,13 @@ def test_deleted_rows_are_purged(store: MemoryStore) -> None:
     assert table.to_arrow().num_rows == 149
     done = table.optimize(target_size=1)
     assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (1, 1)
-    assert held(table) == before and sorted(table.files()["num_records"].to_pylist()) == [50, 100]
+    assert held(table) == before
+    assert sorted(table.files()["num_records"].to_pylist()) == [50, 100]
     done = table.optimize()
     assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (2, 1)
-    assert held(table) == before and table.files()["num_records"].to_pylist() == [149] and vectors(table) == 0
+    assert held(table) == before
+    assert table.files()["num_records"].to_pylist() == [149]
+    assert vectors(table) == 0
 
 
 CASES = [
@@ -209,7 +221,8 @@ def test_tables_of_others_with_deletion_vectors(cases: Path, tmp_path: Path, nam
     assert vectors(table) > 0
     first = next(child.name for child in table.schema if child.name not in table.metadata.partition_columns)
     done = table.optimize(zorder_by=[first]) if sort else table.optimize()
-    assert held(table) == before and done.metrics.get("numAddedFiles", 0) <= done.metrics.get("numRemovedFiles", 0)
+    assert held(table) == before
+    assert done.metrics.get("numAddedFiles", 0) <= done.metrics.get("numRemovedFiles", 0)
     little = name == "rs-table_with_deletion_logs" and not sort  # 2 rows of 100 in one file
     assert vectors(table) == little
     assert sum(table.files()["num_records"].to_pylist()) == sum(before.values()) + 2 * little
@@ -221,7 +234,8 @@ def test_of_nothing(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA)
     assert table.optimize().version == table.optimize(zorder_by=["id"]).version == 0
     table.append(rows(0, 1))
-    assert table.optimize().version == 1 and table.optimize(zorder_by=["id"]).version == 2
+    assert table.optimize().version == 1
+    assert table.optimize(zorder_by=["id"]).version == 2
 
 
 def test_appends_go_on_meanwhile(store: MemoryStore) -> None:

@@ -217,7 +217,8 @@ def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
     for path in gone:
         os.utime(path, (past[0], past[0]))
     # The tombstones of the last round are five days old, and expire on the way.
-    assert len(gone) == 3 * PARTS and all(path.exists() for path in gone)
+    assert len(gone) == 3 * PARTS
+    assert all(path.exists() for path in gone)
     return [*gone[: 2 * PARTS], orphan], dict.fromkeys(ids, 0)
 
 

@@ -133,7 +133,8 @@ def test_definitions_go_back_protocols_do_not() -> None:
     assert table.protocol.min_writer_version == 4
     table.append(rows(20, 21))
     table.restore(4)
-    assert table.constraints == {"c": "id < 10"} and table.properties["own"] == "2"
+    assert table.constraints == {"c": "id < 10"}
+    assert table.properties["own"] == "2"
 
 
 def test_what_cannot_be_restored() -> None:
@@ -186,7 +187,8 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
     (tmp_path / f"day={null}/n={null}/k=/z.parq").unlink()
     pq.write_table(DATA.select(["s"]).append_column("extra", pa.array([1.5, 2.5])), tmp_path / f"day={null}/n={null}/k=/z.parq")
     table = DeltaTable.convert(tmp_path)
-    assert table.version == 0 and table.metadata.partition_columns == ("day", "n", "k")
+    assert table.version == 0
+    assert table.metadata.partition_columns == ("day", "n", "k")
     assert {child.name: child.type for child in table.schema} == {
         "id": pa.int32(),
         "s": pa.string(),
@@ -209,13 +211,16 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
         )
     )
     assert oracle(tmp_path) == held(table)
-    assert table.files()["num_records"].to_pylist() and len(plan_scan(table.snapshot, None, "id = 1").files) <= 2
+    assert table.files()["num_records"].to_pylist()
+    assert len(plan_scan(table.snapshot, None, "id = 1").files) <= 2
     entry = table.history(1)[0]
-    assert entry["operation"] == "CONVERT" and entry["operationMetrics"]["numConvertedFiles"] == "3"
+    assert entry["operation"] == "CONVERT"
+    assert entry["operationMetrics"]["numConvertedFiles"] == "3"
     table.append(pa.table({"id": pa.array([5], pa.int32()), "k": ["a/b c"]}))
     table.delete("k = 'a/b c'")
     table.optimize()
-    assert table.to_arrow().num_rows == 3 and oracle(tmp_path) == held(table)
+    assert table.to_arrow().num_rows == 3
+    assert oracle(tmp_path) == held(table)
     with pytest.raises(TableAlreadyExists):
         DeltaTable.convert(tmp_path)
 
@@ -292,7 +297,8 @@ def test_convert_names_that_are_encoded(tmp_path: Path) -> None:
     for number, name in enumerate(names):
         root = _folder(tmp_path / str(number), {name: DATA})
         table = DeltaTable.convert(root)
-        assert table.to_arrow().num_rows == 2 and oracle(root) == held(table)
+        assert table.to_arrow().num_rows == 2
+        assert oracle(root) == held(table)
         table.vacuum()
         table.delete("id = 1")
         assert table.to_arrow()["id"].to_pylist() == [2]

@@ -228,7 +228,8 @@ def test_two_writers_of_one_application_do_not_both_win(store: MemoryStore, tabl
     with pytest.raises(ConcurrentTransaction):
         commit(Operation("WRITE", base=base, transaction=SetTransaction("app", 2, 0)), 0)
     settled = commit(Operation("WRITE", base=base, transaction=SetTransaction("app", 1, 0)), 0)
-    assert settled.already_recorded and settled.version == 1
+    assert settled.already_recorded
+    assert settled.version == 1
 
 
 def test_a_metadata_change_stops_whoever_planned_before_it(store: MemoryStore, table: DeltaTable) -> None:

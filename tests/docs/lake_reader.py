@@ -52,7 +52,9 @@ def block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 def sstable(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Yield key, identity and value of each entry."""
     footer = file[-53:]
-    assert footer[-8:].hex() == "f7cff485b741e288" and footer[-12:-8] == b"\2\0\0\0" and footer[0] == 1
+    assert footer[-8:].hex() == "f7cff485b741e288"
+    assert footer[-12:-8] == b"\2\0\0\0"
+    assert footer[0] == 1
     at = varint(footer, varint(footer, 1)[1])[1]
     properties = dict(block_entries(stored_block(file, dict(block_entries(stored_block(file, footer[1:])))[b"rocksdb.properties"])))
     handles = [handle for _, handle in block_entries(stored_block(file, footer[at:]))]
@@ -118,7 +120,8 @@ class LakeReader:
             state = {key: value for key, value, *_ in json.loads(body)["records"]}
         while (path := folder / f"{number:020}.json").exists():
             entry = json.loads(path.read_text())
-            assert entry["format"] == 1 and entry["number"] == number
+            assert entry["format"] == 1
+            assert entry["number"] == number
             for action in entry["actions"]:
                 if "delete" in action:
                     del state[action["delete"]]

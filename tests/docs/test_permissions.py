@@ -65,7 +65,8 @@ def test_publishers_need_not_delete(s3_url: str, s3_options: dict[str, object], 
     deny(s3_endpoint, "DELETE", "POST")
     publish(s3_url, s3_options)
     publish(s3_url, s3_options, whole_run=True)
-    assert len(lake.log()) == 4 and lake.list_sessions() == []
+    assert len(lake.log()) == 4
+    assert lake.list_sessions() == []
 
 
 def test_publishers_delete_their_turns_alone(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
@@ -77,7 +78,8 @@ def test_publishers_delete_their_turns_alone(s3_url: str, s3_options: dict[str, 
     assert set(found) == {"GET", "HEAD", "LIST", "PUT", "DELETE"}
     below = s3_url.removeprefix("s3:/")
     others = {key for key in found["DELETE"] if not key.startswith(f"{below}/_lake/")}
-    assert found["DELETE"] > others and all(".lake-tmp-probe-" in key for key in others)
+    assert found["DELETE"] > others
+    assert all(".lake-tmp-probe-" in key for key in others)
 
 
 def test_collection_deletes(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
@@ -88,7 +90,8 @@ def test_collection_deletes(s3_url: str, s3_options: dict[str, object], s3_endpo
     table.optimize()
     s3_endpoint.clear()
     gone = table.vacuum(timedelta(0))
-    assert len(gone.files) == 2 and asked(s3_endpoint).keys() & {"DELETE", "POST"}
+    assert len(gone.files) == 2
+    assert asked(s3_endpoint).keys() & {"DELETE", "POST"}
 
 
 def test_encryption_is_asked_for(s3_url: str, s3_options: dict[str, object]) -> None:
@@ -102,14 +105,16 @@ def test_encryption_is_asked_for(s3_url: str, s3_options: dict[str, object]) -> 
     assert len(found) >= 3
     for path in found:
         head = files.call_s3("head_object", Bucket=bucket, Key=path.removeprefix(f"{bucket}/"))
-        assert head["ServerSideEncryption"] == "aws:kms" and prefix in path
+        assert head["ServerSideEncryption"] == "aws:kms"
+        assert prefix in path
 
 
 def test_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("S3_KEY", "S3_SECRET", "S3_ENDPOINT"):
         monkeypatch.setenv(name, f"the {name}")
     names = run_blocks("permissions.md")
-    assert names["lake"].options()["endpoint_url"] == "the S3_ENDPOINT" and "the S3_SECRET" not in repr(names["lake"])
+    assert names["lake"].options()["endpoint_url"] == "the S3_ENDPOINT"
+    assert "the S3_SECRET" not in repr(names["lake"])
     (policy,) = re.findall(r"^```json\n(.*?)^```", (DOCS / "permissions.md").read_text(), re.MULTILINE | re.DOTALL)
     statements = json.loads(policy)["Statement"]
     assert [one["Action"] for one in statements] == ["s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"]

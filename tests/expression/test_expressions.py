@@ -51,7 +51,8 @@ def test_every_implementation_is_reached_by_the_cases() -> None:
 
     reached = set().union(*(called(parse_expression(text, SCHEMA)) for text in EXPRESSIONS))
     assert reached == set(IMPLEMENTATIONS)
-    assert set(IMPLEMENTATIONS) - {"add_interval"} <= set(FUNCTIONS) and set(ALIASES.values()) <= set(FUNCTIONS)
+    assert set(IMPLEMENTATIONS) - {"add_interval"} <= set(FUNCTIONS)
+    assert set(ALIASES.values()) <= set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("text", FAILING)
@@ -124,14 +125,11 @@ def test_failures_are_ours(text: str) -> None:
         "d + INTERVAL i DAYS",
         "d + INTERVAL '1-2' YEAR TO MONTH",
         "INTERVAL 1 DAY - d",
-        "current_timestamp()",
-        "current_date",
         "named_struct(s, 1)",
         "named_struct('a', 1, 'A', 2)",
         "size(s)",
         "array_contains(array(i), '7')",
         "array_contains(array(y), i)",
-        "INTERVAL 1 DAY",
         "CAST(s AS VARCHAR(2))",
         "CAST(s AS CHAR(2))",
         "s::VARCHAR(2)",
@@ -311,7 +309,8 @@ def test_any_cut_of_the_rows_gives_the_same(text: str) -> None:
     sliced = evaluate(expression, pa.concat_tables([ROWS, ROWS]).combine_chunks().slice(6, 6))
     assert str(plain(sliced)) == str(plain(whole))
     none = evaluate(expression, ROWS.slice(0, 0))
-    assert len(none) == 0 and none.type == whole.type
+    assert len(none) == 0
+    assert none.type == whole.type
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ def checked(target: MemoryStore, name: str, entity: str = "") -> list[Record]:
     assert metarange.properties["type"] == "metaranges"
     for key, identity, _ in metarange.records:
         table = named_right(target, identity.decode(), entity)
-        assert table.properties["type"] == "ranges" and table.properties["max_key"] == key.decode()
+        assert table.properties["type"] == "ranges"
+        assert table.properties["max_key"] == key.decode()
         records += table.records
     assert [record.key for record in records] == sorted(record.key for record in records)
     return records
@@ -94,7 +95,8 @@ def test_an_export_is_what_lakefs_restores() -> None:
     commits = {}
     for key, identity, value in dumped(target, manifest["commits_meta_range_id"], "commit"):
         commit = Commit.decode(value)
-        assert commit.is_named_right and commit.id.encode() == key == identity
+        assert commit.is_named_right
+        assert commit.id.encode() == key == identity
         assert commit.generation >= 1
         assert commit.encode() == value
         commits[commit.id] = commit
@@ -103,13 +105,15 @@ def test_an_export_is_what_lakefs_restores() -> None:
         commit = commits[exported.commits[original.id]]
         assert commit.id != original.id, "its tree has another name"
         assert (commit.message, commit.committer, commit.creation_date) == (original.message, original.committer, original.creation_date)
-        assert commit.metadata == original.metadata and commit.generation == original.generation
+        assert commit.metadata == original.metadata
+        assert commit.generation == original.generation
         assert list(commit.parents) == [exported.commits[parent] for parent in original.parents]
         found = {key: Entry.decode(value) for key, _, value in checked(target, commit.metarange_id)}
         expected = {key: Entry.decode(value) for key, _, value in repository.trees.scan(original.metarange_id)}
         assert found.keys() == expected.keys()
         for key, entry in found.items():
-            assert entry.address_type is AddressType.RELATIVE and entry.address.startswith("data/")
+            assert entry.address_type is AddressType.RELATIVE
+            assert entry.address.startswith("data/")
             assert bytes(target.get(entry.address)) == repository.store.get(expected[key].address)
             assert (entry.size, entry.etag) == (expected[key].size, expected[key].etag)
 
@@ -118,7 +122,8 @@ def test_an_export_is_what_lakefs_restores() -> None:
     ((key, identity, value),) = dumped(target, manifest["tags_meta_range_id"], "tag")
     assert (key, identity) == (b"v1", exported.commits[repository.root.id].encode())
     assert text(read_message(value), 2) == exported.commits[repository.root.id]
-    assert len(repository.reads) == exported.copied == 122 and len(set(repository.reads)) == 122
+    assert len(repository.reads) == exported.copied == 122
+    assert len(set(repository.reads)) == 122
 
 
 def test_the_dumps_say_what_they_are() -> None:

@@ -152,7 +152,8 @@ def test_only_ranges_that_can_matter_are_read() -> None:
     model = many(2000)
     tree = tree_of(Graveler(store, profile=TINY), model)
     infos = list(cold(store).ranges(tree))
-    assert len(infos) > 100 and store.read == [tree]
+    assert len(infos) > 100
+    assert store.read == [tree]
 
     def reading(prefix: bytes) -> set[str]:
         return {info.id for info in infos if info.max_key >= prefix and info.min_key < prefix[:-1] + bytes((prefix[-1] + 1,))}
@@ -279,7 +280,8 @@ def test_the_empty_tree() -> None:
     assert trees.get("", b"a") is None
     assert trees.get_many("", [b"a"]) == [None]
     assert list(trees.scan("")) == list(trees.list("", delimiter=b"/")) == list(trees.diff("", "")) == []
-    assert len(trees.ranges("")) == 0 and trees.names("") == set()
+    assert len(trees.ranges("")) == 0
+    assert trees.names("") == set()
     tree = build(trees, a=1)
     assert trees.build(tree, [(b"a", None)]).tree == ""
 
@@ -294,7 +296,8 @@ def test_local_stores_need_no_cache_and_handles_travel(tmp_path: Path) -> None:
     assert copy.profile == SMALL_RANGES
     cached = Graveler(trees.store, cache=RangeCache(tmp_path / "cache", max_bytes=1000), folder="meta")
     copy = pickle.loads(pickle.dumps(cached))
-    assert copy.reader.cache.folder == tmp_path / "cache" and copy.reader.cache.max_bytes == 1000
+    assert copy.reader.cache.folder == tmp_path / "cache"
+    assert copy.reader.cache.max_bytes == 1000
 
 
 def test_profiles_that_make_no_ranges_are_refused() -> None:

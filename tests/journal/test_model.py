@@ -135,7 +135,8 @@ class JournalModel(RuleBasedStateMachine):
     @rule(handle=HANDLES)
     def refresh(self, handle: int) -> None:
         state = self.handles[handle].state()
-        assert state == self.newest and state.number == len(self.past) - 1 == self.handles[handle].head()
+        assert state == self.newest
+        assert state.number == len(self.past) - 1 == self.handles[handle].head()
 
     @rule(handle=HANDLES)
     def reopen(self, handle: int) -> None:
@@ -151,12 +152,14 @@ class JournalModel(RuleBasedStateMachine):
         standing = {meta.key for meta in self.store.list("refs/0")}
         deleted = self.handles[handle].purge(before)
         left = {meta.key for meta in self.store.list("refs/0")}
-        assert len(standing - left) == deleted and left <= standing
+        assert len(standing - left) == deleted
+        assert left <= standing
         first = len(self.past) - len(left)
         assert left == {f"refs/{number:020d}.json" for number in range(first, len(self.past))}
         assert first >= self.first
         for entry in self.entries[self.first - 1 : first - 1]:
-            assert entry.time < before and entry.time < self.clock.now - timedelta(days=8)
+            assert entry.time < before
+            assert entry.time < self.clock.now - timedelta(days=8)
         self.first = max(first, 1)
 
     @rule(garbage=st.sampled_from([b"", b"x", b"0", b"3", b"99999"]))
@@ -190,7 +193,8 @@ class JournalModel(RuleBasedStateMachine):
                     journal.state_at(time)
             return
         found = journal.state_at(number)
-        assert found == state and found.number == number
+        assert found == state
+        assert found.number == number
         for moment in (time, time + MICROSECOND):
             expected = max(place for place, (made, _) in enumerate(self.past) if made <= moment)
             found = journal.state_at(moment) if number else journal.state_at(0)

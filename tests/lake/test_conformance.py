@@ -44,7 +44,7 @@ class TestSession(SessionSuite):
 
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield Lake.create(MemoryStore()).session()
+        return Lake.create(MemoryStore()).session()
 
 
 class TestPart(SessionSuite):
@@ -53,7 +53,7 @@ class TestPart(SessionSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
         lake = Lake.create(MemoryStore())
-        yield lake.get_session(lake.open_session().id).join()
+        return lake.get_session(lake.open_session().id).join()
 
 
 class TestSerializableSession(SessionSuite):
@@ -61,7 +61,7 @@ class TestSerializableSession(SessionSuite):
 
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield Lake.create(MemoryStore()).session(isolation="serializable")
+        return Lake.create(MemoryStore()).session(isolation="serializable")
 
 
 class _Flushed(ObjectStore):
@@ -115,7 +115,7 @@ class TestFlushedPart(SessionSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
         lake = Lake.create(MemoryStore())
-        yield _Flushed(lake.get_session(lake.open_session().id).join())
+        return _Flushed(lake.get_session(lake.open_session().id).join())
 
     def test_pickles(self, store: ObjectStore) -> None:
         assert isinstance(store, _Flushed)
@@ -131,7 +131,7 @@ class TestFolderBesideDatasets(SessionSuite):
         _fill(lake, "1")
         session = lake.session()
         _fill(session, "2")
-        yield FolderStore(session, "t/here")
+        return FolderStore(session, "t/here")
 
 
 def _fill(lake: Any, name: str) -> None:
@@ -164,7 +164,8 @@ def test_states_that_are_only_read_can_be_pickled() -> None:
         part.put("more", b"1")
     for store in (lake.at("main"), lake.at(session.id)):
         again = pickle.loads(pickle.dumps(store))
-        assert repr(again) == repr(store) and list(again.list()) == list(store.list())
+        assert repr(again) == repr(store)
+        assert list(again.list()) == list(store.list())
         assert ids(again.delta("t/orders")) == list(range(10))
         view = pickle.loads(pickle.dumps(store.dataset("t/orders")))
         assert list(view.list()) == list(store.dataset("t/orders").list())
@@ -197,7 +198,8 @@ def test_log_of_a_dataset_lists_as_any_store(table: ObjectStore) -> None:
             wanted = [key for key in keys if key.startswith(prefix) and key > start]
             assert [meta.key for meta in table.list(prefix, start)] == wanted, (prefix, start)
     assert list(table.list("_delta_log/")) == [table.head(key) for key in keys]
-    assert table.list_folders() == ["_delta_log"] and table.list_folders("_delta_log/") == []
+    assert table.list_folders() == ["_delta_log"]
+    assert table.list_folders("_delta_log/") == []
 
 
 def test_log_and_data_of_a_dataset_are_read_as_from_any_store(table: ObjectStore) -> None:
@@ -257,7 +259,8 @@ def test_one_of_many_threads_commits_a_version(table: ObjectStore) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(won) == 1 and table.get(_log(3)) == b'{"commitInfo":{"n":%d}}' % won[0]
+    assert len(won) == 1
+    assert table.get(_log(3)) == b'{"commitInfo":{"n":%d}}' % won[0]
 
 
 # Any mixture of what lies in the tree and on top of it

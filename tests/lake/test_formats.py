@@ -59,7 +59,8 @@ def test_what_a_session_writes_is_one_version(lake: Lake) -> None:
 
 def test_attachments_stand_in_place(lake: Lake, store: MemoryStore) -> None:
     key = in_place(store).lines()["Ada"]
-    assert key is not None and bytes(store.get(f"names/{key}")) == b"a portrait"
+    assert key is not None
+    assert bytes(store.get(f"names/{key}")) == b"a portrait"
 
 
 def test_a_pointer_moves_on_in_place(lake: Lake, store: MemoryStore) -> None:

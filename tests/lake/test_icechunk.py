@@ -371,7 +371,8 @@ def test_a_configuration_is_published_and_read_by_icechunk(tmp_path: Path) -> No
     with lake.session() as session:
         session.create_icechunk(PATH, config=RepositoryConfig(inline_chunk_threshold_bytes=0))
     config = icechunk.Repository.fetch_config(icechunk.local_filesystem_storage(str(tmp_path / PATH)))
-    assert config is not None and config.inline_chunk_threshold_bytes == 0
+    assert config is not None
+    assert config.inline_chunk_threshold_bytes == 0
 
 
 def test_a_changed_configuration_comes_with_a_snapshot(lake: Lake, tmp_path: Path) -> None:

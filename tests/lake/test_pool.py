@@ -10,7 +10,9 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict, DatasetExists, ReadOnly
 from lake_core.pool import Pool, PoolLake
 from lake_core.pool.errors import DamagedLake, NoSuchBranch
-from lake_core.store import LocalStore
+from lake_core.store import LocalStore, MemoryStore, ObjectStore
+from lake_core.testing import FaultStore
+from lake_core.testing.manual_clock import ManualClock
 
 PATH = "events/raw"
 
@@ -185,6 +187,41 @@ def test_a_load_that_was_reverted_can_be_repeated(lake: Lake) -> None:
     with lake.session() as session:
         session.pool(PATH).load([{"k": 5}], txn=("job", 1))
     assert keys(lake.pool(PATH)) == [0, 1, 2, 5]
+
+
+# Cached snapshots
+
+
+def snapshots(store: ObjectStore) -> list[str]:
+    return [meta.key for meta in store.list(PATH) if meta.key.endswith(".snap.zng")]
+
+
+def test_cached_snapshots_are_collected_but_for_the_newest() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock=clock)
+    lake = Lake.create(store, clock=clock)
+    with lake.session() as session:
+        session.create_pool(PATH, key="k", order="asc")
+    for value in range(3):
+        load(lake, value)
+        lake.maintenance.checkpoint(PATH)
+    assert len(snapshots(store)) == 3
+    clock.pass_days(40)
+    lake.maintenance.gc()
+    assert (len(snapshots(store)), keys(lake.pool(PATH)), lake.maintenance.verify()) == (1, [0, 1, 2], [])
+
+
+def test_a_pool_of_many_commits_is_opened_by_reading_few() -> None:
+    store = MemoryStore()
+    lake = Lake.create(store)
+    with lake.session() as session:
+        session.create_pool(PATH, key="k", order="asc")
+    for value in range(22):
+        load(lake, value)
+    assert len(snapshots(store)) == 1
+    counting = FaultStore(store, 0)
+    Lake.open(counting).pool(PATH).objects()
+    assert counting.operations < 30
 
 
 # Other clients, and bringing in

@@ -32,7 +32,8 @@ def _publisher(root: str, worker: int, count: int) -> None:
         try:
             done.append(session.publish().commit)
         except Conflict as error:
-            assert error.keys == ("contested",) and not error.datasets
+            assert error.keys == ("contested",)
+            assert not error.datasets
             assert error.session is not None
             lost += 1
             forked = lake.get_session(error.session).fork(without=["contested"])

@@ -64,9 +64,11 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     for number, path in enumerate(TABLES):
         wanted = [*range(10), 100 + number]
         assert ids(again.delta(path)) == ids(plain(again.repository.root, path)) == _theirs(s3_url, path, s3_options) == wanted
-        assert values(again.delta(path))[1] == 7 and again.delta(path).version == 1
+        assert values(again.delta(path))[1] == 7
+        assert again.delta(path).version == 1
     assert [meta.key for meta in again.at().list("reports/")] == ["reports/a b%41.json", "reports/é/😀"]
-    assert ids(again.delta("t/a", ref="first")) == list(range(10)) and again.list_tags() == {"first": before_all}
+    assert ids(again.delta("t/a", ref="first")) == list(range(10))
+    assert again.list_tags() == {"first": before_all}
 
     again.create_branch("dev")
     with again.session("dev") as s:
@@ -77,7 +79,8 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
         s.delta("t/b").delete("id < 5")
     assert 500 not in _theirs(s3_url, "t/a", s3_options)
     merged = again.merge("dev")
-    assert merged.is_checked_out and again.log()[0].id == merged.commit
+    assert merged.is_checked_out
+    assert again.log()[0].id == merged.commit
     assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 500, 600]
     assert _theirs(s3_url, "t/b", s3_options) == [*range(5, 10), 101]
     assert bytes(again.at().get("reports/dev")) == b"dev"
@@ -87,7 +90,8 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     assert caught.value.keys == ("contested",)
     again.revert(merged.commit)
     assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 600]
-    assert again.maintenance.verify() == [] and again.status().pending_checkout == []
+    assert again.maintenance.verify() == []
+    assert again.status().pending_checkout == []
 
 
 def _part(url: str, options: Options, session: str, worker: int) -> None:
@@ -138,15 +142,19 @@ def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monke
     sleep(1.1)  # S3 tells times in seconds
     told = lake.maintenance.gc(dry_run=True)
     done = lake.maintenance.gc()
-    assert set(done.keys) == set(told.keys) and done.commits == told.commits > 0
+    assert set(done.keys) == set(told.keys)
+    assert done.commits == told.commits > 0
     assert address_of(new_item(b"old content", time()).entry.etag) in content - _keys(store, f"{OBJECTS}/")
-    assert len(files & set(done.keys)) >= 2 and not set(done.keys) & _keys(store)
+    assert len(files & set(done.keys)) >= 2
+    assert not set(done.keys) & _keys(store)
     assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [1]
-    assert bytes(lake.at().get("file")) == b"new content" and lake.maintenance.verify() == []
+    assert bytes(lake.at().get("file")) == b"new content"
+    assert lake.maintenance.verify() == []
     with lake.session() as s:
         s.put("again", b"old content")
     lake.maintenance.gc()  # of what was put again a copy may be left that nobody names
-    assert bytes(lake.at().get("again")) == b"old content" and lake.maintenance.verify() == []
+    assert bytes(lake.at().get("again")) == b"old content"
+    assert lake.maintenance.verify() == []
 
 
 def _keys(store: ObjectStore, prefix: str = "") -> set[str]:
@@ -177,7 +185,8 @@ def _race(url: str, options: Options, workers: int, count: int) -> None:
     files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
     assert [meta.key for meta in at.list("files/")] == sorted(files)
     assert [int(data) for data in at.get_many(files)] == written
-    assert lake.maintenance.verify() == [] and lake.status().pending_checkout == []
+    assert lake.maintenance.verify() == []
+    assert lake.status().pending_checkout == []
 
 
 def test_processes_that_publish_on_one_branch(s3_url: str, s3_options: Options) -> None:
@@ -211,7 +220,8 @@ def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> N
     operations, seen = sweep(work, "before", sampled=14, late=0, make=_made(s3_url, s3_options))
     assert operations > 60
     assert seen == sorted(seen), "the state went back"
-    assert not seen[0] and seen[-1]
+    assert not seen[0]
+    assert seen[-1]
 
 
 @pytest.mark.stress
@@ -235,4 +245,5 @@ def test_answers_that_get_lost_while_publishing(s3_url: str, s3_options: Options
             s.put("file", b"%d" % number)
     assert [commit.message for commit in lake.log()[:-2]] == [*reversed(kinds)]
     assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), *range(100, 106)]
-    assert bytes(lake.at().get("file")) == b"5" and lake.maintenance.verify() == []
+    assert bytes(lake.at().get("file")) == b"5"
+    assert lake.maintenance.verify() == []

@@ -78,7 +78,8 @@ def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
     found = json.loads(Path(told).read_text())
     looks = [(set(tables), files) for tables, files in found["seen"]]
     assert all(look in (({"old"}, 0), ({"new"}, 12)) for look in looks), looks
-    assert looks[0] == ({"old"}, 0) and looks[-1] == ({"new"}, 12)
+    assert looks[0] == ({"old"}, 0)
+    assert looks[-1] == ({"new"}, 12)
     assert all(state in ("old", "new") for states in found["plain"] for state in states), found["plain"]
     assert found["plain"][-1] == ["new"] * 3
     assert lake.maintenance.verify() == []

@@ -77,7 +77,8 @@ def test_every_version_is_read_by_its_url(arrays: Lake) -> None:
     for ref in ("v1", first, "main~1"):
         assert list(zarr.open_array(arrays.uri(ref, "g/foo"), mode="r")[:]) == [1] * 10 + [2] * 10 + [3] * 10
     group = zarr.open_group("lake://prod/main/g", mode="r", storage_options={"lakes": {"prod": arrays.url}})
-    assert list(group["foo"][:]) == [7] * 30 and list(group["bar"][:3]) == [1] * 3
+    assert list(group["foo"][:]) == [7] * 30
+    assert list(group["bar"][:3]) == [1] * 3
     assert sorted(group.array_keys()) == ["bar", "foo"]
     with pytest.raises(PermissionError, match="session"):
         zarr.open_array(arrays.uri("main", "g/foo"), mode="r+")[:] = 1
@@ -98,7 +99,8 @@ def test_only_changed_chunks_are_written_and_old_commits_keep_theirs(arrays: Lak
         array(s)[10:20] = 22
     new, after = chunks(arrays), objects(arrays)
     assert {key for key in new if new[key] != old[key]} == {"g/foo/c/1"}
-    assert set(after) - set(before) == {new["g/foo/c/1"]} and after.items() >= before.items()
+    assert set(after) - set(before) == {new["g/foo/c/1"]}
+    assert after.items() >= before.items()
     assert read(arrays, ref="main~1") == [1] * 10 + [2] * 10 + [3] * 10
     assert read(arrays) == [1] * 10 + [22] * 10 + [3] * 10
 
@@ -117,7 +119,8 @@ def test_references_are_published_together(arrays: Lake, count: int) -> None:
     with fs.transaction:
         found = zarr.open_array(FsspecStore.from_mapper(fs.get_mapper(f"prod/{shared.id}/many")), mode="r+")
         found[:] = found[:] + 1
-        assert found[0] == 2 and entries(arrays) == before
+        assert found[0] == 2
+        assert entries(arrays) == before
     assert entries(arrays) == before + 1
     shared.publish()
     assert entries(arrays) == before + 2
@@ -143,7 +146,8 @@ def test_sessions_that_write_the_same_chunk_conflict_and_the_retry_succeeds(arra
     one.publish()
     with pytest.raises(Conflict, match="g/foo/c/1") as caught:
         two.publish()
-    assert caught.value.keys == ("g/foo/c/1",) and caught.value.kinds == {"g/foo/c/1": "BothChanged"}
+    assert caught.value.keys == ("g/foo/c/1",)
+    assert caught.value.kinds == {"g/foo/c/1": "BothChanged"}
     assert read(arrays) == [100] * 20 + [3] * 10
     with arrays.session() as again:
         array(again)[15:30] = 200
@@ -190,7 +194,8 @@ def test_a_reader_during_an_overwrite_sees_one_state(arrays: Lake) -> None:
             array(s, "bar")[:] = number * 10
     done.set()
     watcher.join()
-    assert seen and all(len(values) == 1 for values in seen), "a state in which chunks differ was never published"
+    assert seen
+    assert all(len(values) == 1 for values in seen), "a state in which chunks differ was never published"
     assert list(reader[:]) == [1] * 10 + [2] * 10 + [3] * 10, "what is opened stays of its commit"
 
 
@@ -247,7 +252,8 @@ def test_attributes_beside_a_write_are_none(arrays: Lake) -> None:
     other.publish()
     writer.publish()
     found = array(arrays.at("main"), mode="r")
-    assert found[0] == 100 and found.attrs["units"] == "m"
+    assert found[0] == 100
+    assert found.attrs["units"] == "m"
 
 
 @pytest.mark.parametrize("strategy", ["ours", "theirs"])

@@ -117,7 +117,8 @@ def test_manifests_of_a_branch_are_rewritten_there(tmp_path: Path, instance: dg.
     asset = asset_of(lake_maintenance(arrays=[weather], tasks=["manifest_rewrite"], max_mergeable_manifests=1), "manifest_rewrite")
     dg.materialize([asset], resources={"lake": resource}, instance=instance, tags={"lake/branch": "dev"})
     mergeable = [lake.icechunk(PATH, ref=ref).mergeable_manifests("main") for ref in ("main", "dev")]
-    assert mergeable[0] > 0 and mergeable[1] == 0
+    assert mergeable[0] > 0
+    assert mergeable[1] == 0
 
 
 # Snapshots and garbage

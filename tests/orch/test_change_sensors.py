@@ -48,13 +48,16 @@ def test_new_versions_of_plain_tables(tmp_path: Path, instance: dg.DagsterInstan
     table = DeltaTable.create(str(tmp_path / "shared" / "orders"), ROWS.schema)
     table.append(ROWS)
     (first,) = watch.told()
-    assert first["lake/version"] == 1 and watch.told() == []
+    assert first["lake/version"] == 1
+    assert watch.told() == []
     table.append(ROWS)
     table.delete("id = 1")
     (change,) = watch.told()
-    assert change["lake/version"] == 3 and change["lake/changes"] == 2
+    assert change["lake/version"] == 3
+    assert change["lake/changes"] == 2
     assert change["lake/operations"] == "WRITE, DELETE"
-    assert change["lake/numOutputRows"] == 2 and change["lake/numDeletedRows"] == 2
+    assert change["lake/numOutputRows"] == 2
+    assert change["lake/numDeletedRows"] == 2
     assert watch.told() == []
     watch.cursor = None
     assert [told["lake/version"] for told in watch.told()] == [3], "after a reset the present state is told"
@@ -84,7 +87,8 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
     (change,) = asked
     assert (change.path, change.version, change.commits, change.asset_key) == ("shared/orders", 2, 2, dg.AssetKey("orders"))
     assert change.commit == lake.list_branches()["main"]
-    assert change.operations == ["WRITE", "WRITE"] and change.metrics["numOutputRows"] == 4
+    assert change.operations == ["WRITE", "WRITE"]
+    assert change.metrics["numOutputRows"] == 4
     assert [one.run_key for one in found.run_requests or ()] == [change.commit]
     with lake.session("dev") as session:
         session.delta("shared/orders").append(ROWS)

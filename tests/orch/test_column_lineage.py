@@ -187,7 +187,9 @@ def test_a_literal_makes_no_edge(a: DataFrame) -> None:
 def test_wide_tables_are_read_whole(a: DataFrame) -> None:
     wide = a.select("id", *((F.col("x") + number).alias(f"c{number}") for number in range(300)))
     found = edges(wide)
-    assert found is not None and len(found) == 301 and found["c299"] == {"a.x"}
+    assert found is not None
+    assert len(found) == 301
+    assert found["c299"] == {"a.x"}
 
 
 def test_settings_and_output_are_as_before(spark: SparkSession, a: DataFrame) -> None:

@@ -145,21 +145,25 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         assert run(project, instance, "rates", "revenue").success
         assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
         made = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
-        assert made is not None and made.asset_materialization is not None
+        assert made is not None
+        assert made.asset_materialization is not None
         assert str(made.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
 
         drop(tmp_path / "landing", "2.parquet", [-100.0, None])
         land(project, instance)
         before = lake.list_branches()["main"]
         refused = run(project, instance, "revenue")
-        assert not refused.success and lake.list_branches()["main"] == before and amounts(lake) == {"EUR": 10.0, "USD": 2.0}
+        assert not refused.success
+        assert lake.list_branches()["main"] == before
+        assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
         evaluated = refused.get_asset_check_evaluations()
         assert [(found.check_name, found.passed) for found in evaluated] == [("positive", False)]
         assert evaluated[0].metadata["lake/violations"].value == 1
 
         drop(tmp_path / "landing", "3.parquet", [100.0, 2.0])
         land(project, instance)
-        assert run(project, instance, "revenue").success and amounts(lake) == {"EUR": 10.0, "USD": 3.0}
+        assert run(project, instance, "revenue").success
+        assert amounts(lake) == {"EUR": 10.0, "USD": 3.0}
 
         assert run(project, instance, "maintenance/checkpoint", partition="tables/raw/orders").success
         assert list((tmp_path / "lake/tables/raw/orders/_delta_log").glob("*.checkpoint*.parquet"))
@@ -195,7 +199,9 @@ def test_what_the_project_defines(project: dg.Definitions) -> None:
     graph = project.resolve_asset_graph()
     revenue = graph.get(dg.AssetKey("revenue"))
     assert {key.to_user_string() for key in revenue.parent_keys} == {"raw/orders", "rates"}
-    assert revenue.group_name == "sales" and revenue.kinds == {"gold"} and revenue.code_version
+    assert revenue.group_name == "sales"
+    assert revenue.kinds == {"gold"}
+    assert revenue.code_version
     assert revenue.metadata["lake/merge"] == ["currency"]
     assert graph.get(dg.AssetKey(["raw", "orders"])).owners == ["team:sales"]
     assert not graph.get(dg.AssetKey("others")).is_materializable
@@ -212,7 +218,8 @@ def test_what_the_project_defines(project: dg.Definitions) -> None:
         "maintenance_health_schedule",
     }
     assert [getattr(job, "name", None) for job in project.jobs or []] == ["lake_recover"]
-    assert project.executor is not None and "lake_executor" in str(getattr(project.executor, "name", ""))
+    assert project.executor is not None
+    assert "lake_executor" in str(getattr(project.executor, "name", ""))
     assert set(project.resources or {}) == {"lake", "io_manager", "file_io_manager"}
 
 
@@ -395,7 +402,8 @@ def test_functions_with_checks_inputs_and_a_definition(tmp_path: Path) -> None:
         ),
     ).success
     table = DeltaTable.open(tmp_path / "tables/doubled")
-    assert table.to_arrow()["id"].to_pylist() == [2, 4] and table.schema.field("id").type == pa.int32()
+    assert table.to_arrow()["id"].to_pylist() == [2, 4]
+    assert table.schema.field("id").type == pa.int32()
     assert table.constraints == {"even": "id % 2 = 0"}
 
 
@@ -407,11 +415,14 @@ def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_pat
     check = {"name": "no_zero", "expression": "id > 0", "blocking": True}
     table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
     done = materialize(tmp_path, table, raise_on_error=False)
-    assert not done.success and not DeltaTable.exists(tmp_path / "tables/numbers")
+    assert not done.success
+    assert not DeltaTable.exists(tmp_path / "tables/numbers")
     (found,) = done.get_asset_check_evaluations()
-    assert not found.passed and (found.metadata["lake/violations"].value, found.metadata["lake/rows"].value) == (1, 3)
+    assert not found.passed
+    assert (found.metadata["lake/violations"].value, found.metadata["lake/rows"].value) == (1, 3)
     tolerant = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[{**check, "max_violations": 1}])
-    assert materialize(tmp_path, tolerant).success and DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
+    assert materialize(tmp_path, tolerant).success
+    assert DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
 
 
 def test_checks_take_the_types_that_the_io_manager_knows(tmp_path: Path) -> None:
@@ -620,7 +631,8 @@ def test_maintenance_in_one_block(tmp_path: Path) -> None:
     compaction = graph.get(dg.AssetKey(["keep", "up", "compaction"]))
     assert compaction.partitions_def is not None
     assert compaction.partitions_def.get_partition_keys() == ["tables/a", "elsewhere/b"]
-    assert compaction.automation_condition is not None and not defs.schedules
+    assert compaction.automation_condition is not None
+    assert not defs.schedules
     assert {key.asset_key.to_user_string() for key in graph.asset_check_keys} == {
         "keep/up/health/a",
         "keep/up/health/b",
@@ -647,7 +659,8 @@ def test_landing_with_types_and_a_reader(tmp_path: Path) -> None:
             job = whole.resolve_implicit_global_asset_job_def()
             assert job.execute_in_process(instance=instance, tags=asked.run_requests[0].tags).success
     landed = DeltaTable.open(tmp_path / "lake/tables/typed")
-    assert landed.to_arrow().to_pylist() == [{"id": 1, "day": "2025-01-01"}] and landed.schema.field("id").type == pa.int32()
+    assert landed.to_arrow().to_pylist() == [{"id": 1, "day": "2025-01-01"}]
+    assert landed.schema.field("id").type == pa.int32()
     assert landed.metadata.partition_columns == ("day",)
     assert DeltaTable.open(tmp_path / "lake/custom/table").to_arrow().to_pylist() == [{"files": 1}]
     with pytest.raises(InvalidDefinition, match="column 'a'"):
@@ -662,7 +675,8 @@ def test_a_lake_refuses_a_gate_that_cannot_hold() -> None:
     with pytest.raises(Exception, match="gate='error' holds back a whole run"):
         build(LakeComponent, root="x", gate="error")
     gathering = build(LakeComponent, root="x", backfills="gather", reaper_schedule=None, sensors="STOPPED", scope="run", gate="error")
-    assert {sensor.name for sensor in gathering.sensors or []} >= {"lake_backfills"} and not gathering.schedules
+    assert {sensor.name for sensor in gathering.sensors or []} >= {"lake_backfills"}
+    assert not gathering.schedules
     assert {sensor.default_status for sensor in gathering.sensors or []} == {dg.DefaultSensorStatus.STOPPED}
     assert build(LakeComponent, root="x", scope="run", executor=False).executor is None
 
@@ -670,7 +684,8 @@ def test_a_lake_refuses_a_gate_that_cannot_hold() -> None:
 def test_dg_finds_them() -> None:
     (found,) = [point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"]
     module = found.load()
-    assert module is ours and all(issubclass(getattr(module, name), dg.Component) for name in module.__all__)
+    assert module is ours
+    assert all(issubclass(getattr(module, name), dg.Component) for name in module.__all__)
 
 
 @pytest.mark.parametrize("component", ALL, ids=lambda component: component.__name__)
@@ -692,7 +707,8 @@ def test_what_is_scaffolded_loads(component: Any) -> None:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(component_cls=getattr(ours, component.__name__), defs_path="my_part")
         told = yaml.safe_load((path / "defs.yaml").read_text())
-        assert told["type"].endswith(component.__name__) and "NAME" not in str(told)
+        assert told["type"].endswith(component.__name__)
+        assert "NAME" not in str(told)
         with sandbox.load_component_and_build_defs(defs_path=path) as (loaded, defs):
             assert isinstance(loaded, component)
             assert defs.resources or defs.assets or defs.sensors

@@ -137,7 +137,8 @@ def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Pat
     lease = lease_server(folder, CONFIG)
     assert str(lease.folder) == first["folder"], "it outlives its clients"
     # What gives access is this user's alone, and stands nowhere else.
-    assert lease.token and lease.token not in first["shown"] + second["shown"] + repr(lease) + command_lines()
+    assert lease.token
+    assert lease.token not in first["shown"] + second["shown"] + repr(lease) + command_lines()
     assert lease.token not in (lease.folder / "log").read_text()
     assert [oct(path.stat().st_mode & 0o777) for path in (folder, lease.folder, lease.folder / "token")] == ["0o700", "0o700", "0o600"]
     assert not (lease.folder / "spark.conf").exists()
@@ -182,7 +183,8 @@ def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder:
     )
     done = subprocess.run([sys.executable, "-c", source], input=lease.token, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "4 3"
-    assert done.returncode != 0 and "Invalid authentication token" in done.stderr
+    assert done.returncode != 0
+    assert "Invalid authentication token" in done.stderr
     lease.release()
 
 
@@ -190,13 +192,15 @@ def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder:
 @pytest.mark.spark
 def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) -> None:
     found = told(start_client(folder, "die"))
-    assert found["again"] == 3 and found["other"] != found["folder"]
+    assert found["again"] == 3
+    assert found["other"] != found["folder"]
     wait_until(lambda: not Path(found["folder"]).exists())
     lease = lease_server(folder, CONFIG)
     assert str(lease.folder) == found["other"]
     # A server takes so many sessions, then the next one's turn comes. Who uses the old one goes on.
     due = lease_server(folder, CONFIG, sessions=1)
-    assert due.folder != lease.folder and lease.is_alive()
+    assert due.folder != lease.folder
+    assert lease.is_alive()
     lease.release()
     wait_until(lambda: not is_locked(lease.folder / "alive"))
     due.release()
@@ -218,7 +222,8 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
     pid = java(killed)
     os.kill(int((killed.folder / "alive").read_text()), signal.SIGKILL)
     wait_until(lambda: not runs(pid))
-    assert not killed.is_alive() and current(killed.folder.parent) == killed.folder.name
+    assert not killed.is_alive()
+    assert current(killed.folder.parent) == killed.folder.name
     killed.release()
 
 
@@ -237,7 +242,8 @@ def test_what_files_say_is_not_trusted_without_a_process_behind_it(tmp_path: Pat
         (base / "current").write_text("dead")
         with pytest.raises(SparkServerFailed):
             lease_server(tmp_path, broken)
-    assert not dead.exists() and current(base) is None
+    assert not dead.exists()
+    assert current(base) is None
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:

@@ -154,11 +154,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_run_whose_process_is_killed_is_retried_by_the_daemon(server: Server) -> None:
     (server.folder / "kill").touch()
     failed = server.ended(server.launch("pair"))
-    assert failed.status is dg.DagsterRunStatus.FAILURE and failed.tags[EPOCH_TAG] == "1"
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert failed.tags[EPOCH_TAG] == "1"
     retry = until(lambda: server.instance.get_runs(dg.RunsFilter(tags={"dagster/parent_run_id": failed.run_id})), "the retry")[0]
     retried = server.ended(retry.run_id)
-    assert retried.is_success and (retried.tags["lake/session"], retried.tags[EPOCH_TAG]) == (failed.tags["lake/session"], "2")
-    assert server.rows("first") == [1] and server.rows("second") == [1]
+    assert retried.is_success
+    assert (retried.tags["lake/session"], retried.tags[EPOCH_TAG]) == (failed.tags["lake/session"], "2")
+    assert server.rows("first") == [1]
+    assert server.rows("second") == [1]
 
 
 def test_cancelled_from_the_api_then_from_failure_then_all_steps(server: Server) -> None:
@@ -170,7 +173,8 @@ def test_cancelled_from_the_api_then_from_failure_then_all_steps(server: Server)
     cancelled = server.ended(run_id)
     (server.folder / "wait").unlink()
     assert cancelled.status is dg.DagsterRunStatus.CANCELED
-    assert len(server.rows("first")) == before and server.lake.get_session(cancelled.tags["lake/session"]).record.state == "failed"
+    assert len(server.rows("first")) == before
+    assert server.lake.get_session(cancelled.tags["lake/session"]).record.state == "failed"
     resumed = server.ended(server.again(run_id, "FROM_FAILURE"))
     assert resumed.is_success, server.errors(resumed.run_id)
     assert resumed.tags["lake/session"] == cancelled.tags["lake/session"]
@@ -187,7 +191,8 @@ def test_from_failed_assets_then_all_steps(server: Server) -> None:
     (server.folder / "bad").touch()
     failed = server.ended(server.launch("pair", **{"dagster/max_retries": "0"}))
     (server.folder / "bad").unlink()
-    assert failed.status is dg.DagsterRunStatus.FAILURE and len(server.rows("second")) == before
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert len(server.rows("second")) == before
     resumed = server.ended(server.again(failed.run_id, "FROM_ASSET_FAILURE"))
     assert resumed.is_success, server.errors(resumed.run_id)
     assert resumed.tags["lake/session"] == failed.tags["lake/session"]

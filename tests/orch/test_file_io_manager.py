@@ -85,7 +85,8 @@ def test_values_come_back_as_they_were(root: str, place: str) -> None:
     told = metadata[dg.AssetKey("image")]
     assert (told["lake/path"].value, told["lake/bytes_written"].value) == ("files/image.bin", 2)
     assert ("lake/state" in told) is (place != "session"), "what is staged is not told apart for good"
-    assert ("lake/commit" in told) is (place == "lake") and ("dagster/uri" in told) is (place == "plain")
+    assert ("lake/commit" in told) is (place == "lake")
+    assert ("dagster/uri" in told) is (place == "plain")
 
 
 def test_a_value_of_another_type_takes_the_place_of_the_former(root: str, place: str) -> None:
@@ -130,7 +131,8 @@ def test_a_failed_run_with_a_session_leaves_no_file(plain: str) -> None:
         raise RuntimeError("no")
 
     result = testing.materialize([written, failing], resources=resources(plain), raise_on_error=False)
-    assert not result.success and keys(plain) == []
+    assert not result.success
+    assert keys(plain) == []
 
 
 def test_partitions_have_a_file_each(root: str, place: str) -> None:
@@ -190,7 +192,9 @@ def test_names_that_are_no_paths_are_quoted(plain: str) -> None:
         for name in names:
             assert dg.materialize(assets, partition_key=name, resources=resources(plain), instance=instance).success
     found = keys(plain)
-    assert "files/n/a%2Fb.txt" in found and "files/n/%2E..txt" in found and "files/cells/2024-01-01/a%2Fb.txt" in found
+    assert "files/n/a%2Fb.txt" in found
+    assert "files/n/%2E..txt" in found
+    assert "files/cells/2024-01-01/a%2Fb.txt" in found
     assert sorted(get(plain, key).decode() for key in found if key.startswith("files/n/")) == sorted(names)
 
 
@@ -248,7 +252,8 @@ def test_outputs_of_ops_need_a_path_and_dynamic_ones_get_one_each(plain: str) ->
         nowhere()
 
     assert job.execute_in_process().success
-    assert sorted(seen) == ["part 0", "part 1"] and keys(plain) == ["out/part/k0.txt", "out/part/k1.txt"]
+    assert sorted(seen) == ["part 0", "part 1"]
+    assert keys(plain) == ["out/part/k0.txt", "out/part/k1.txt"]
     with pytest.raises(InvalidDefinition, match="lake/path"):
         bad.execute_in_process()
 
@@ -269,7 +274,8 @@ def test_a_file_can_be_read_at_another_ref(plain: str) -> None:
     dg.materialize([text], resources=resources(plain))
     lake.create_tag("v1", at="main")
     dg.materialize([text, reader], resources=resources(plain))
-    assert seen == {"text": "old"} and get(plain, "files/text.txt") == b"new"
+    assert seen == {"text": "old"}
+    assert get(plain, "files/text.txt") == b"new"
 
 
 def test_the_data_version_is_that_of_the_content(plain: str) -> None:

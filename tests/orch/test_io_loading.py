@@ -146,7 +146,8 @@ def test_a_stream_takes_little_memory(root: str) -> None:
         seen.extend((batch.num_rows, pa.total_allocated_bytes() - before) for batch in made)
 
     assert dg.materialize([made, reader], resources=resources(root)).success
-    assert sum(rows for rows, _ in seen) == 64 << 17 and max(held for _, held in seen) < 8 << 20
+    assert sum(rows for rows, _ in seen) == 64 << 17
+    assert max(held for _, held in seen) < 8 << 20
 
 
 @pytest.mark.parametrize("kind", ["reader", "lazy"])
@@ -167,13 +168,15 @@ def test_a_stream_that_fails_half_way_leaves_nothing(root: str, source: DeltaTab
     before = source.version
     with pytest.raises(Exception, match="half-way"):
         dg.materialize([made], resources=resources(root))
-    assert source.refresh().version == before and source.to_arrow().num_rows == 10
+    assert source.refresh().version == before
+    assert source.to_arrow().num_rows == 10
 
 
 def test_a_lazy_frame_reads_only_the_columns_of_its_query(root: str, source: DeltaTable) -> None:
     frame = loaded(root, pl.LazyFrame)
     plan = frame.filter(pl.col("id") > 7).select("v").explain()
-    assert "PROJECT 2/3 COLUMNS" in plan and "SELECTION" in plan
+    assert "PROJECT 2/3 COLUMNS" in plan
+    assert "SELECTION" in plan
     assert sorted(frame.filter(pl.col("id") > 7).select("v").collect()["v"]) == ["v8", "v9"]
     assert frame.select(pl.len()).collect().item() == 10
     assert frame.group_by("day").agg(pl.col("id").sum()).sort("day").collect()["id"].to_list() == [10, 35]
@@ -347,7 +350,8 @@ def test_values_in_results_and_chosen_outputs(root: str) -> None:
     assert result.success
     assert [DeltaTable.exists(f"{root}/tables/{name}") for name in ("whole", "a", "b")] == [True, False, True]
     event = next(event for event in result.get_asset_materialization_events() if event.asset_key == dg.AssetKey("whole"))
-    assert event.materialization.metadata["mine"].value == "x" and event.materialization.metadata["lake/rows_written"].value == 1
+    assert event.materialization.metadata["mine"].value == "x"
+    assert event.materialization.metadata["lake/rows_written"].value == 1
 
 
 def test_outputs_of_dynamic_ops_have_a_table_each(root: str) -> None:
@@ -387,7 +391,8 @@ def test_a_step_can_merge_by_hand(root: str) -> None:
         table = lake.table(context)
         table.append(pl.DataFrame({"id": [1, 2], "v": [1, 1]}))
         done = table.merge(pd.DataFrame({"id": [2, 3], "v": [5, 5]}), ["id"])
-        assert done.skipped is (context.retry_number == 1) and done.rows == 2
+        assert done.skipped is (context.retry_number == 1)
+        assert done.rows == 2
         if context.retry_number == 0:
             raise RuntimeError("again")
         return dg.MaterializeResult(metadata=table.metadata())
@@ -431,13 +436,16 @@ def test_runs_record_it_and_a_skipped_retry_keeps_it(root: str) -> None:
         return dg.Output(pa.table({"n": [1]}), data_version=dg.DataVersion("mine"))
 
     result = dg.materialize([two, own], resources=resources(root))
-    assert result.success and len(set(tries)) == 1
+    assert result.success
+    assert len(set(tries)) == 1
     versions = {
         (event.asset_key.to_user_string(), event.materialization.tags["dagster/data_version"])
         for event in result.get_asset_materialization_events()
     }
-    assert ("n", tries[0]) in versions and ("own", "mine") in versions
-    assert {name for name, _ in versions} == {"n", "m", "own"} and len(versions) == 3
+    assert ("n", tries[0]) in versions
+    assert ("own", "mine") in versions
+    assert {name for name, _ in versions} == {"n", "m", "own"}
+    assert len(versions) == 3
 
 
 def test_a_slice_of_no_table_is_empty() -> None:

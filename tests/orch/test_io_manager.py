@@ -477,7 +477,7 @@ def test_after_a_failed_batch_the_step_must_fail(root: str, resources: dict[str,
 @pytest.fixture
 def spark_resources(root: str, spark: SparkSession) -> Iterator[dict[str, Any]]:
     lake, resource = LakeResource(root=root), SparkResource()
-    yield {"lake": lake, "spark": resource, "io_manager": DeltaIOManager(lake=lake, spark=resource)}
+    return {"lake": lake, "spark": resource, "io_manager": DeltaIOManager(lake=lake, spark=resource)}
 
 
 def test_spark_frames_come_and_go(root: str, spark_resources: dict[str, Any]) -> None:

@@ -166,8 +166,10 @@ def test_a_single_run_over_two_dimensions(root: str, resources: dict[str, Any]) 
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         assert job.execute_in_process(tags=tags).success
     found = {(row["d"].day, row["r"]): row["run"] for row in rows(root, "made")}
-    assert len(found) >= 6 and {key for key, run in found.items() if run == 1} >= {(2, "eu"), (2, "us")}
-    assert found[1, "eu"] == 0 and found[3, "us"] == 0
+    assert len(found) >= 6
+    assert {key for key, run in found.items() if run == 1} >= {(2, "eu"), (2, "us")}
+    assert found[1, "eu"] == 0
+    assert found[3, "us"] == 0
 
 
 # mappings
@@ -327,7 +329,8 @@ def test_thousands_of_partitions_are_a_short_predicate_and_take_little_time() ->
     keys = hours.get_partition_keys()
     began = time.process_time()
     where = slice_where(hours, keys, "at", schema)
-    assert time.process_time() - began < 10 and len(keys) > 35_000
+    assert time.process_time() - began < 10
+    assert len(keys) > 35_000
     assert where == "`at` >= TIMESTAMP '2020-01-01 00:00:00Z' AND `at` < TIMESTAMP '2024-01-01 00:00:00Z'"
 
 

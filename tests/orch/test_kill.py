@@ -119,7 +119,8 @@ def test_all_steps_of_a_finished_run_write_again(bench: Bench) -> None:
     bench.die("nowhere")
     first = bench.run("by_hand")
     again = bench.run("by_hand", options=dg.ReexecutionOptions(first.run_id))
-    assert first.success and again.success
+    assert first.success
+    assert again.success
     assert bench.ids("by_hand") == sorted(ALL_BATCHES * 2)
     assert again.metadata.get("lake/skipped", False) is False
 

@@ -69,14 +69,17 @@ def test_small_files_are_put_together_and_old_versions_stay(resource: LakeResour
     before = health(resource, PATHS[0])
     assert (before.files, before.small_files, before.small_file_ratio, before.partitions) == (12, 12, 1.0, 1)
     dry = run(defs, "compaction", resource, instance, {"dry_run": True})
-    assert dry[PATHS[0]]["lake/due"] and dry[PATHS[0]]["lake/num_files"] == 12 and health(resource, PATHS[0]).files == 12
+    assert dry[PATHS[0]]["lake/due"]
+    assert dry[PATHS[0]]["lake/num_files"] == 12
+    assert health(resource, PATHS[0]).files == 12
     told = run(defs, "compaction", resource, instance)
     assert set(told) == set(PATHS)
     for path in PATHS:
         assert (told[path]["lake/num_files"], told[path]["lake/files_removed"], told[path]["lake/small_file_ratio"]) == (1, 12, 0.0)
         assert ids(resource, path) == list(range(12))
     again = run(defs, "compaction", resource, instance)
-    assert not again[PATHS[0]]["lake/due"] and again[PATHS[0]]["lake/version"] == told[PATHS[0]]["lake/version"]
+    assert not again[PATHS[0]]["lake/due"]
+    assert again[PATHS[0]]["lake/version"] == told[PATHS[0]]["lake/version"]
     run(defs, "vacuum", resource, instance)
     old = resource.open().at("main~1").delta(PATHS[0]) if resource.is_lake() else DeltaTable.open(resource.url(PATHS[0]), version=12)
     assert sorted(old.to_arrow()["id"].to_pylist()) == list(range(12)), "the files of a retained version stay"
@@ -90,15 +93,19 @@ def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.Da
     table.optimize()
     resource = LakeResource(root=str(tmp_path))
     defs = lake_maintenance([path], tasks=["vacuum"])
-    assert defs.assets is not None and asset_of(defs, "vacuum").partitions_def is None, "one table needs no partitions"
+    assert defs.assets is not None
+    assert asset_of(defs, "vacuum").partitions_def is None, "one table needs no partitions"
     (dry,) = run(defs, "vacuum", resource, instance, {"dry_run": True}).values()
-    assert dry["lake/reclaimed_files"] == 3 and dry["lake/reclaimed_bytes"] > 0 and len(list((tmp_path / path).glob("*.parquet"))) == 4
+    assert dry["lake/reclaimed_files"] == 3
+    assert dry["lake/reclaimed_bytes"] > 0
+    assert len(list((tmp_path / path).glob("*.parquet"))) == 4
     (tmp_path / path / "mine.parquet").write_bytes(b"x")
     os.utime(tmp_path / path / "mine.parquet", (0, 0))
     (done,) = run(defs, "vacuum", resource, instance).values()
     assert done["lake/unknown_files"] == 1
     (tmp_path / path / "mine.parquet").unlink()
-    assert len(list((tmp_path / path).glob("*.parquet"))) == 1 and ids(resource, path) == [0, 1, 2]
+    assert len(list((tmp_path / path).glob("*.parquet"))) == 1
+    assert ids(resource, path) == [0, 1, 2]
 
 
 def test_zorder_checkpoint_log_and_markers(resource: LakeResource, instance: dg.DagsterInstance) -> None:
@@ -110,14 +117,17 @@ def test_zorder_checkpoint_log_and_markers(resource: LakeResource, instance: dg.
         max_uncheckpointed_commits=3,
     )
     zordered = run(defs, "zorder", resource, instance)
-    assert zordered[PATHS[0]]["lake/num_files"] == 1 and ids(resource, PATHS[0]) == list(range(12))
+    assert zordered[PATHS[0]]["lake/num_files"] == 1
+    assert ids(resource, PATHS[0]) == list(range(12))
     checkpointed = run(defs, "checkpoint", resource, instance)
-    assert checkpointed[PATHS[0]]["lake/due"] and checkpointed[PATHS[0]]["lake/uncheckpointed_commits"] == 0
+    assert checkpointed[PATHS[0]]["lake/due"]
+    assert checkpointed[PATHS[0]]["lake/uncheckpointed_commits"] == 0
     assert not run(defs, "checkpoint", resource, instance)[PATHS[0]]["lake/due"]
     assert run(defs, "log_cleanup", resource, instance)[PATHS[0]]["lake/log_files_deleted"] == 0, "nothing is past the retention"
     run(defs, "txn_expiry", resource, instance)
     table = resource.find_table(PATHS[0])
-    assert table is not None and table.properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
+    assert table is not None
+    assert table.properties["delta.setTransactionRetentionDuration"] == "interval 30 days"
     version = table.version
     run(defs, "txn_expiry", resource, instance)
     assert resource.find_table(PATHS[0]).version == version, "what is set already is left alone"  # type: ignore[union-attr]
@@ -128,9 +138,11 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
     resource = LakeResource(root=str(tmp_path))
     defs = lake_maintenance(["tables/a"], tasks=["garbage_collection", "session_reaper"], checks=False)
     (told,) = run(defs, "garbage_collection", resource, instance, {"dry_run": True}).values()
-    assert told["lake/reclaimed_files"] == 0 and told["lake/dry_run"] is True
+    assert told["lake/reclaimed_files"] == 0
+    assert told["lake/dry_run"] is True
     (reaped,) = run(defs, "session_reaper", resource, instance).values()
-    assert reaped["lake/running"] == 0 and reaped["lake/failed"] == 0, "a session of no run is none of its business"
+    assert reaped["lake/running"] == 0
+    assert reaped["lake/failed"] == 0, "a session of no run is none of its business"
 
 
 def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterInstance) -> dict[str, str | None]:
@@ -229,7 +241,9 @@ def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypa
     monkeypatch.setattr(tasks, "_optimize", disturbed)
     resource = LakeResource(root=str(tmp_path))
     (told,) = run(lake_maintenance(["tables/a"], tasks=["compaction"]), "compaction", resource, instance).values()
-    assert done and told["lake/num_files"] == 1 and ids(resource, "tables/a") == [0, 1, 3]
+    assert done
+    assert told["lake/num_files"] == 1
+    assert ids(resource, "tables/a") == [0, 1, 3]
 
 
 def test_schedules_and_automation() -> None:
@@ -280,7 +294,8 @@ def test_tables_by_asset() -> None:
         [orders, dg.AssetKey(["raw", "x"]), MaintenanceTarget("t", dg.AssetKey("own"), zorder_by=("id",))], tasks=["vacuum"]
     )
     partitions = asset_of(defs, "vacuum").partitions_def
-    assert partitions is not None and partitions.get_partition_keys() == ["shared/orders", "tables/raw/x", "t"]
+    assert partitions is not None
+    assert partitions.get_partition_keys() == ["shared/orders", "tables/raw/x", "t"]
 
 
 def test_a_run_on_a_branch_maintains_the_branch(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -317,5 +332,7 @@ def test_what_a_run_has_staged_it_does_not_rearrange(tmp_path: Path, instance: d
         tags = {"dagster/partition": path}
         return testing.materialize([a, asset], resources=resources, instance=instance, tags=tags, raise_on_error=False).success
 
-    assert not run("tables/a") and sorted(lake.delta("tables/a").to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
-    assert run("tables/other") and 9 in lake.delta("tables/a").to_arrow()["id"].to_pylist()
+    assert not run("tables/a")
+    assert sorted(lake.delta("tables/a").to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
+    assert run("tables/other")
+    assert 9 in lake.delta("tables/a").to_arrow()["id"].to_pylist()

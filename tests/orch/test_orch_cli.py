@@ -30,15 +30,21 @@ def told(bench: Bench, *words: str, code: int = 0, where: tuple[str, ...] = ()) 
 def test_a_failed_publish_is_found_and_made_up_for(bench: Bench) -> None:
     run = failed_publish(bench)
     (found,) = told(bench, "sessions")
-    assert found["session"] == bench.session(run) and found["run"] == run.run_id and found["run_status"] == "FAILURE"
-    assert found["state"] == "failed" and found["publishable"] is True and 0 <= found["age"] < 600
+    assert found["session"] == bench.session(run)
+    assert found["run"] == run.run_id
+    assert found["run_status"] == "FAILURE"
+    assert found["state"] == "failed"
+    assert found["publishable"] is True
+    assert 0 <= found["age"] < 600
     assert [one["error"] is None for one in told(bench, "recover", code=1)] == [False]
     assert told(bench, "recover", found["session"], code=1)["kind"] == "ProtectedBranch"
     bench.lake.settings.unprotect("main")
     (done,) = told(bench, "recover")
-    assert done["session"] == found["session"] and done["commit"] == bench.lake.list_branches()["main"]
+    assert done["session"] == found["session"]
+    assert done["commit"] == bench.lake.list_branches()["main"]
     check_published(bench)
-    assert told(bench, "sessions") == [] and told(bench, "recover") == []
+    assert told(bench, "sessions") == []
+    assert told(bench, "recover") == []
     assert [one["state"] for one in told(bench, "sessions", "--all")] == ["published"]
     assert told(bench, "recover", found["session"])["commit"] == done["commit"], "repeated, the same"
 
@@ -57,7 +63,8 @@ def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
     bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
     bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
     assert [one["outcome"] for one in told(bench, "reap")] == ["failed"]
-    assert bench.state(run) == "failed" and [one["outcome"] for one in told(bench, "reap")] == ["kept"]
+    assert bench.state(run) == "failed"
+    assert [one["outcome"] for one in told(bench, "reap")] == ["kept"]
 
 
 def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
@@ -68,7 +75,8 @@ def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
             session.put(f"files/{id}", b"1")
     found = {one["backfill"]: one["outcome"] for one in told(bench, "merge-backfills")}
     assert found == {"whole": "merged", "going": "running"}
-    assert bench.lake.at().exists("files/whole") and not bench.lake.at().exists("files/going")
+    assert bench.lake.at().exists("files/whole")
+    assert not bench.lake.at().exists("files/going")
     bench.lake.create_branch("backfill-stranger")
     assert "unknown" in {one["outcome"] for one in told(bench, "merge-backfills")}
 
@@ -108,9 +116,13 @@ def test_as_an_installed_command(bench: Bench) -> None:
 
     command, home = str(Path(sys.executable).parent / "lake-orch"), str(bench.folder / "home")
     shown = shell(command, "sessions", LAKE_URL=f"{bench.folder}/lake", DAGSTER_HOME=home)
-    assert shown.returncode == 0 and "publishable" in shown.stdout and "True" in shown.stdout, shown.stderr
+    assert shown.returncode == 0
+    assert "publishable" in shown.stdout
+    assert "True" in shown.stdout, shown.stderr
     unset = shell(sys.executable, "-m", "lake_orch", "--root", f"{bench.folder}/lake", "sessions")
-    assert unset.returncode == 1 and "DAGSTER_HOME" in unset.stderr and "Traceback" not in unset.stderr
+    assert unset.returncode == 1
+    assert "DAGSTER_HOME" in unset.stderr
+    assert "Traceback" not in unset.stderr
 
 
 def test_wrong_usage(bench: Bench) -> None:

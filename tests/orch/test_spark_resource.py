@@ -82,7 +82,8 @@ def test_steps_in_processes_of_their_own_share_a_server(tmp_path: Path, monkeypa
             notes = []
             for name in ("even", "odd"):
                 event = instance.get_latest_materialization_event(dg.AssetKey(name))
-                assert event is not None and event.asset_materialization is not None
+                assert event is not None
+                assert event.asset_materialization is not None
                 notes.append({key: value.value for key, value in event.asset_materialization.metadata.items()})
         finally:
             stopped = stop_servers(Path(instance.storage_directory()) / "lake_spark_connect")

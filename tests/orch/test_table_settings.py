@@ -128,7 +128,8 @@ def test_error_and_ignore_write_only_first_rows(root: str) -> None:
     with pytest.raises(TableNotEmpty):
         write(root, ROWS, {"lake/mode": "error"})
     told = write(root, pa.table({"id": [9], "v": [9]}), {"lake/mode": "ignore"})
-    assert len(held(root)) == 2 and (told["lake/rows_written"], told["dagster/row_count"]) == (0, 2)
+    assert len(held(root)) == 2
+    assert (told["lake/rows_written"], told["dagster/row_count"]) == (0, 2)
 
 
 CHANGES = pa.table({"id": [2, 3, 4], "v": [21, 31, 41], "gone": [True, False, False]})
@@ -255,7 +256,8 @@ def test_other_columns_need_a_policy(root: str) -> None:
     with pytest.raises(SchemaMismatch):
         write(root, pa.table({"id": ["text"]}), {"lake/schema_mode": "merge"})
     write(root, pa.table({"id": ["text"], "p": [1]}), {"lake/schema_mode": "overwrite", "lake/partition_by": ["p"]})
-    assert held(root) == [("text", 1)] and table(root).metadata.partition_columns == ("p",)
+    assert held(root) == [("text", 1)]
+    assert table(root).metadata.partition_columns == ("p",)
 
 
 def test_naive_timestamps_are_refused_with_the_cast(root: str) -> None:
@@ -359,7 +361,8 @@ def test_a_definition_is_applied_and_kept(root: str, lake: bool) -> None:
     first = {"lake/properties": {"delta.enableChangeDataFeed": "true"}, "lake/generated": {"twice": "v * 2"}, "lake/cluster_by": ["v"]}
     write(root, pa.table({"id": [1, 2], "v": [20, 10]}), first)
     made = table(root)
-    assert made.properties["delta.enableChangeDataFeed"] == "true" and made.properties["lake.clusterBy"] == '["v"]'
+    assert made.properties["delta.enableChangeDataFeed"] == "true"
+    assert made.properties["lake.clusterBy"] == '["v"]'
     assert made.to_arrow().to_pydict() == {"id": [2, 1], "v": [10, 20], "twice": [20, 40]}, "rows stand in the order of v"
     second = first | {
         "lake/properties": {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "50"},
@@ -368,7 +371,8 @@ def test_a_definition_is_applied_and_kept(root: str, lake: bool) -> None:
     }
     write(root, ROWS, second)
     made = table(root)
-    assert made.properties["delta.checkpointInterval"] == "50" and made.constraints == {"positive": "v > 0"}
+    assert made.properties["delta.checkpointInterval"] == "50"
+    assert made.constraints == {"positive": "v > 0"}
     versions = made.version
     told = write(root, ROWS, second)
     assert table(root).version == versions + 1, "what is as it should be makes no commit"
@@ -398,7 +402,8 @@ def test_a_constraint_that_rows_break_is_not_added(root: str) -> None:
     write(root, ROWS, {})
     with pytest.raises(ConstraintViolation, match="2 rows of the table break"):
         write(root, ROWS, {"lake/mode": "append", "lake/constraints": {"none": "v > 100"}})
-    assert len(held(root)) == 2 and table(root).constraints == {}
+    assert len(held(root)) == 2
+    assert table(root).constraints == {}
 
 
 def test_declared_lineage_is_carried(root: str) -> None:
@@ -434,7 +439,8 @@ def test_definitions_hold_for_spark_too(root: str, spark: SparkSession) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     metadata = {"lake/schema": schema, "lake/cluster_by": ["v"], "lake/constraints": {"positive": "v > 0"}}
     write(root, spark.createDataFrame([(1, 3), (2, 1)], "v int, id int"), metadata)
-    assert held(root) == [(1, 2), (3, 1)] and table(root).schema.equals(schema)
+    assert held(root) == [(1, 2), (3, 1)]
+    assert table(root).schema.equals(schema)
     with pytest.raises(DefinitionMismatch, match="it has x too"):
         write(root, spark.sql("SELECT 1 AS id, 1 AS v, 1 AS x"), metadata)
     with pytest.raises(ConstraintViolation):
@@ -484,4 +490,5 @@ def test_names_of_types_are_read_as_they_are_written(name: str) -> None:
 
 def test_settings_are_values() -> None:
     settings = TableSettings.parse(["a", "b"], {"lake/merge": ["id"]}, "x")
-    assert settings == TableSettings.parse(["a", "b"], {"lake/merge": ["id"]}, "x") and settings.path == "tables/a/b"
+    assert settings == TableSettings.parse(["a", "b"], {"lake/merge": ["id"]}, "x")
+    assert settings.path == "tables/a/b"

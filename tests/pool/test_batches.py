@@ -238,7 +238,7 @@ def test_sources_are_read_when_they_are_reached() -> None:
 @pytest.mark.parametrize("kind", ["integers", "floats", "strings", "bool", "strings and integers", "integers and floats", "null"])
 def test_ranges_hold_in_batches_what_they_hold_value_by_value(kind: str) -> None:
     rng = random.Random(kind)
-    for _ in range(20):
+    for _ in range(6):
         _, pool = new_pool(rng)
         values = values_with_keys(rng, kind, 40)
         pool.load(values)

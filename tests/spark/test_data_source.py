@@ -92,7 +92,8 @@ def test_a_table_by_its_url(source: SparkSession, table: DeltaTable) -> None:
 
 def test_columns_and_rows_are_chosen(source: SparkSession, table: DeltaTable) -> None:
     narrow = source.read.format("lake").schema("id bigint").load(url(table))
-    assert narrow.columns == ["id"] and sorted(row.id for row in narrow.collect()) == list(range(10))
+    assert narrow.columns == ["id"]
+    assert sorted(row.id for row in narrow.collect()) == list(range(10))
     named = source.read.format("lake").option("columns", "TAGS, id").option("where", "p = 'p1' AND id > 6").load(url(table))
     assert named.columns == ["tags", "id"]
     assert sorted(map(tuple, named.collect()), key=lambda row: row[1]) == [(["7", None], 7), (["9", None], 9)]
@@ -105,7 +106,8 @@ def test_what_is_filtered_in_one_place_is_not_missed_in_another(source: SparkSes
         frame = source.read.format("lake").load(url(table))
         both = frame.where("id < 3").unionAll(frame.where("id > 6"))
         assert sorted(row.id for row in both.collect()) == [0, 1, 2, 7, 8, 9]
-        assert frame.where("p = 'p0'").count() == 5 and frame.count() == 10
+        assert frame.where("p = 'p0'").count() == 5
+        assert frame.count() == 10
     finally:
         source.conf.unset("spark.sql.python.filterPushdown.enabled")
 
@@ -181,12 +183,14 @@ def test_writes_into_a_session_of_a_lake(source: SparkSession, lake: Lake) -> No
     root = lake.repository.root
     assert ids(plain(root, "t/orders")) == list(range(10)), "nothing shows before the publish"
     shared.publish()
-    assert sorted(values(lake.delta("t/orders"))) == [*range(10), 70, 71] and lake.maintenance.verify() == []
+    assert sorted(values(lake.delta("t/orders"))) == [*range(10), 70, 71]
+    assert lake.maintenance.verify() == []
 
     frame = source.createDataFrame(rows([80])).write.format("lake").mode("append")
     for ref in ("main", lake.log("main")[0].id):
         message = told(lambda ref=ref: frame.save(lake.uri(ref, "t/orders")))  # type: ignore[misc]
-        assert "ReadOnly" in message and "shared session" in message
+        assert "ReadOnly" in message
+        assert "shared session" in message
     assert "SessionClosed" in told(lambda: frame.save(uri))
 
 
@@ -224,5 +228,6 @@ def test_secrets_are_not_shown(source: SparkSession, table: DeltaTable) -> None:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         frame.explain(mode="extended")
-    assert "lake_secret" in shown.getvalue() and "t0psecret" not in shown.getvalue()
+    assert "lake_secret" in shown.getvalue()
+    assert "t0psecret" not in shown.getvalue()
     assert "t0psecret" not in repr(_Access({"secret": "t0psecret"}, {})) + repr(source.sql("SET").collect())

@@ -132,7 +132,8 @@ def test_a_row_that_fails_in_an_executor_is_our_error(spark: SparkSession) -> No
     with pytest.raises(PySparkException) as raised:
         frame.collect()
     error = lake_error(raised.value)
-    assert isinstance(error, EvaluationFailed) and "division by zero" in str(error)
+    assert isinstance(error, EvaluationFailed)
+    assert "division by zero" in str(error)
 
 
 _ALONE = """

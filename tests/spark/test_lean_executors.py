@@ -79,7 +79,8 @@ def test_a_data_source_is_planned_where_the_package_is(told: dict[str, Any]) -> 
 def test_arrays_and_pools_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
     seen = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
     message, chunks = seen.pop("sharded")
-    assert "need the package zarr" in message and "it has no package zarr" in message
+    assert "need the package zarr" in message
+    assert "it has no package zarr" in message
     assert chunks == 0, "it is refused before anything is written"
     assert seen == {
         "session": {"classic": "session", "connect": "connect"}[kind],

@@ -80,7 +80,8 @@ def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(spark: Spa
         .when_not_matched_insert("*")
         .execute()
     )
-    assert done.metrics["numTargetRowsUpdated"] == 3 and done.metrics["numTargetRowsInserted"] == size - 2
+    assert done.metrics["numTargetRowsUpdated"] == 3
+    assert done.metrics["numTargetRowsInserted"] == size - 2
     assert sorted(table.to_arrow(where="k IN ('a0', 'A0', 'b1', 'B1')")["v"].to_pylist()) == [-1, 0, 1, 7]
 
 
@@ -161,7 +162,8 @@ def test_executors_need_no_package(
     assert os.path.exists(flag)
     assert [merged.metrics[f"numTargetRows{what}"] for what in ("Updated", "Inserted", "Deleted")] == [5, 10, 1]
     found = table.to_arrow()
-    assert sorted(found["c0"].to_pylist()) == [0, *range(2, 50)] and pc.sum(pc.less(found["Row"], 0)).as_py() == 5
+    assert sorted(found["c0"].to_pylist()) == [0, *range(2, 50)]
+    assert pc.sum(pc.less(found["Row"], 0)).as_py() == 5
     inserted = [row["c0"] for row in table.changes(table.version).read_all().to_pylist() if row["_change_type"] == "insert"]
     assert sorted(inserted) == list(range(40, 50))
     never = spark.range(1).selectExpr("cast(raise_error('evaluated') as bigint) c0")
@@ -187,5 +189,6 @@ def test_executors_need_no_package(
 def test_a_collation_stays_with_the_frame(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("SELECT k COLLATE UTF8_LCASE AS k, struct(k COLLATE UTF8_LCASE AS x) AS s FROM VALUES ('a'), ('A') AS t(k)")
     table = DeltaTable.open(str(tmp_path)) if write_delta(frame, str(tmp_path)).rows == 2 else None
-    assert table is not None and "COLLAT" not in table.metadata.schema_string.upper()
+    assert table is not None
+    assert "COLLAT" not in table.metadata.schema_string.upper()
     assert read_delta(spark, table, where="k = 'a'").count() == table.to_arrow(where="s.x = 'A'").num_rows == 1

@@ -146,7 +146,8 @@ def test_modes(spark: SparkSession, tmp_path: Path) -> None:
     assert ids(table.refresh().to_arrow()) == [1, 4, 7, 100]
     write_delta(_frame(spark, 5, 6), table, mode="overwrite", txn=("run", 1))
     assert ids(table.to_arrow()) == [5]
-    assert first.files is not None and first.bytes is not None
+    assert first.files is not None
+    assert first.bytes is not None
     with pytest.raises(RowsOutsidePredicate):
         write_delta(_frame(spark, 0, 1), url, mode="overwrite", where="id = 1")
     with pytest.raises(ValueError):

@@ -34,7 +34,7 @@ from lake_core.testing import SharedObjectStoreSuite
 class TestLocalStore(SharedObjectStoreSuite):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[ObjectStore]:
-        yield LocalStore(tmp_path / "root" / "below")
+        return LocalStore(tmp_path / "root" / "below")
 
 
 @pytest.fixture

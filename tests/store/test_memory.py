@@ -17,7 +17,7 @@ from lake_core.testing import ObjectStoreSuite
 class TestMemoryStore(ObjectStoreSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield MemoryStore()
+        return MemoryStore()
 
 
 def test_unnamed_stores_are_private() -> None:

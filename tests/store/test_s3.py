@@ -56,7 +56,7 @@ def _connect(url: str, connected: S3Store, retry: RetryPolicy | None = None) -> 
 class TestS3Store(SharedObjectStoreSuite):
     @pytest.fixture
     def store(self, s3_url: str, connected: S3Store) -> Iterator[ObjectStore]:
-        yield _connect(s3_url, connected)
+        return _connect(s3_url, connected)
 
 
 @pytest.fixture
