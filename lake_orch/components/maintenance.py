@@ -106,7 +106,8 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, str | None] | list[str] | None,
         described(
             "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, snapshot_expiry for arrays, "
-            "pool_compaction for pools, health, garbage_collection, session_reaper; as a mapping each with its own cron schedule."
+            "pool_compaction, pool_vacuum for pools, health, garbage_collection, session_reaper; as a mapping each with its own cron "
+            "schedule."
         ),
     ] = None
     schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None

@@ -60,7 +60,7 @@ def lake_maintenance(
         pools: pools, named in the same ways.
         tasks: of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron schedule. By default
             compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and garbage_collection of arrays, and
-            pool_compaction of pools.
+            pool_compaction and pool_vacuum of pools.
         schedule: the cron schedule of tasks that have none of their own; without one they run when somebody materializes them.
         automation: let automation conditions follow the schedules, instead of schedules of the code location.
         checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all measured in one

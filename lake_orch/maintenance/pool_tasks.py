@@ -1,6 +1,7 @@
 """What can be done for pools: tasks as those of tables."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from lake_core.lake.errors import Conflict
@@ -37,6 +38,22 @@ def _compact_in_lake(job: Job, message: str) -> str | None:
     return session.publish().commit
 
 
+def pool_vacuum(job: Job) -> dict[str, Any]:
+    """Delete data objects and cached snapshots that no branch needs, past the retention. In a lake it ends the retention alone."""
+    retention, dry_run = job.target.pool_retention, job.config.dry_run
+    metadata: dict[str, Any] = {"lake/older_than": (datetime.now(UTC) - retention).isoformat(timespec="seconds")}
+    if not job.lake.is_lake():
+        result = job.pool().vacuum(retention, dry_run=dry_run)
+        snapshots = sum(key.endswith(".snap.zng") for key in result.keys)
+        counts = {"lake/reclaimed_files": len(result.keys), "lake/reclaimed_bytes": result.bytes, "lake/reclaimed_snapshots": snapshots}
+        return {**metadata, **counts, "lake/due": bool(result.keys)}
+    job.pool()  # which must be there, in a dry run as well
+    if not dry_run:
+        with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
+            session.pool(job.target.path).vacuum(retention)
+    return metadata
+
+
 def _objects(health: PoolHealth) -> dict[str, Any]:
     return {
         "lake/num_files": health.objects,
@@ -46,4 +63,4 @@ def _objects(health: PoolHealth) -> dict[str, Any]:
     }
 
 
-POOL_TASKS: Mapping[str, Task] = {"pool_compaction": pool_compaction}
+POOL_TASKS: Mapping[str, Task] = {"pool_compaction": pool_compaction, "pool_vacuum": pool_vacuum}

@@ -16,6 +16,8 @@ from lake_orch.location import checked_path, table_path
 SMALL_FILE = 32 << 20
 """A data file below this many bytes counts as small."""
 _SNAPSHOT_RETENTION = "30 days"
+_POOL_RETENTION = "8 days"
+"""Longer than any load takes: nothing tells that its objects are in use."""
 
 TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
 KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
@@ -46,7 +48,8 @@ class MaintenanceTarget:
     max_uncheckpointed_commits: int = 10
     """A checkpoint is due from this many commits on."""
     retention: str | None = None
-    """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days."""
+    """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days;
+    what a pool no longer needs, by default 8 days."""
     txn_retention: str | None = None
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
@@ -61,6 +64,8 @@ class MaintenanceTarget:
     def check(self) -> None:
         """Raise InvalidDefinition for settings that cannot be followed."""
         mergeable: object = self.max_mergeable_objects
+        if self.format == "pool":
+            _ = self.pool_retention
         if self.format == "pool" and (not isinstance(mergeable, int) or mergeable < 2):
             raise InvalidDefinition(f"max_mergeable_objects is {mergeable!r}: use a whole number from 2 on (of {self.path})")
         if self.format != "icechunk":
@@ -73,7 +78,15 @@ class MaintenanceTarget:
     @property
     def snapshot_retention(self) -> timedelta:
         """How long snapshots of arrays stay. Raises InvalidDefinition for a `retention` that is no interval."""
-        retention: object = _SNAPSHOT_RETENTION if self.retention is None else self.retention
+        return self._retention(_SNAPSHOT_RETENTION)
+
+    @property
+    def pool_retention(self) -> timedelta:
+        """How long what a pool no longer needs stays. Raises InvalidDefinition for a `retention` that is no interval."""
+        return self._retention(_POOL_RETENTION)
+
+    def _retention(self, default: str) -> timedelta:
+        retention: object = default if self.retention is None else self.retention
         if not isinstance(retention, str):
             raise InvalidDefinition(f"retention is {retention!r}: use an interval such as '7 days' (of {self.path})")
         try:

@@ -233,8 +233,8 @@ def test_maintain_tables(lake: Lake) -> None:
     crons = {found.name: found.cron_schedule for found in names["maintenance"].schedules}
     assert crons["maintenance_compaction_schedule"] == "0 * * * *"
     assert crons["maintenance_vacuum_schedule"] == "0 3 * * *"
-    assert len(crons) == 9
-    assert len(names["maintenance"].assets) == 9
+    assert len(crons) == 10
+    assert len(names["maintenance"].assets) == 10
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:

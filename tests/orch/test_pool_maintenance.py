@@ -50,6 +50,17 @@ def test_objects_are_put_together_when_there_are_many_and_a_check_says_so(resour
     assert [record["k"] for record in pool.scan().records()] == [2, 2, 2, 1, 1, 1]
 
 
+def test_what_no_branch_needs_goes_past_the_retention(resources: dict[str, Any]) -> None:
+    for _ in range(2):
+        dg.materialize([events], resources=resources)
+    run(resources, max_mergeable_objects=2)
+    kept = metadata_of(run(resources, tasks=["pool_vacuum"]), "maintenance/pool_vacuum")
+    gone = metadata_of(run(resources, tasks=["pool_vacuum"], retention="0 seconds"), "maintenance/pool_vacuum")
+    if not resources["lake"].is_lake():
+        assert (kept["lake/reclaimed_files"], gone["lake/reclaimed_files"]) == (0, 4), "two objects with their seek indexes"
+    assert len(list(resources["lake"].read_pool("tables/events", None).scan().records())) == 4
+
+
 def test_what_cannot_be_followed_is_refused() -> None:
     with pytest.raises(InvalidDefinition, match="pool_compaction is for pools, and no pools are named"):
         lake_maintenance(["tables/orders"], tasks=["pool_compaction"])
