@@ -233,8 +233,8 @@ def test_maintain_tables(lake: Lake) -> None:
     crons = {schedule.name: schedule.cron_schedule for schedule in names["maintenance"].schedules}
     assert crons["maintenance_compaction_schedule"] == "0 * * * *"
     assert crons["maintenance_vacuum_schedule"] == "0 3 * * *"
-    assert len(crons) == 8
-    assert len(names["maintenance"].assets) == 8
+    assert len(crons) == 10
+    assert len(names["maintenance"].assets) == 10
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
