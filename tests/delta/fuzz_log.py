@@ -67,7 +67,7 @@ def table() -> MemoryStore:
 
 
 def damage_value(random_: random.Random, value: Any) -> Any:
-    """A JSON value with one of its parts, at some depth, replaced, dropped or doubled."""
+    """Return a JSON value with one of its parts, at some depth, replaced, dropped or doubled."""
     if isinstance(value, dict) and value and random_.random() < 0.85:
         key = random_.choice(list(value))
         if random_.random() < 0.15:
@@ -101,7 +101,7 @@ def damage_commit(random_: random.Random, data: bytes) -> bytes:
 
 
 def damage_columns(random_: random.Random, data: bytes) -> bytes:
-    """The checkpoint with a column of another type, without one, or with values missing."""
+    """Return the checkpoint with a column of another type, without a column, or with values missing."""
     whole = pq.ParquetFile(pa.BufferReader(data)).read()
     at = random_.randrange(whole.num_columns)
     struct = whole.column(at).combine_chunks()
@@ -124,7 +124,7 @@ def damage_columns(random_: random.Random, data: bytes) -> bytes:
 
 
 def damage_pages(random_: random.Random, data: bytes) -> bytes:
-    """Damage outside the footer, whose bytes no checksum guards."""
+    """Damage bytes outside the footer, which no checksum guards."""
     footer = int.from_bytes(data[-8:-4], "little") + 8
     return damage_bytes(random_, data[:-footer]) + data[-footer:]
 

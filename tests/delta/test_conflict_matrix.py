@@ -61,7 +61,7 @@ def _table_rows(store: ObjectStore) -> Rows:
 
 
 def _table(isolation: str | None = None, **properties: str) -> MemoryStore:
-    """Three partitions of two files each; version 1 holds the first half."""
+    """Create three partitions of two files each. Version 1 holds the first half."""
     all_properties = {**({} if isolation is None else {"delta.isolationLevel": isolation}), **properties}
     template = _template(tuple(all_properties.items()))
     store = MemoryStore()
@@ -263,7 +263,7 @@ def test_serializable_is_the_default() -> None:
 
 @pytest.mark.parametrize("flag", [None, False])
 def test_only_what_says_so_is_a_blind_append(flag: bool | None) -> None:
-    """Other writers leave the flag out: theirs may have read the table."""
+    """Other writers leave the flag out, and their operations may have read the table."""
     store = _table("WriteSerializable")
     stale = DeltaTable.open(store)
     DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))
@@ -324,7 +324,7 @@ def test_removed_files_conflict_one_by_one() -> None:
     ids=["delete", "update", "overwrite", "merge"],
 )
 def test_a_file_that_was_read_conflicts_also_where_it_is_kept(act: Callable[[DeltaTable], object]) -> None:
-    """The file of the rows 0 and 3 is looked into for a row 1, and left as it is."""
+    """The file of the rows 0 and 3 is searched for a row 1 and not rewritten."""
     store = _table()
     stale = DeltaTable.open(store)
     DeltaTable.open(store).delete("id IN (0, 3)")
@@ -387,7 +387,7 @@ def test_two_that_delete_everything() -> None:
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("changes", ["row", "file", "partition"])
 def test_every_winner_is_looked_at(changes: str, late: bool) -> None:
-    """Not the first or the last one alone, and not only those before the first lost put."""
+    """Every commit since the snapshot is checked, also those that were put after the first lost put."""
     store = _table()
     stale = DeltaTable.open(store)
     other = DeltaTable.open(store)
@@ -409,7 +409,7 @@ def test_every_winner_is_looked_at(changes: str, late: bool) -> None:
 
 
 def test_a_winner_between_the_look_and_the_put() -> None:
-    """The commit that takes the slot while the loser's put is on its way is checked as the ones before."""
+    """A commit that takes the version while the loser's put is under way is checked like the earlier ones."""
     store = _table()
     stale = DeltaTable.open(_Rival(store, lambda: DeltaTable.open(store).append(_arrow({200: ("p0", 1.0)}))))
     with pytest.raises(ConcurrentAppend):
@@ -421,7 +421,7 @@ def test_a_winner_between_the_look_and_the_put() -> None:
 
 
 class _Rival(FaultStore):
-    """Lets somebody else commit just before the first commit that is put here."""
+    """A store in which another writer commits just before the first commit that is put here."""
 
     def __init__(self, inner: ObjectStore, act: Callable[[], object]) -> None:
         super().__init__(inner, at=10**9)
@@ -603,7 +603,7 @@ def test_a_restore_that_lowers_a_marker_does_not_pass_a_later_one(level: str) ->
 
 
 def test_a_marker_that_a_restore_took_back_is_not_recorded() -> None:
-    """Whoever loses to its own other attempt and to a restore behind it has nothing in the table."""
+    """A writer that loses to its own other attempt and to a later restore has no rows in the table."""
     for metadata_too in (False, True):
         store = _table()
         stale = DeltaTable.open(store)
@@ -707,7 +707,7 @@ def test_in_commit_timestamps_rise_also_in_races() -> None:
 
 @pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "name"}])
 def test_an_overwrite_by_a_column_that_it_adds(properties: dict[str, str]) -> None:
-    """In the rows that are there it is null; in what a winner added nobody knows."""
+    """The new column is null in existing rows. In rows that a winner added its value is unknown."""
     store = _table(**properties)
     stale = DeltaTable.open(store)
     wide = _arrow(NEW).append_column("extra", pa.array([7], pa.int32()))

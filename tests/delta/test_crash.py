@@ -125,7 +125,7 @@ CHANGES_ROWS = ["overwrite rows", "delete", "update", "merge", "overwrite", "res
 
 @functools.cache
 def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
-    """Two files a partition, tombstones, an orphan, a checkpoint of version 3; the next commit is version 5, and so checkpointed."""
+    """Create two files per partition, tombstones, an orphan and a checkpoint. The next commit is version 5, which is checkpointed."""
     time = Time()
     store = MemoryStore(clock=time)
     all_properties = {"delta.checkpointInterval": "5", **dict(properties)}
@@ -160,7 +160,7 @@ def _data(store: ObjectStore) -> set[str]:
 
 
 def _shape(store: ObjectStore) -> tuple[int, list[tuple[str, int]]]:
-    """What tells the states of one test apart; the names of data files are chance."""
+    """Return what distinguishes the states of one test. Names of data files are random and left out."""
     return len(_data(store)), [(meta.key, meta.size) for meta in store.list("_delta_log/")]
 
 
@@ -169,7 +169,7 @@ def _live(store: ObjectStore) -> set[str]:
 
 
 def _named(store: ObjectStore) -> set[str]:
-    """Every file that some commit, or the state, names."""
+    """Return the keys of all files that a commit or the state names."""
     snapshot = load_snapshot(store)
     keys = {data_key(path, store) for files in (snapshot.files(["path"]), snapshot.tombstones()) for path in files["path"].to_pylist()}
     for meta in store.list("_delta_log/"):
@@ -180,7 +180,7 @@ def _named(store: ObjectStore) -> set[str]:
 
 
 def _replayed(table: DeltaTable) -> set[Row]:
-    """The rows that the change feed leads to."""
+    """Return the rows that result from applying the change feed."""
     held: dict[Row, int] = {}
     for row in table.changes(0).read_all().to_pylist():
         key = (row["id"], row["p"], row["v"])
@@ -322,7 +322,7 @@ def test_a_death_while_a_folder_is_converted(mode: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*rebuilt from older log files")
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_death_while_a_log_is_cleaned(mode: str) -> None:
-    """One key at a time: every version can then be opened with its own rows, or is said to be gone."""
+    """Keys are deleted one at a time. Every version then opens with its own rows or is reported as gone."""
     time = Time()
 
     class OneByOne(FaultStore):

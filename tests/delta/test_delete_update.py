@@ -149,7 +149,7 @@ def test_bad_changes_are_refused(store: MemoryStore, table: DeltaTable, changes:
 
 
 def operations(data: pa.Table) -> dict[str, Callable[[DeltaTable, Any], Any]]:
-    """Every operation that takes a marker, on a table of SCHEMA with a few rows."""
+    """Return every operation that takes a marker, for a table of SCHEMA with a few rows."""
     return {
         "append": lambda table, txn: table.append(data, txn=txn),
         "overwrite": lambda table, txn: table.overwrite(data, txn=txn),
@@ -382,7 +382,7 @@ def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[t
 
 
 def test_the_time_is_that_of_the_table() -> None:
-    """Of its clock, and the same throughout an operation: what is older than a month is deleted, what stays is stamped."""
+    """The time is that of the table's clock and does not change during an operation."""
     schema = pa.schema(
         [("id", pa.int64()), ("day", pa.date32()), ("at", pa.timestamp("us", tz="UTC")), ("s", pa.struct([("a", pa.int64())]))]
     )

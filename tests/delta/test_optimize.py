@@ -180,7 +180,7 @@ def test_what_cannot_be_sorted_by(store: MemoryStore) -> None:
 
 
 def test_deleted_rows_are_purged(store: MemoryStore) -> None:
-    """A large file is written anew where much of it is deleted, and left where little is."""
+    """A large file is rewritten where many of its rows are deleted, and kept where few are."""
     table = DeltaTable.create(store, SCHEMA, properties={"delta.enableDeletionVectors": "true"})
     table.append(rows(0, 100))
     table.append(rows(100, 200))

@@ -213,7 +213,7 @@ def test_a_name_that_comes_back_is_another_column(store: MemoryStore) -> None:
 
 
 def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> None:
-    """Its ids would collide with the table's own, and its names are those of other files."""
+    """The other table's ids would collide with the table's own, and its physical names belong to other files."""
     nested = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.struct([("z", pa.int64())]))]))])
     first = DeltaTable.create(store, nested, properties=MAPPED)
     first.append(pa.table({"id": [1], "s": [{"x": 1, "y": {"z": 2}}]}, schema=nested))
@@ -300,7 +300,7 @@ def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
 
 
 def evolved(folder: Path) -> DeltaTable:
-    """Files under three schemas, of which none is the last one."""
+    """Create a table with files of three schemas, none of which is the current one."""
     nested = pa.struct([("x", pa.int64())])
     schema = pa.schema([("id", pa.int64()), ("s", nested), ("old", pa.string()), ("p", pa.string()), ("gone", pa.float32())])
     table = DeltaTable.create(folder, schema, partition_by=["p"], properties={**MAPPED, "delta.enableChangeDataFeed": "true"})

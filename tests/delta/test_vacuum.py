@@ -61,7 +61,7 @@ def _data(store: Any) -> list[str]:
 
 
 def _add_actions(table: DeltaTable, *actions: dict[str, Any]) -> None:
-    """A commit of another writer."""
+    """Add a commit as another writer would."""
     info = {"commitInfo": {"timestamp": int(table._clock().timestamp() * 1000)}}  # type: ignore[union-attr]
     lines = [json.dumps(action) for action in (info, *actions)]
     table.store.put(commit_key(table.refresh().version + 1), "\n".join(lines).encode())
@@ -643,7 +643,7 @@ def test_lite_finds_what_only_a_checkpoint_names(store: MemoryStore, time_: Time
 
 
 def _history(store: MemoryStore, time_: Time, versions: int = 12, **properties: Any) -> DeltaTable:
-    """A commit a day; version n holds the ids below n, and every fourth has a checkpoint."""
+    """Create one commit per day. Version n holds the ids below n, and every fourth has a checkpoint."""
     table = _create(store, time_, delta_checkpointInterval="4", **properties)
     for number in range(versions):
         time_.now += DAY
@@ -702,7 +702,7 @@ def test_properties_keep_the_log(store: MemoryStore, time_: Time, properties: di
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "page"])
 def test_a_damaged_checkpoint_stops_the_cleaning(store: MemoryStore, time_: Time, damage: str) -> None:
-    """It is all that would be left to read the table by."""
+    """The checkpoint would be all that is left to read the table."""
     table = _history(store, time_)
     key = checkpoint_key(12)
     body = bytes(store.get(key))
@@ -730,7 +730,7 @@ def _columns(body: bytes) -> int:
 
 
 def _flipped(body: bytes, column: int) -> bytes:
-    """A Parquet file with a wrong byte in the last page of one of its columns of file actions."""
+    """Return a Parquet file with a wrong byte in the last page of one of its file-action columns."""
     import pyarrow.parquet as pq
 
     column_chunk = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(column)

@@ -46,7 +46,7 @@ def _operations(work: Callable[[Journal], object], zed: bool = False) -> int:
 
 
 def _check(store: ObjectStore, clock: Clock, zed: bool, *numbers: int) -> int:
-    """The journal is whole, ends at one of the numbers, and goes on. Returns which."""
+    """Check that the journal is whole, ends at one of the numbers and can be continued. Return that number."""
     journal = _open(store, clock, zed)
     end = journal.state().number
     assert end in numbers

@@ -31,7 +31,7 @@ def before(time: ManualClock) -> MemoryStore:
 
 
 def work(lake: Lake) -> None:
-    """Three tables and a file, published at once."""
+    """Publish three tables and a file at once."""
     with lake.session(message="work") as s:
         for path in TABLES:
             s.delta(path).append(rows(range(100, 103)), txn=TXN)
@@ -40,7 +40,7 @@ def work(lake: Lake) -> None:
 
 
 def work_shared(lake: Lake) -> None:
-    """The same by two parts of a shared session."""
+    """Publish the same from two parts of a shared session."""
     opened = lake.open_session(id="shared")
     with opened.join(task="tables") as part:
         for path in TABLES:
@@ -55,7 +55,7 @@ OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
 
 
 def states(store: ObjectStore, time: ManualClock) -> list[object]:
-    """What a reader of the lake finds, and what plain readers find, each as old (False) or new (True)."""
+    """Return what a reader of the lake and plain readers find, each as old (False) or new (True)."""
     at = Lake.open(store, clock=time).at("main")
     contents = [ids(at.delta(path)) for path in TABLES]
     assert all(each in (OLD, NEW) for each in contents)

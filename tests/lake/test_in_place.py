@@ -205,7 +205,7 @@ def test_objects_are_named_where_they_stand(local: Lake, root: str) -> None:
 
 @pytest.fixture
 def imported(local: Lake, root: str) -> Path:
-    """A plain file of the lake's folder that main names."""
+    """Put a plain file into the lake's folder and import it into main."""
     path = Path(root, "landing/a.csv")
     path.parent.mkdir()
     path.write_bytes(b"id\n1\n")

@@ -27,7 +27,7 @@ def _writer(root: str, session: str, worker: int) -> None:
 
 
 def _reader(root: str, report: str) -> None:
-    """Looks at main through `lake://` and as a reader who knows no lake, until it is told to stop."""
+    """Read main through `lake://` and as a plain reader until the stop file exists, and write both to `report`."""
     import fsspec
 
     looks: list[tuple[list[str], int]] = []

@@ -46,7 +46,7 @@ def b(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def edges(df: DataFrame) -> dict[str, set[str]] | None:
-    """The edges, written as a.x."""
+    """Return the edges, written as a.x."""
     lineage = column_lineage(df, [A, B])
     if lineage is None:
         return None

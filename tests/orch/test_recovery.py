@@ -24,7 +24,7 @@ KEEP = timedelta(hours=24)
 
 
 def failed_publish(bench: Bench) -> dg.DagsterRun:
-    """A run all of whose steps succeed, and whose publish is refused."""
+    """Execute a run whose steps succeed and whose publish is refused."""
     bench.lake.settings.protect("main")
     run = bench.run()
     assert run.status is dg.DagsterRunStatus.FAILURE

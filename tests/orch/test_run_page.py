@@ -65,7 +65,7 @@ def materializations(instance: dg.DagsterInstance, key: str) -> list[dict[str, A
 
 
 def observations(instance: dg.DagsterInstance, key: str) -> list[tuple[str, dg.AssetObservation]]:
-    """The run and the event of each observation, the newest first."""
+    """Return the run and the event of each observation, newest first."""
     records = instance.fetch_observations(dg.AssetKey(key), limit=50).records
     pairs = [(record.run_id, record.event_log_entry.asset_observation) for record in records]
     return [(run, event) for run, event in pairs if event is not None]

@@ -112,7 +112,7 @@ def test_a_lost_update_is_told_by_its_two_steps() -> None:
 
 
 def _alone(kind: FaultKind, operation: int = 2) -> tuple[Counter, World]:
-    """One process that counts up twice; a fault meets its first step."""
+    """Run one process that counts up twice, with a fault at its first step."""
     scenarios: list[Counter] = []
 
     def scenario(world: World) -> Counter:

@@ -98,7 +98,7 @@ def test_convert_takes_old_timestamps_at_any_depth(spark: SparkSession, tmp_path
 
 
 def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Callable[[Any], Callable[[Any], Any]]:
-    """What `batch_function` and `table_function` make, for workers in which neither this package nor what only it needs is there."""
+    """Hide this package and the packages that only it needs from the functions that workers run."""
 
     def hidden(function: Any) -> Callable[[Any], Any]:
         inner, streams = original(function), original is executor.batch_function

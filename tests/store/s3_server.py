@@ -28,7 +28,7 @@ _IGNORED = {
 
 
 class S3Server:
-    """The server as its users see it. A context manager."""
+    """The server's interface for tests, a context manager."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None

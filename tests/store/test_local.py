@@ -127,7 +127,7 @@ def test_empty_folders_are_no_folders(store: LocalStore, tmp_path: Path) -> None
 
 @pytest.fixture
 def trap(store: LocalStore, tmp_path: Path) -> Path:
-    """A folder outside, to which links of every kind lead."""
+    """Create a folder outside the root, to which links of every kind lead."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_bytes(b"secret")

@@ -46,7 +46,7 @@ def connected(s3_endpoint: S3Server) -> S3Store:
 
 
 def _connect(url: str, connected: S3Store, retry: RetryPolicy | None = None) -> S3Store:
-    """Making a connection takes a tenth of a second: one is enough for most tests."""
+    """Return a store that shares an open connection, because making one takes a tenth of a second."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     store = S3Store(bucket, prefix, storage_options=connected.storage_options, retry=retry)
     store._file_systems, store._safety = connected._file_systems, connected._safety
@@ -61,7 +61,7 @@ class TestS3Store(SharedObjectStoreSuite):
 
 @pytest.fixture
 def store(s3_url: str, s3_endpoint: S3Server, connected: S3Store) -> S3Store:
-    """With quick retries. It knows that the store is safe; the server's record is empty."""
+    """Open a store with quick retries that is already checked, and clear the server's record."""
     store = _connect(s3_url, connected, QUICK)
     store.put("a", b"first")
     s3_endpoint.clear()
@@ -169,7 +169,7 @@ def test_put_whose_answer_was_lost_knows_its_own_object(
 def test_put_whose_answer_was_lost_and_whose_object_was_replaced_since(
     s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server
 ) -> None:
-    """It can't know: it must not say that nothing was written."""
+    """The outcome is unknown, so the error must not say that nothing was written."""
     bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
     slow = S3Store(bucket, prefix, storage_options=s3_options, retry=RetryPolicy(backoff=Backoff(1.5, 5.0)))
     other = open_store(s3_url, storage_options=s3_options)
