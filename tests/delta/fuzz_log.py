@@ -167,7 +167,7 @@ def look(store: MemoryStore, expected: list[dict[str, Any]], *, exact: bool) -> 
     if exact:
         assert sorted(got, key=lambda row: row["id"]) == expected, "other rows"
     else:
-        # Whoever changes a commit may take files away, or say another partition: the rows inside files stay what they are.
+        # A changed commit may remove files or name another partition, but the rows inside files stay the same.
         values = {row["id"]: row["v"] for row in expected}
         assert all(row.get("id") is None or values[row["id"]] == row.get("v", values[row["id"]]) for row in got), "other rows"
     return "right"
@@ -191,7 +191,7 @@ def run(seed: int, seconds: float) -> Counter[str]:
         good = commits[number] if how == "commit" else checkpoint
         bad = {"commit": damage_commit, "columns": damage_columns, "pages": damage_pages, "bytes": damage_bytes}[how](random_, good)
         whole.put(key, bad)
-        # Without the commits before it, a damaged checkpoint cannot be made up for.
+        # A damaged checkpoint cannot be replaced without the commits before it.
         alone = random_.random() < 0.5
         if alone and how != "commit":
             whole.delete([commit_key(number) for number in range(CHECKPOINT)])

@@ -34,7 +34,7 @@ WITHOUT_DATA = {"krs-app-txn-with-last-updated", "rs-checkpoints", "rs-errlog-a"
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Any:
-    # That a damaged checkpoint is told of has a test of its own.
+    # Another test checks the warning about a damaged checkpoint.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -147,7 +147,7 @@ def test_the_change_feed_leads_from_version_to_version(cases: Path, name: str) -
     table = DeltaTable.open(str(ROOT / name))
     first = FEEDS[name][0] if name in FEEDS else 0
     if name == "krs-cdf-table-update-ops":
-        return  # its change files tell of rows that the table never held
+        return  # its change files hold rows that the table never held
     state: Counter[str] = Counter()
     if first:
         state.update(map(str, DeltaTable.open(str(ROOT / name), version=first - 1).to_arrow().to_pylist()))

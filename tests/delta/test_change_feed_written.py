@@ -84,7 +84,7 @@ def replay(folder: Path, table: DeltaTable, version: int) -> Counter[str]:
     kinds: Counter[str] = Counter()
     feed = table.changes(version, version).read_all()
     assert feed["_commit_version"].to_pylist() == [version] * len(feed)
-    # What goes before what comes: a row may do both.
+    # Deletions before insertions: a row may be in both.
     for row in sorted(feed.to_pylist(), key=lambda row: row["_change_type"] in ("insert", "update_postimage")):
         kind = row.pop("_change_type")
         kinds[kind] += 1

@@ -96,7 +96,7 @@ def _number(partition: Partition) -> int:
 
 
 def _insert_only(table: DeltaTable, source: Rows) -> object:
-    # The values are floating, so what is read is known by partition alone.
+    # The values are floating point, so only partitions limit what is read.
     return table.merge(_arrow(source), "t.p = s.p AND t.v = s.v").when_not_matched_insert("*").execute()
 
 
@@ -168,7 +168,7 @@ LOSERS: dict[str, Act] = {
     "add constraint": Act(lambda t, _: t.add_constraint("positive", "v >= 0"), _same),
 }
 
-# What becomes of the loser, by winner. `*`: only where both touch the same partition. `/`: at Serializable / at WriteSerializable.
+# The loser's outcome, by winner. `*`: only where both touch the same partition. `/`: at Serializable / at WriteSerializable.
 READS_PARTITION = "CA*/ok CA* CA* CDR* CA* MC ok ok"
 READS_ALL = "CA/ok CA CA CDR CA MC ok ok"
 METADATA_ONLY = "ok ok ok ok ok MC MC ok"
@@ -201,7 +201,7 @@ CELLS = [
         level,
         partition,
         id=f"{loser}-{winner}-{level}-{partition}",
-        # The default level and each row's own partition hold the product; the rest of the matrix runs with the exhaustive tests.
+        # The default level and each row's own partition run by default, the rest of the matrix with the exhaustive tests.
         marks=[] if (level, partition) == ("Serializable", "p0") else [pytest.mark.exhaustive],
     )
     for loser in LOSERS
@@ -232,7 +232,7 @@ def test_cell(loser: str, winner: str, level: str, partition: Partition) -> None
     if expected == "ok":
         act.run(stale, partition)
         if (winner, level) == ("blind append", "WriteSerializable"):
-            # The append counts as later than what did not see it.
+            # The append counts as later than an operation that did not see it.
             after = WINNERS[winner].model(LOSERS[loser].model(BASE, partition), partition)
         assert stale.version == version + 1
     else:
@@ -459,7 +459,7 @@ def test_properties_that_change_nothing_for_others(properties: dict[str, str], p
         with pytest.raises(MetadataChanged):
             stale.append(_arrow(NEW))
         assert _table_rows(store) == BASE
-    # Who writes metadata would undo it.
+    # A writer of metadata would undo it.
     with pytest.raises(ConcurrentModification):
         altering.set_properties({"colour": "red"})
     assert properties.items() <= DeltaTable.open(store).properties.items()
@@ -559,7 +559,7 @@ def test_any_operation_that_lost_the_race_to_itself(verb: str) -> None:
     assert (result.skipped, result.version, late.version) == (True, 3, 3)
     assert DeltaTable.open(store).version == 3
     assert _table_rows(store) == LOSERS[verb].model(BASE, "p0")
-    # And one that comes later does not even begin.
+    # A later attempt is skipped at once.
     result = LOSERS[verb].run(_Marked.open(store), "p0")
     assert isinstance(result, OperationResult)
     assert (result.skipped, DeltaTable.open(store).version) == (True, 3)
@@ -581,7 +581,7 @@ def test_an_operation_without_work_records_its_marker() -> None:
     store = _table()
     stale = DeltaTable.open(store)
     DeltaTable.open(store).append(_arrow({500: ("p1", 1.0)}))
-    with pytest.raises(ConcurrentAppend):  # that there was no such row was read, and is wrong by now
+    with pytest.raises(ConcurrentAppend):  # the operation read that there was no such row, which is no longer true
         stale.delete("id = 500", txn=("app", 1))
     assert stale.refresh().delete("id = 501", txn=("app", 1)).version == 4
     assert stale.txn_version("app") == 1

@@ -211,7 +211,7 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
     assert _rows(DeltaTable.open(probe.inner)) == after
     most = len(_data(probe.inner) - kept)  # the files that one attempt writes
     died, left = 0, None
-    # A death after an operation leaves what one before the next leaves, but for the last.
+    # A crash after an operation leaves the same state as one before the next operation, except after the last.
     for at, when in [*((at, mode) for at in range(1, probe.operations + 1)), (probe.operations, "after")]:
         store = _table(properties, time)
         fault = FaultStore(store, at, when)  # type: ignore[arg-type]
@@ -228,12 +228,12 @@ def test_a_death_at_any_operation(name: str, feed: bool, mode: str) -> None:
         assert len(_data(store) - _named(store) - unnamed) <= most, f"operation {at}"
         if feed:
             assert _replayed(DeltaTable.open(store)) == after, f"operation {at}"
-        # The retention passes: what nobody needs goes, and nothing else.
+        # After the retention, only unneeded files are deleted.
         time.now = START + case.later + dt.timedelta(days=8)
         DeltaTable.open(store, clock=time).vacuum()
         assert _data(store) == _live(store), f"operation {at}"
         assert _rows(DeltaTable.open(store)) == after
-        # The log is whole: without any checkpoint too, unless its beginning was cleaned up.
+        # The log is complete without any checkpoint, unless its beginning was cleaned up.
         if store.exists(commit_key(0)):
             store.delete([meta.key for meta in store.list("_delta_log/") if not meta.key.endswith(".json")])
             assert _rows(DeltaTable.open(store)) == after

@@ -502,7 +502,7 @@ def test_keys_that_the_table_could_not_hold(store: MemoryStore) -> None:
     assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
     with pytest.raises(LakeError, match="1099511627776"):
         table.merge(source, "t.id = s.id").when_not_matched_insert({"id": "s.id"}).execute()
-    many = pa.table({"id": [*range(1, 3000), 2**40]})  # more keys than are looked for one by one
+    many = pa.table({"id": [*range(1, 3000), 2**40]})  # more keys than are searched one by one
     assert table.merge(many, "t.id = s.id").when_matched_delete().execute().metrics["numTargetRowsDeleted"] == 2
 
 

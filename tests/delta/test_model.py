@@ -433,7 +433,7 @@ class TableMachine(RuleBasedStateMachine):
                 continue
             held = self.history[version - 1].rows if held is None else held
             held = _changed(held, changes)
-            # A column that comes or goes changes rows without a change of theirs.
+            # Adding or dropping a column changes rows without an entry in the feed.
             held = {i: (p, v, x if then.wide else None) for i, (p, v, x) in held.items()}
             assert held == then.rows, f"version {version}"
 

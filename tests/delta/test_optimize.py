@@ -49,7 +49,7 @@ def test_small_files_of_a_partition_become_one(store: MemoryStore) -> None:
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]"})
     assert {key: str(value) for key, value in result.metrics.items()} == entry["operationMetrics"]
-    assert table.optimize().version == table.version == result.version  # nothing gets better any more
+    assert table.optimize().version == table.version == result.version  # there is nothing left to improve
     assert [row["num_records"] for row in table.files().to_pylist() if row["path"] not in lonely] == [8, 8, 8]
 
 

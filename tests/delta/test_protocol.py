@@ -57,7 +57,7 @@ def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: d
     kept = {key for key in properties if not key.startswith(("delta.feature.", "delta.min"))}
     assert kept <= set(table.properties)
     assert not [key for key in table.properties if key.startswith(("delta.feature.", "delta.min"))]
-    # What was asked for one by one is the same when it is asked for later.
+    # Properties that are set later lead to the same protocol.
     later = DeltaTable.create(MemoryStore(), SCHEMA)
     if "delta.constraints.c" in properties:
         later.add_constraint("c", "id > 0")

@@ -171,7 +171,7 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     history.sort(key=lambda operation: operation["version"])
     table = DeltaTable.open(url, clock=lambda: clock.value)
     first = history[0]["version"]
-    # Every version is somebody's, and nobody was told of one that another has.
+    # Every version belongs to exactly one worker.
     assert [operation["version"] for operation in history] == list(range(first, table.version + 1))
     opened = 0
     for operation in history:
@@ -185,7 +185,7 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     assert [table.txn_version(f"worker-{worker}") for worker in range(WORKERS)] == [marked.get(worker) for worker in range(WORKERS)]
 
     assert not [path for path in seeded if path.exists()]
-    # And later nothing is left on disk but what the table needs.
+    # Later only the files that the table needs are left on disk.
     later = DeltaTable.open(url, clock=lambda: clock.value + 30 * DAY)
     later.vacuum()
     kept = {str(path.relative_to(url)) for path in url.rglob("*") if path.is_file() and "_delta_log" not in path.parts}

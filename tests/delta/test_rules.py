@@ -104,7 +104,7 @@ def test_constraints_are_added_listed_and_dropped(store: MemoryStore, table: Del
     table.drop_constraint("LOW")
     assert table.constraints == {}
     table.append(rows(100, 101))
-    assert table.protocol.min_writer_version == 3  # a protocol never goes down by itself
+    assert table.protocol.min_writer_version == 3  # a protocol is never lowered by itself
 
 
 def test_null_does_not_keep_a_constraint(table: DeltaTable) -> None:

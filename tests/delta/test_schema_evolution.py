@@ -51,7 +51,7 @@ def test_columns_are_added_also_nested(store: MemoryStore) -> None:
     table.update({"s.y": "'y'", "n": "id"})
     assert [(row["s"], row["n"]) for row in table.to_arrow().to_pylist()] == [({"x": 1, "Y": "y"}, 1), ({"x": None, "Y": "y"}, 2)]
     version = table.version
-    assert table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version  # they are there already
+    assert table.add_columns(pa.schema([("N", pa.int32()), ("id", pa.int16())])).version == version  # the columns exist already
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_rename_and_drop_need_mapping_and_upgrade_only_on_request(store: MemoryS
         table.drop_columns("id")
     with pytest.raises(SchemaMismatch, match="empty name"):
         table.rename_column("v", "")
-    table.rename_column("v", "V")  # another case is another spelling
+    table.rename_column("v", "V")  # names differ in case only
     table.rename_column("P", "part")
     assert table.metadata.partition_columns == ("part",)
     assert table.to_arrow(where="part = 'p1'").to_pylist() == [{"id": 1, "part": "p1", "V": 0.5}]

@@ -174,7 +174,7 @@ def test_the_name_of_a_file_tells_its_age_by_the_clock_of_the_table(tmp_path: Pa
     assert other.vacuum().files.to_pylist() == [ORPHAN]
     table.commit(write.operation(adds, changes), None)
     assert ids(DeltaTable.open(tmp_path).to_arrow()) == list(range(6))
-    # Nobody commits this one.
+    # This file is never committed.
     lost = table.plan_append(SCHEMA).writer.write([rows(6, 9)])[0][0].path
     ahead.now += 8 * DAY
     assert other.vacuum().files.to_pylist() == [lost]
@@ -391,7 +391,7 @@ def test_names_that_the_log_encodes(store: MemoryStore, time_: Time, mode: Any) 
     table.append(some(0))
     old = _data(store)
     table.overwrite(some(100))
-    # Decoded twice, or not at all, these would be the names of live files.
+    # Decoded twice or not at all, these would name live files.
     live = _paths(table)
     time_.now += 8 * DAY
     result = table.vacuum(mode=mode)
@@ -706,7 +706,7 @@ def test_a_damaged_checkpoint_stops_the_cleaning(store: MemoryStore, time_: Time
     table = _history(store, time_)
     key = checkpoint_key(12)
     body = bytes(store.get(key))
-    # Of the pages, one of a column that says where rows lie or what they are: any of them would be lost.
+    # Damage one page of each column whose loss would lose rows.
     damaged = {"cut": [body[:-9]], "empty": [b""], "text": [b"{}"], "page": [_flipped(body, column) for column in range(_columns(body))]}
     time_.now += 60 * DAY
     tried = 0

@@ -143,7 +143,7 @@ def test_the_dumps_say_what_they_are() -> None:
         "typeName": ".google.protobuf.Timestamp",
         "jsonName": "creationDate",
     }
-    # No tags: a metarange of nothing.
+    # Without tags the metarange is empty.
     assert dumped(target, manifest["tags_meta_range_id"], "tag") == []
 
 

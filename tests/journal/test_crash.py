@@ -151,7 +151,7 @@ def test_dying_while_reading(work: str, mode: FaultMode) -> None:
         inner, clock = _prepared()
         inner.put("refs/HEAD", b"garbage")
         store = FaultStore(inner, at, mode)
-        # The last look at what is not there may end as it should.
+        # The last read of a missing key may succeed.
         with suppress(StoreDied):
             reads[work](_open(store, clock))
         assert store.fired

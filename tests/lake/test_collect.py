@@ -295,7 +295,7 @@ def _publisher(root: str, worker: int, count: int) -> None:
                         s.put(f"{worker}/common-{file}", COMMON[(number + file) % len(COMMON)])
                 s.create_delta(f"t/{worker}", SCHEMA, exist_ok=True).overwrite(rows([number]))
         except (Collected, NotFound, LakeError) as error:
-            # By the collector's clock all of this is two months old, so what is under way goes too: then it is refused, never torn.
+            # By the collector's clock everything is two months old, so unpublished objects are collected too. Such publishes are refused.
             assert "collected" in str(error) or "gone" in str(error) or "no commit" in str(error) or isinstance(error, NotFound), error
             continue
         number += 1

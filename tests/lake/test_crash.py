@@ -94,7 +94,7 @@ def sweep(
         published, *places = states(store.inner, time)
         assert published or not any(places), "in place before it was published"
         outcomes.append(bool(published))
-        # Whoever comes next does the same work: markers tell what is there already.
+        # The next process does the same work. Markers show which parts are already there.
         lake = opened(store.inner, time)
         time.pass_days(0.01)
         if not published:
@@ -146,7 +146,7 @@ def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: Ma
     else:
         raise AssertionError("no operation lies between")
     assert lake.status().pending_checkout == [lake.log()[0].id]
-    # The next writer, of whatever, completes it first.
+    # The next writer completes it first, whatever it writes.
     with lake.session() as s:
         s.put("other", b"1")
     assert states(store.inner, time) == [True] * 4

@@ -152,7 +152,7 @@ def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monke
     assert lake.maintenance.verify() == []
     with lake.session() as s:
         s.put("again", b"old content")
-    lake.maintenance.gc()  # of what was put again a copy may be left that nobody names
+    lake.maintenance.gc()  # an unreferenced copy of an object that was put again may be left
     assert bytes(lake.at().get("again")) == b"old content"
     assert lake.maintenance.verify() == []
 

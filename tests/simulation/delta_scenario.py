@@ -181,7 +181,7 @@ class DeltaScenario:
         earlier = self.fates.get(write.id)
         if earlier != "written":
             self.fates[write.id] = "unknown"
-        # A first try plans on what the handle has, however old; what failed is tried on what is there now, as its error says.
+        # The first try plans on the handle's state, however old. A failed one is repeated on the current state, as its error says.
         for attempt in range(3):
             if attempt or repeated:
                 self._refresh(process, table)
@@ -196,7 +196,7 @@ class DeltaScenario:
                 continue
             except REFUSED:
                 if repeated and earlier != "written":
-                    # An attempt before this one may have landed: nobody was told that it did not.
+                    # An earlier attempt may have landed, because its outcome is unknown.
                     self.world.tell(process, "    is refused after an attempt whose outcome is unknown")
                     return
                 raise

@@ -120,7 +120,7 @@ class LakeScenario:
         """Return the lake that a process has open."""
         if process.place not in self.lakes:
             lake = Lake.open(SimulatedStore(self.world.store, process), clock=process.clock)
-            # The age of objects goes by the store's clock, as where nobody replaces clocks.
+            # The age of objects follows the store's clock, as in production.
             self.lakes[process.place] = Lake(replace(lake.repository, given_clock=False))
         return self.lakes[process.place]
 
@@ -152,7 +152,7 @@ class LakeScenario:
     def _may_be_told(error: LakeError) -> bool:
         if isinstance(error, CollectionRefused):
             return isinstance(error.__cause__, UNKNOWN)
-        # Only of the table that other clients may write can it be true that another client was there.
+        # Only this table can diverge, because other clients may write to it.
         return isinstance(error, Diverged) and error.path == OPEN_TABLE
 
     def _act(self, process: Process, action: Action) -> Iterator[Violation]:

@@ -28,7 +28,7 @@ from tests.spark.settings import settings
 ANSI = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # What expressions have in common would be computed at once, also for rows that do not reach it.
+    # Spark would compute common subexpressions at once, also for rows that do not reach them.
     "spark.sql.subexpressionElimination.enabled": "false",
 }
 

@@ -176,7 +176,7 @@ def test_executors_need_no_package(
     table.restore(table.version - 1)
     table.vacuum()
     assert sorted(table.to_arrow()["c0"].to_pylist()) == [0, *range(2, 8), *range(9, 50)]
-    # What is written tells nothing of how it was reached; nor does an error.
+    # Neither the files nor an error reveal how the store was reached.
     secret = str(s3_options["secret"])
     store = table.store
     assert not any(secret in store.get(meta.key).decode("latin-1") for meta in store.list())

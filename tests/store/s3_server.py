@@ -189,7 +189,7 @@ def _serve() -> None:
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    # The tests' process died if this ends.
+    # Standard input ends when the tests' process has died.
     sys.stdin.buffer.read()
 
 

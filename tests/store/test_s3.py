@@ -145,7 +145,7 @@ def test_lost_connection_is_made_again(store: S3Store, s3_endpoint: S3Server, ki
         s3_endpoint.clear()
         s3_endpoint.fault(kind, method=method)
         use(store)
-        # The fault came, and the request was sent again by us and not by the client besides.
+        # The request was repeated by this package, not also by the client.
         assert sum(line.startswith(method) for line in _methods(s3_endpoint)) in (2, 3)
 
 
@@ -283,7 +283,7 @@ def test_who_may_only_read_can_open(s3_url: str, s3_options: dict[str, object], 
     with pytest.raises(AccessDenied):
         store.put("x/b", b"", if_absent=True)
     s3_endpoint.clear()
-    # Now it may: the question is asked beside the key, since the permission may end there.
+    # Now it may: the probe is put beside the key, because permissions may be limited to that prefix.
     store.put("x/b", b"", if_absent=True)
     assert [line.split("/")[3] for line in s3_endpoint.requests() if "lake-tmp-probe" in line] == ["x"] * 4
     store.put("x/c", b"")
