@@ -30,7 +30,11 @@ from lake_core.pool.revert import Revert
 from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
 from lake_core.pool.summary import compact_summary, delete_summary, load_summary
+from lake_core.pool.vacuum import VacuumResult, vacuum
 from lake_core.store import ObjectStore
+
+RETENTION = timedelta(days=7)
+"""For how long a vacuum keeps by default what no branch needs."""
 
 
 class Pool:
@@ -397,6 +401,33 @@ class Pool:
         return self._writer.commit(
             branch, _details(author, message, meta), Revert(self._commits, commit).plan, lambda _: f"reverted {commit}"
         )
+
+    def vacuum(self, retention: timedelta = RETENTION, *, dry_run: bool = False) -> VacuumResult:
+        """Delete data objects, commits and cached snapshots that no branch needs any more, and that are older than a retention.
+
+        What the tip of any branch has stays, and so does what commits of a branch have deleted within the retention: who reads such a
+        state goes on. So do all commits of branches. What writers who died have left behind goes, as do the commits of branches that
+        were deleted. Of the cached snapshots, those stay that are needed to read the pool quickly.
+
+        In a state of a lake nothing is deleted: the lake's own retention ends for what is older, and the lake collects.
+
+        Args:
+            retention: Keep what was written or deleted within this time. **Choose one that is longer than any load takes**, and than
+                anybody reads one state: nothing in the pool tells that its objects are in use.
+            dry_run: Whether only to tell what would be deleted.
+
+        Raises:
+            InvalidValue: The retention is negative. Nothing was deleted.
+            DamagedLake: The journal or a commit cannot be read, so that nobody can tell what is needed. Nothing was deleted.
+        """
+        if retention < timedelta(0):
+            raise InvalidValue(f"a retention cannot be {retention}; give a timedelta from 0 up")
+        before = self._clock() - retention
+        if self._store.versioned:
+            if not dry_run:
+                self._store.end_retention(before)
+            return VacuumResult((), 0, dry_run)
+        return vacuum(self._commits, self._branches, before, dry_run=dry_run)
 
     def _commit_at(self, at: str) -> str:
         branch = self._state().get(at)
