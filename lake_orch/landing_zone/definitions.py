@@ -1,4 +1,4 @@
-"""The sensor that makes batches and asks for runs, and the asset that brings a batch into its table."""
+"""The sensor that makes batches and requests runs, and the asset that appends a batch to its table."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of assets and sensors as objects.
 
@@ -21,11 +21,11 @@ from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
 LEDGER_TAG = ".dagster/lake_landing_ledger"
-"""The ledger that a run's batch is of: batches count from 1 again where a lake is made anew, and Dagster still knows the earlier runs."""
+"""The ledger of a run's batch. A lake that is created again counts batches from 1, while Dagster still has the earlier runs."""
 _MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
-"""Makes rows of a batch: anything that can be written to a table."""
+"""Reads the rows of a batch, as any type that can be written to a table."""
 
 
 def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
@@ -34,16 +34,16 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
 
 
 def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None) -> int:
-    """Find the last batch in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
+    """Return the last batch in the table, by its marker, or by the ledger if that has expired. `branch` replaces the lake's."""
     existing = lake.find_table(table, ref=branch)
     if existing is None and branch is not None:
-        return 0  # the ledger tells of the lake's own
+        return 0  # the ledger is about the lake's branch
     marker = None if existing is None else existing.snapshot.transaction_version(zone.app_id)
     return ledger.landed if marker is None else max(marker, 0)
 
 
 def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
-    """Take up the batch that a run was asked to land. Raises InvalidDefinition for a run that no sensor asked for, FilesGone."""
+    """Start landing the batch of a run. Raises InvalidDefinition for a run without a batch in its tags, FilesGone."""
     tags = context.run_tags
     if tags.get(ZONE_TAG) != zone.name or not tags.get(BATCH_TAG, "").isdecimal():
         raise InvalidDefinition(
@@ -62,10 +62,10 @@ def landing_zone_asset(
     partition_by: Sequence[str] = (),
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """Make an asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
+    """Make an asset that appends the files of a landing zone to its table, a batch a run, each file exactly once.
 
-    `read` makes rows of a batch; by default the files are read as what their names say they are. `schema`: of the table, and of what is
-    read. `options` are those of `@dg.asset`.
+    `read` returns the rows of a batch; by default the extension of the files chooses the reader. `schema` is that of the table and of the
+    rows. `options` are those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
     metadata = options.get("metadata") or {}
@@ -110,11 +110,11 @@ def landing_zone_sensor(
     minimum_interval_seconds: int = 30,
     **options: Any,
 ) -> dg.SensorDefinition:
-    """Make a sensor that puts new files into batches and asks for one run a batch, in order: the next once the one before has landed.
+    """Make a sensor that groups new files into batches and requests one run a batch, in order: the next after the last has landed.
 
-    A run that failed is asked for again, up to `max_retries` times; then somebody must look, and re-execute it. `target`: the job or
-    assets to run. `table`: the path of the table that the batches land in. `request` adds to a run request, such as a partition key.
-    `asset_key`: the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
+    A failed run is requested again, up to `max_retries` times; after that it must be re-executed by hand. `target` is the job or assets to
+    run. `table` is the path of the table that the batches land in. `request` adds to a run request, such as a partition key. `asset_key` is
+    the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
     """
     path = checked_path(table)
     reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
@@ -154,7 +154,7 @@ def _ask(
     request: Callable[[BatchRecord], Mapping[str, Any]] | None,
     max_retries: int,
 ) -> dg.SensorResult | dg.SkipReason:
-    """Ask for a run of a batch, unless one is under way or too many have failed."""
+    """Request a run of a batch, unless one is in progress or too many have failed."""
     batch_tags = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
     batch_runs = context.instance.get_runs(dg.RunsFilter(tags=batch_tags), limit=_MOST_RUNS)
     runs = [run for run in batch_runs if run.tags.get(LEDGER_TAG, ledger) == ledger]
@@ -168,7 +168,7 @@ def _ask(
         )
     extra = dict(request(batch)) if request else {}
     tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
-    # Where runs were deleted, a count alone would name one that is left, and Dagster starts no run under a key that it knows.
+    # After runs were deleted, the count alone could repeat the key of an existing run, for which Dagster starts no new run.
     taken = {run.tags.get("dagster/run_key") for run in batch_runs}
     keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))
     return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
@@ -214,7 +214,7 @@ def landing_zone_definitions(
 ) -> dg.Definitions:
     """Return the asset, with the options of `landing_zone_asset`, and the sensor that runs it.
 
-    `sensor`: the options of `landing_zone_sensor`.
+    `sensor` has the options of `landing_zone_sensor`.
     """
     asset = landing_zone_asset(zone, key=key, **options)
     path = table_path(asset.key.path, options.get("metadata") or {})
