@@ -49,6 +49,7 @@ from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -243,6 +244,18 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
         if path not in state.datasets():
             raise RepositoryNotFound(f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did")
         return state.icechunk(path)
+
+    def read_pool(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Pool":
+        """Open a pool as a run reads it; `ref` as in `read_table`. Raises NoSuchPool."""
+        from lake_core.pool.errors import NoSuchPool
+        from lake_core.pool.folder import open_pool
+
+        state = self._state(path, run, ref)
+        if state is None:
+            return open_pool(self.url(path), storage_options=self.options() or None)
+        if path not in state.datasets():
+            raise NoSuchPool(f"no pool at {path!r} in {state.name}: materialize it first, or publish the run that did")
+        return state.pool(path)
 
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run has staged changes of a table in its session. Their version is provisional."""

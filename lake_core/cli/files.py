@@ -115,9 +115,8 @@ def head(context: Context, place: Place, count: int, where: str | None, columns:
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     state = context.open().at(place.ref)
     if _is_pool(state, place.path):
-        if where is not None or names is not None:
-            raise click.UsageError(f"{place} is a pool: --where and --columns are for tables; see `lake pool scan --help`")
-        records = [_columns(record) for record in islice(state.pool(place.path).scan().records(), count)]
+        scan = state.pool(place.path).scan(where=where, columns=names)
+        records = [_columns(record) for record in islice(scan.records(), count)]
         context.output.rows(records, list(dict.fromkeys(name for record in records for name in record)))
         return
     reader = state.delta(place.path).to_batches(names, where)

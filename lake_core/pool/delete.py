@@ -1,13 +1,22 @@
-"""Deletions: of data objects, by their ids."""
+"""Deletions: of records by a predicate, and of data objects by their ids."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 
-from lake_core.pool.action import Action, DeleteObject
+from lake_core.pool.action import Action, AddObject, DeleteObject
 from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DeleteConflict
+from lake_core.pool.filter import Filter
+from lake_core.pool.fused_type import fused_type
+from lake_core.pool.key_range import KeyRange
+from lake_core.pool.load import Loader
+from lake_core.pool.rewrite import ObjectRewriter
+from lake_core.pool.scan import Scan
+from lake_core.pool.types import NULL, Type, under
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +38,47 @@ class ObjectDeletion:
         if missing:
             raise DeleteConflict(f"other writers deleted or rewrote {', '.join(missing)}, which were to be deleted; delete again", missing)
         return [DeleteObject(id) for id in self.ids]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDeletion:
+    """Plans commits that delete the records for which a predicate is true.
+
+    Attributes:
+        loader: Writes the records that stay in place of the data objects that they share with others.
+        where: The predicate, in Spark SQL.
+    """
+
+    loader: Loader
+    where: str
+    _types: dict[str, Type] = field(default_factory=dict, init=False)
+    _kept: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
+
+    def plan(self, tip: str) -> list[Action]:
+        """Return the actions of a deletion on top of a tip.
+
+        Raises:
+            InvalidExpression: The predicate is none over the fields of the records.
+            EvaluationFailed: It fails for a record.
+            InvalidValue: A value is no record.
+            DamagedLake: A commit or a data object cannot be read.
+        """
+        loader = self.loader
+        objects = loader.branches.commits.objects(tip).values()
+        in_range = Scan(loader.store, loader.config, objects, KeyRange(), where=self.where).objects
+        type = self._fused_type(in_range)
+        if under(type) == NULL:
+            return []
+        filter = Filter.of(self.where, type)
+        rewriter = ObjectRewriter(loader, lambda batch: filter.mask(batch.batch), self._kept)
+        rest = {each.id: rewriter.rest(each) for each in in_range}
+        deletes = [DeleteObject(id) for id, objects in rest.items() if objects is not None]
+        return [*deletes, *(AddObject(each) for objects in rest.values() for each in objects or ())]
+
+    def _fused_type(self, objects: Sequence[DataObject]) -> Type:
+        """Return the type that all values of data objects are fused into. Reads each object once. Raises DamagedLake."""
+        for each in objects:
+            if each.id not in self._types:
+                self._types[each.id] = Scan(self.loader.store, self.loader.config, [each], KeyRange()).type
+        start: Type = NULL
+        return reduce(lambda type, each: fused_type(type, self._types[each.id], "union"), objects, start)

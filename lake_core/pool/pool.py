@@ -14,10 +14,11 @@ from lake_core.pool.branch_merge import BranchMerge
 from lake_core.pool.branches import create_branch, delete_branch
 from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
-from lake_core.pool.compact import Compaction, checked_run, runs_to_compact
+from lake_core.pool.compact import Compaction, check_objects_exist, checked_run, runs_to_compact
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import branch_of, open_journal, read_state
 from lake_core.pool.data_object import DataObject
+from lake_core.pool.delete import ObjectDeletion, RecordDeletion
 from lake_core.pool.errors import InvalidValue, NoSuchBranch, NoSuchCommit
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import parse_ksuid
@@ -28,8 +29,12 @@ from lake_core.pool.replace import Replacement, check_objects, checked
 from lake_core.pool.revert import Revert
 from lake_core.pool.rows import batches_of_rows, value_of
 from lake_core.pool.scan import Scan
-from lake_core.pool.summary import compact_summary, load_summary
+from lake_core.pool.summary import compact_summary, delete_summary, load_summary
+from lake_core.pool.vacuum import VacuumResult, vacuum
 from lake_core.store import ObjectStore
+
+RETENTION = timedelta(days=7)
+"""For how long a vacuum keeps by default what no branch needs."""
 
 
 class Pool:
@@ -163,7 +168,8 @@ class Pool:
         """Sort rows, write them as data objects and commit them. Return None where nothing was to be written.
 
         Args:
-            rows: Arrow data, or an iterable of mappings or values; see `batches_of_rows`.
+            rows: Arrow data, a file of NDJSON, ZNG or Parquet (its path, or open), or an iterable of mappings or values; see
+                `batches_of_rows`.
             branch: The branch.
             author: Who loads.
             message: Why; by default, what was loaded.
@@ -261,6 +267,48 @@ class Pool:
         replacement = Replacement.of(self._loader, ranges, objects)
         return self._writer.commit(branch, _details(author, message, meta, txn), replacement.plan, load_summary)
 
+    def delete(
+        self,
+        where: str | None = None,
+        branch: str = "main",
+        *,
+        ids: Sequence[str] | None = None,
+        author: str = "",
+        message: str = "",
+        meta: Any = None,
+    ) -> Commit | None:
+        """Delete records by a predicate, or data objects by their ids, in one commit. Return None where there is nothing to delete.
+
+        Data objects that hold other records too are written anew. What the predicate says of the key leaves out data objects.
+
+        Args:
+            where: A predicate in Spark SQL over the fields of all records; a field that a record does not have is null. Records for which
+                it is true go.
+            branch: The branch.
+            ids: The ids of data objects, instead of a predicate.
+            author: Who deletes.
+            message: Why; by default, what was deleted.
+            meta: Anything else to keep with the commit; see `value_of`.
+
+        Raises:
+            NoSuchBranch: The pool has no such branch.
+            NoSuchObject: The branch has no such data object.
+            InvalidExpression: The predicate is none over the fields of the records.
+            EvaluationFailed: The predicate fails for a record.
+            InvalidValue: There are both a predicate and ids, or neither. Or a value is no record, or the meta has no form as a value.
+            DeleteConflict: Other writers deleted or rewrote data objects of `ids` meanwhile.
+            WriteConflict: Other writers came first each time.
+            DamagedLake: The journal, a commit or a data object cannot be read.
+        """
+        if (where is None) == (ids is None):
+            raise InvalidValue("either records are deleted by a predicate, or data objects by their ids; give one of them")
+        details = _details(author, message, meta)
+        if where is not None:
+            return self._writer.commit(branch, details, RecordDeletion(self._loader, where).plan, delete_summary)
+        chosen = list(dict.fromkeys(ids or ()))
+        check_objects_exist(chosen, [each.id for each in self.objects(branch)])
+        return self._writer.commit(branch, details, ObjectDeletion(self._commits, chosen).plan, delete_summary)
+
     def compact(
         self,
         ids: Sequence[str] | None = None,
@@ -353,6 +401,33 @@ class Pool:
         return self._writer.commit(
             branch, _details(author, message, meta), Revert(self._commits, commit).plan, lambda _: f"reverted {commit}"
         )
+
+    def vacuum(self, retention: timedelta = RETENTION, *, dry_run: bool = False) -> VacuumResult:
+        """Delete data objects, commits and cached snapshots that no branch needs any more, and that are older than a retention.
+
+        What the tip of any branch has stays, and so does what commits of a branch have deleted within the retention: who reads such a
+        state goes on. So do all commits of branches. What writers who died have left behind goes, as do the commits of branches that
+        were deleted. Of the cached snapshots, those stay that are needed to read the pool quickly.
+
+        In a state of a lake nothing is deleted: the lake's own retention ends for what is older, and the lake collects.
+
+        Args:
+            retention: Keep what was written or deleted within this time. **Choose one that is longer than any load takes**, and than
+                anybody reads one state: nothing in the pool tells that its objects are in use.
+            dry_run: Whether only to tell what would be deleted.
+
+        Raises:
+            InvalidValue: The retention is negative. Nothing was deleted.
+            DamagedLake: The journal or a commit cannot be read, so that nobody can tell what is needed. Nothing was deleted.
+        """
+        if retention < timedelta(0):
+            raise InvalidValue(f"a retention cannot be {retention}; give a timedelta from 0 up")
+        before = self._clock() - retention
+        if self._store.versioned:
+            if not dry_run:
+                self._store.end_retention(before)
+            return VacuumResult((), 0, dry_run)
+        return vacuum(self._commits, self._branches, before, dry_run=dry_run)
 
     def _commit_at(self, at: str) -> str:
         branch = self._state().get(at)

@@ -20,21 +20,22 @@ class ObjectRewriter:
     Attributes:
         loader: Writes the values that stay.
         goes: Returns which values of a batch go.
+        kept: What was written instead of each data object, by its id.
     """
 
     loader: Loader
     goes: Callable[[SortedBatch], Mask]
-    _kept: dict[str, list[DataObject]] = field(default_factory=dict, init=False)
+    kept: dict[str, list[DataObject]] = field(default_factory=dict)
 
     def rest(self, data_object: DataObject) -> list[DataObject] | None:
         """Return data objects with the values of one that stay; None where all of them do. Raises DamagedLake."""
-        if data_object.id not in self._kept:
+        if data_object.id not in self.kept:
             loader = self.loader
             if any(self.goes(batch).any() for batch in self._batches(data_object)):
-                self._kept[data_object.id] = list(write_objects(loader.store, loader.config, self._stays(data_object), loader.new_id))
+                self.kept[data_object.id] = list(write_objects(loader.store, loader.config, self._stays(data_object), loader.new_id))
             else:
-                self._kept[data_object.id] = [data_object]
-        kept = self._kept[data_object.id]
+                self.kept[data_object.id] = [data_object]
+        kept = self.kept[data_object.id]
         return None if kept == [data_object] else kept
 
     def _batches(self, data_object: DataObject) -> Iterator[SortedBatch]:

@@ -19,6 +19,7 @@ import lake_core
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
 from lake_core.expression import errors as expression_errors
+from lake_core.pool import errors as pool_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
@@ -103,7 +104,9 @@ def raise_ours(error: PySparkException) -> NoReturn:
 
 def named_error(name: str, message: str) -> LakeError:
     """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
-    kind = next((getattr(module, name) for module in (delta_errors, expression_errors, spark_errors) if hasattr(module, name)), None)
+    kind = next(
+        (getattr(module, name) for module in (delta_errors, expression_errors, pool_errors, spark_errors) if hasattr(module, name)), None
+    )
     if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
         return kind(message)
     return SparkJobFailed(f"{name}: {message}")

@@ -1,4 +1,4 @@
-"""The base of the table and array components: the asset, its inputs, and the settings of its step."""
+"""The base of the components of tables, arrays and pools: the asset, its inputs, and the settings of its step."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -12,9 +12,12 @@ from pydantic import Field
 from lake_orch.components.asset_options import asset_options
 from lake_orch.components.references import described
 
+_OF_ARRAYS = ("sel", "chunks", "snapshot")
+_OF_POOLS = ("shape", "start", "stop", "since", "pool_commit")
+
 
 class DatasetInput(dg.Model, dg.Resolvable):
-    """The asset that a name stands for, and the part of its table or arrays to load."""
+    """The asset that a name stands for, and the part of its table, arrays or pool to load."""
 
     asset: Annotated[dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")] = None
     columns: Annotated[list[str] | None, described("The columns, or the variables of arrays, to load.")] = None
@@ -27,15 +30,20 @@ class DatasetInput(dg.Model, dg.Resolvable):
     ] = None
     chunks: Annotated[dict[str, int] | None, described("Chunks of dask, by dimension; without them arrays need no dask.")] = None
     snapshot: Annotated[str | None, described("A snapshot of the arrays to load.")] = None
+    shape: Annotated[str | None, described("The type of the records of a pool to load: its name, or as text.")] = None
+    start: Annotated[Any, described("The smallest key of a pool to load.")] = None
+    stop: Annotated[Any, described("The key of a pool before which loading ends.")] = None
+    since: Annotated[Literal["last run"] | None, described("Load what was added to a pool since the asset's last run.")] = None
+    pool_commit: Annotated[str | None, described("A commit of the pool to load.")] = None
 
-    @property
-    def of_arrays(self) -> Sequence[str]:
-        """The names of the settings that only arrays have."""
-        return [name for name in ("sel", "chunks", "snapshot") if getattr(self, name) is not None]
+    def of_other_formats(self) -> Mapping[str, str]:
+        """Return the settings that tables do not have, and what has them."""
+        formats = dict.fromkeys(_OF_ARRAYS, "arrays") | dict.fromkeys(_OF_POOLS, "pools")
+        return {name: format for name, format in formats.items() if getattr(self, name) is not None}
 
     def asset_in(self, key: dg.AssetKey, kind: Any = None) -> dg.AssetIn:
         """Return the input of an asset."""
-        names = ("where", "ref", "version", "sel", "chunks", "snapshot")
+        names = ("where", "ref", "version", *_OF_ARRAYS, *_OF_POOLS)
         values = {"columns": self.columns, **{f"lake/{name}": getattr(self, name) for name in names}}
         metadata = {name: value for name, value in values.items() if value is not None}
         return dg.AssetIn(key=self.asset or key, metadata=metadata, **({} if kind is None else {"dagster_type": kind}))

@@ -155,10 +155,10 @@ class DeltaTableComponent(DatasetComponent):
                 f"{self._subject} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}"
             )
         for name, component_input in self.inputs.items():
-            if component_input.of_arrays:
+            for setting, format in component_input.of_other_formats().items():
                 raise InvalidDefinition(
-                    f"the input {name!r} of {self._subject} has {component_input.of_arrays[0]}, which is for arrays: a query reads tables; "
-                    f"give a function instead"
+                    f"the input {name!r} of {self._subject} has {setting}, which is for {format}: a query reads tables; give a function "
+                    f"instead"
                 )
         keys = {table: self._input(table).asset or dg.AssetKey(table.split(".")) for table in query.tables}
         twice = sorted(table for table, key in keys.items() if list(keys.values()).count(key) > 1)

@@ -11,6 +11,7 @@ from lake_orch.components.references import SecretText, SensorStatus, StorageOpt
 from lake_orch.components.scaffolding import scaffolds
 from lake_orch.io_managers.delta import DeltaIOManager
 from lake_orch.io_managers.files import FileIOManager
+from lake_orch.io_managers.pool import PoolIOManager
 from lake_orch.jobs.backfill import lake_backfill_sensor
 from lake_orch.jobs.executor import lake_executor
 from lake_orch.jobs.ops import lake_recover
@@ -51,8 +52,9 @@ class SparkSettings(dg.Model, dg.Resolvable):
 class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     """The lake of a code location.
 
-    It defines the resources `lake`, `spark`, `io_manager`, `file_io_manager` and `array_io_manager`, and the executor that makes a run
-    one session. For sessions of failed runs it defines sensors, a job that publishes them, and a reaper on a schedule.
+    It defines the resources `lake`, `spark`, `io_manager`, `file_io_manager`, `array_io_manager` and `pool_io_manager`, and the
+    executor that makes a run one session. For sessions of failed runs it defines sensors, a job that publishes them, and a reaper on a
+    schedule.
     """
 
     root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
@@ -81,6 +83,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     ] = 5
     naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("The meaning of timestamps without a zone.")] = "refuse"
     arrays: Annotated[bool, described("Add the resource array_io_manager, which stores arrays. Needs the extra arrays.")] = False
+    pools: Annotated[bool, described("Add the resource pool_io_manager, which stores records of any shape.")] = False
     spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
     allow_pickle: Annotated[bool, described("Whether file_io_manager stores and loads any object, with pickle.")] = False
     executor: Annotated[
@@ -123,6 +126,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
             from lake_orch.io_managers.icechunk import IcechunkIOManager  # needs the extra `arrays`
 
             resources["array_io_manager"] = IcechunkIOManager(lake=lake)
+        if self.pools:
+            resources["pool_io_manager"] = PoolIOManager(lake=lake, spark=spark, preview_rows=self.preview_rows)
         if spark is not None:
             resources["spark"] = spark
         needs_executor = self.scope == "run" if self.executor is None else self.executor

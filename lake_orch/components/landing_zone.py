@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import dagster as dg
 import pyarrow as pa
@@ -43,6 +43,9 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
     asset: Annotated[
         dg.ResolvedAssetSpec | None, described("The asset that appends the files; by default one whose key is the zone's name.")
     ] = None
+    into: Annotated[Literal["table", "pool"], described("What takes the files: a table, or a pool for lines of JSON of any shape.")] = (
+        "table"
+    )
     path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
     partition_by: Annotated[list[str], described("The table's partition columns.")] = Field(default_factory=list)
     columns: Annotated[
@@ -67,12 +70,15 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
             self.max_bytes,
         )
         spec = self.asset or dg.AssetSpec(self.name)
-        options = asset_options(spec, kinds=("deltalake",), metadata={} if self.path is None else {"lake/path": self.path})
+        options = asset_options(
+            spec, kinds=("zed",) if self.into == "pool" else ("deltalake",), metadata={} if self.path is None else {"lake/path": self.path}
+        )
         return landing_zone_definitions(
             zone,
             read=None if self.read is None else load_function(self.read, context),
             schema=self._schema(),
             partition_by=self.partition_by,
+            into=self.into,
             sensor={
                 "max_retries": self.max_retries,
                 "minimum_interval_seconds": self.interval_seconds,

@@ -33,6 +33,10 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
         int | None, Field(gt=0), described("Manifests of arrays that could be put together, from which a rewrite is due.")
     ] = None
 
+    max_mergeable_objects: Annotated[
+        int | None, Field(gt=1), described("Data objects of a pool that could be put together, from which compaction is due.")
+    ] = None
+
     def given(self) -> dict[str, Any]:
         """Return the settings that have a value."""
         return {name: value for name, value in self if value is not None}
@@ -63,6 +67,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     uncheckpointed_commits: Annotated[int | None, described("Commits since the last checkpoint.")] = None
     statistics_coverage: Annotated[float | None, described("The part of files that have statistics, at least.")] = None
     mergeable_manifests: Annotated[int | None, described("Manifests of arrays that could be put together with others.")] = None
+    mergeable_objects: Annotated[int | None, described("Data objects of a pool that could be put together.")] = None
     snapshots: Annotated[int | None, described("Snapshots that a repository outside of a lake stores.")] = None
 
     def limits(self) -> HealthLimits:
@@ -93,6 +98,10 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, MaintenanceSettings | None],
         _targets("Assets whose arrays are maintained, by key: a list, or a mapping to settings of their own."),
     ] = Field(default_factory=dict)
+    pools: Annotated[
+        dict[str, MaintenanceSettings | None],
+        _targets("Assets whose pools are maintained, by key: a list, or a mapping to settings of their own."),
+    ] = Field(default_factory=dict)
     paths: Annotated[dict[str, str], described("Where tables and arrays lie that do not lie at tables/<key>: paths by asset key.")] = Field(
         default_factory=dict
     )
@@ -100,7 +109,8 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, str | None] | list[str] | None,
         described(
             "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, snapshot_expiry for arrays, "
-            "health, garbage_collection, session_reaper; as a mapping each with its own cron schedule."
+            "pool_compaction, pool_vacuum for pools, health, garbage_collection, session_reaper; as a mapping each with its own cron "
+            "schedule."
         ),
     ] = None
     schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None
@@ -116,10 +126,10 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition without tables and arrays, for unknown tasks, or for a missing function."""
-        strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys())
+        """Build the definitions. Raises InvalidDefinition without anything to maintain, for unknown tasks, or for a missing function."""
+        strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
         if strangers:
-            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables and arrays: name it there")
+            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables, arrays and pools: name it there")
         common = self.settings.given() if self.settings else {}
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
@@ -127,6 +137,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         return lake_maintenance(
             self._targets_of(self.tables, common),
             arrays=self._targets_of(self.arrays, common),
+            pools=self._targets_of(self.pools, common),
             tasks=self.tasks,
             schedule=self.schedule,
             automation=self.automation,

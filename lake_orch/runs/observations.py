@@ -65,6 +65,7 @@ class Materialized:
 _READ_WITH = {
     "delta": "lake.at('{commit}').delta('{path}').to_arrow()",
     "icechunk": "xarray.open_zarr(lake.at('{commit}').icechunk('{path}').readonly_session('main').store)",
+    "pool": "lake.at('{commit}').pool('{path}').scan().to_table()",
 }
 """Python code that reads a dataset as of a commit, by format."""
 
