@@ -31,6 +31,7 @@ from lake_orch.errors import (
 )
 from lake_orch.io_managers.delta import DeltaIOManager
 from lake_orch.io_managers.files import FileIOManager
+from lake_orch.io_managers.pool import PoolIOManager
 from lake_orch.jobs.backfill import lake_backfill_sensor
 from lake_orch.jobs.executor import lake_executor, with_sessions
 from lake_orch.jobs.job import lake_job
@@ -52,6 +53,7 @@ __all__ = [
     "LakeResource",
     "LakeTable",
     "LakeUnpublished",
+    "PoolIOManager",
     "SessionAlert",
     "SparkResource",
     "StepSession",

@@ -61,7 +61,7 @@ def checks_first(function: _F) -> _F:
             return _returned(function(*args, **kwargs))
 
         wrapper = plain
-    return cast(_F, wrapper)
+    return cast("_F", wrapper)
 
 
 def _returned(result: Any) -> Any:

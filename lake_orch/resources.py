@@ -49,6 +49,7 @@ from lake_orch.tags import BACKFILLS_TAG, BRANCH_TAG, PUBLISHER_TAG
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 __all__ = ["LakeResource", "SparkResource", "StepContext"]
 
@@ -244,6 +245,18 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
             raise RepositoryNotFound(f"no arrays at {path!r} in {state.name}: materialize them first, or publish the run that did")
         return state.icechunk(path)
 
+    def read_pool(self, path: str, run: RunOfStep | None, *, ref: str | None = None) -> "Pool":
+        """Open a pool as a run reads it; `ref` as in `read_table`. Raises NoSuchPool."""
+        from lake_core.pool.errors import NoSuchPool
+        from lake_core.pool.folder import open_pool
+
+        state = self._state(path, run, ref)
+        if state is None:
+            return open_pool(self.url(path), storage_options=self.options() or None)
+        if path not in state.datasets():
+            raise NoSuchPool(f"no pool at {path!r} in {state.name}: materialize it first, or publish the run that did")
+        return state.pool(path)
+
     def is_staged(self, path: str, instance: DagsterInstance, run: DagsterRun) -> bool:
         """Return whether a run has staged changes to a table in its session: its version there is not the one that readers will see."""
         session = self.run_session(instance, run) if self.is_lake() else None
@@ -294,7 +307,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Raises InvalidDefinition for a path outside the root, and where none is given by a step with more than one asset, or none.
         """
-        own = _own_table(context) if path is None else None
+        declared = _own_table(context) if path is None else None
         path = _own_path(context) if path is None else checked_path(path)
         step = context.get_step_execution_context()
         handles = _handles.setdefault(step, {})
@@ -314,8 +327,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 handlers=handlers_of_step(context),
                 partition_by=tuple(partition_by),
                 one_partition=len(keys) == 1,
-                owner=None if own is None else own[0],
-                ownership="keep" if own is None else own[1],
+                owner=None if declared is None else declared[0],
+                ownership="keep" if declared is None else declared[1],
             )
         return handles[handle_key]
 

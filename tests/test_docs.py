@@ -37,14 +37,14 @@ def test_every_section_names_tests_that_exist() -> None:
 )
 def test_only_whole_runs_are_held_against_all_documents(source: ArgsSource, keyword: str, selection: str, whole: bool) -> None:
     config = SimpleNamespace(args_source=source, option=SimpleNamespace(keyword=keyword, markexpr=selection))
-    assert is_whole(cast(pytest.Config, config)) is whole
+    assert is_whole(cast("pytest.Config", config)) is whole
 
 
 @pytest.mark.parametrize(("selection", "left_out"), [(USUAL, True), (EVERYTHING, False)])
 def test_a_long_test_is_not_missed_in_make_test_alone(monkeypatch: pytest.MonkeyPatch, selection: str, left_out: bool) -> None:
     monkeypatch.setattr(outcomes, "_left_out", {"tests/a.py::test_long[1]"})
     config = SimpleNamespace(option=SimpleNamespace(markexpr=selection))
-    assert is_left_out(cast(pytest.Config, config), "tests/a.py::test_long") is left_out
+    assert is_left_out(cast("pytest.Config", config), "tests/a.py::test_long") is left_out
 
 
 def test_the_selections_are_those_of_the_makefile() -> None:

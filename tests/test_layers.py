@@ -28,7 +28,15 @@ _ORCH_FOUNDATION = (
     "lake_orch.definition_metadata",
     "lake_orch._dagster",
 )
-_BELOW_RESOURCES = (*_ORCH_FOUNDATION, "lake_pipes", "lake_orch.spark", "lake_orch.runs", "lake_orch.tables", "lake_orch.arrays")
+_BELOW_RESOURCES = (
+    *_ORCH_FOUNDATION,
+    "lake_pipes",
+    "lake_orch.spark",
+    "lake_orch.runs",
+    "lake_orch.tables",
+    "lake_orch.arrays",
+    "lake_orch.pools",
+)
 _ABOVE_RESOURCES = (*_ALL_OF_CORE, *_BELOW_RESOURCES, "lake_orch.resources")
 _DEFINITIONS = (
     *("lake_orch.errors", "lake_orch.resources", "lake_orch.io_managers", "lake_orch.jobs"),
@@ -77,6 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "lake_orch.runs": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes"),
     "lake_orch.tables": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark"),
     "lake_orch.arrays": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.tables"),
+    "lake_orch.pools": (*_ALL_OF_CORE, *_ORCH_FOUNDATION, "lake_pipes", "lake_orch.runs", "lake_orch.spark", "lake_orch.tables"),
     "lake_orch.resources": (*_ALL_OF_CORE, *_BELOW_RESOURCES),
     "lake_orch.io_managers": _ABOVE_RESOURCES,
     "lake_orch.jobs": _ABOVE_RESOURCES,

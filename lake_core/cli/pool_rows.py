@@ -10,8 +10,6 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake_core.pool.ndjson import read_ndjson
-from lake_core.pool.zng.reader import read_values
 from lake_core.pool.zson.reader import parse_values
 
 RowFormat = Literal["ndjson", "zson", "zng", "parquet"]
@@ -41,6 +39,6 @@ def read_rows(file: BinaryIO, format: RowFormat) -> Any:
         parquet = pq.ParquetFile(file)
         return pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
     if format == "zng":
-        return read_values(file)
+        return file
     text = TextIOWrapper(file, encoding="utf-8")
-    return read_ndjson(text) if format == "ndjson" else parse_values(text.read())
+    return text if format == "ndjson" else parse_values(text.read())

@@ -78,6 +78,8 @@ class BranchWriter:
     def commit(self, branch: str, details: CommitDetails, plan: Plan, summary: Summary) -> Commit | None:
         """Commit what a plan makes of a branch. Return None where that is nothing, or the branch has the marker already.
 
+        With a marker, nothing is a commit, too, which records it.
+
         Args:
             branch: The branch.
             details: What is kept with the commit.
@@ -97,7 +99,7 @@ class BranchWriter:
             if is_recorded(markers, details.txn):
                 return None
             actions = plan(current.commit)
-            if not actions:
+            if not actions and details.txn is None:
                 return None
             commit = self._commit(current.commit, retries, actions, details, markers, summary)
             if self._place(current, commit, actions):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from lake_core.errors import NotFound
 from lake_core.pool.action import Action, AddObject, DeleteObject, action_of
@@ -18,6 +18,9 @@ from lake_core.pool.metadata import read_metadata, required_metadata, type_name
 from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
+
+Known: TypeAlias = Callable[[str], Mapping[str, DataObject] | None]
+"""Returns the data objects as of a commit by their ids, where somebody has kept them."""
 
 
 class _State(NamedTuple):
@@ -128,9 +131,17 @@ class CommitStore:
                 break
         return {}
 
-    def objects(self, tip: str) -> dict[str, DataObject]:
-        """Return the data objects as of a commit by their ids. Raises DamagedLake."""
-        return self._state(tip).objects
+    def objects(self, tip: str, known: Known = lambda _: None) -> dict[str, DataObject]:
+        """Return the data objects as of a commit by their ids.
+
+        Args:
+            tip: The id of the commit.
+            known: Returns the data objects as of a commit that was read before; None for any other.
+
+        Raises:
+            DamagedLake: A commit is missing or cannot be read.
+        """
+        return self._state(tip, known).objects
 
     def write_snapshot(self, tip: str) -> None:
         """Cache the data objects as of a commit, so that they are read without the commits before it. Raises DamagedLake, StoreError.
@@ -142,13 +153,14 @@ class CommitStore:
             actions = [AddObject(each).to_value(NIL) for each in state.objects.values()]
             self.store.put(self.snapshot_key(tip), encode_values(actions))
 
-    def _state(self, tip: str) -> _State:
+    def _state(self, tip: str, known: Known = lambda _: None) -> _State:
         chain: list[Change] = []
         state = _State({}, False)
         commits = self.changes(tip)
         id = tip
         while id != NIL:
-            snapshot = self._snapshot(id)
+            earlier = known(id)
+            snapshot = self._snapshot(id) if earlier is None else _State(dict(earlier), False)
             if snapshot is not None:
                 state = snapshot
                 break

@@ -21,6 +21,7 @@ from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.comparison import compare
 from lake_core.pool.config import SEEK_STRIDE, THRESHOLD, Order
 from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
+from lake_core.pool.contents_cache import ContentsCache
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.dataset_state import (
     MAIN,
@@ -48,8 +49,10 @@ _OF_OTHERS: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}\.vng|index/.+)|index
 """Objects that `zed` makes, and nobody here reads."""
 _BRANCH_ENTRY: Final = re.compile(rf"({_KSUID})/branches/([1-9][0-9]*)\.zng")
 _POOL_ENTRY: Final = re.compile(r"pools/([1-9][0-9]*)\.zng")
+_CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|pools/1\.zng|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
 _POINTER: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/HEAD|pools/[1-9][0-9]*\.zng")
-_CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
+_SNAPSHOT_EVERY: Final = 20
+"""Versions between cached snapshots of commits: so many commits are read, at most, to open a pool."""
 _DERIVED: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/snap\.zng")
 
 
@@ -57,6 +60,10 @@ class PoolFormat(DatasetFormat):
     """Pools as datasets of a lake."""
 
     format = "pool"
+
+    def __init__(self) -> None:
+        self._cache = ContentsCache()
+        self._pool_ids: dict[str, str] = {}
 
     # Objects
 
@@ -135,38 +142,47 @@ class PoolFormat(DatasetFormat):
         """Return the number of the newest entry of the journal of branches, less 1."""
         if not self.exists(store):
             return None
-        number = last_entry(store, branches_folder(dataset_pool(store).id))
+        number = last_entry(store, branches_folder(self._pool_id(store)))
         return number - 1 if number else None
+
+    def _pool_id(self, store: ObjectStore) -> str:
+        """Return the id of a dataset's pool. In place it is the one that states of the lake have, if that is there."""
+        url = store.url()
+        if isinstance(store, DatasetStore):
+            self._pool_ids[url] = dataset_pool(store).id
+            return self._pool_ids[url]
+        known = self._pool_ids.get(url)
+        return known if known is not None and store.exists(head_key(branches_folder(known))) else dataset_pool(store).id
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
         """List the entry of the journal of branches; for the first version, before it all that never changes."""
-        folder = branches_folder(dataset_pool(store).id if self.exists(store) else new_pool_id(store))
+        folder = branches_folder(self._pool_id(store) if self.exists(store) else new_pool_id(store))
         entry = entry_key(folder, version + 1)
         if version:
             return [entry]
-        constants = ["index_rules/TAIL", "index_rules/HEAD", tail_key(POOLS), tail_key(folder), MAGIC_KEY]
+        constants = ["index_rules/TAIL", "index_rules/HEAD", tail_key(POOLS), entry_key(POOLS, 1), tail_key(folder), MAGIC_KEY]
         return [*(key for key in constants if store.exists(key)), entry]
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the journal of pools, and HEAD of both journals."""
+        """List the later entries of the journal of pools, and HEAD of both journals."""
         if not self.exists(store):
             return []
-        entries = [key for number in range(1, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))]
-        heads = [head_key(POOLS), head_key(branches_folder(dataset_pool(store).id))]
+        entries = [key for number in range(2, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))]
+        heads = [head_key(POOLS), head_key(branches_folder(self._pool_id(store)))]
         return [*entries, *(key for key in heads if store.exists(key))]
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Compare how many entries there are. A Zed lake whose pool or whose branch main is gone is never ahead."""
+        """Compare how many entries there are. A Zed lake whose pool is gone is never ahead."""
         if _POOL_ENTRY.fullmatch(pointer):
             return False
         older, newer = (read_head(side, pointer).value or 0 for side in (store, other))
         try:
-            return older < newer and dataset_pool(other).id == dataset_pool(store).id
+            return older < newer and (pointer != head_key(POOLS) or dataset_pool(other).id == dataset_pool(store).id)
         except NoSuchPool:
             return False
 
     def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
-        before, after, head = (None if store is None else DatasetState.read(store) for store in (base, incoming, target))
+        before, after, head = (None if store is None else self._read(store) for store in (base, incoming, target))
         newest = after or head
         if newest is None:
             return Applied({}, None, "DROP")
@@ -185,8 +201,11 @@ class PoolFormat(DatasetFormat):
         """Compare records, by the data objects that differ."""
         store = after or before
         assert store is not None
-        old, new = (None if side is None else DatasetState.read(side) for side in (before, after))
+        old, new = (None if side is None else self._read(side) for side in (before, after))
         return compare(old, new, store.data_root, sample=sample, most_rows=most_rows)
+
+    def _read(self, store: ObjectStore) -> DatasetState:
+        return DatasetState.read(store, self._cache)
 
     # Garbage
 
@@ -212,15 +231,23 @@ class PoolFormat(DatasetFormat):
             yield data_key(pool.id, id)
             yield seek_index_key(pool.id, id)
 
+    def write_derived(self, state: ObjectStore, place: ObjectStore, now: dt.datetime, *, due: bool = False) -> None:
+        """Cache the data objects as of the newest commit, once in a number of versions."""
+        version = self.version(state)
+        if due or (version and version % _SNAPSHOT_EVERY == 0):
+            newest = self._read(state)
+            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit)
+
     def collectable(self, key: str) -> bool:
         return _OBJECT.fullmatch(key) is not None
 
 
 def _commit_keys(state: ObjectStore, commits: CommitStore, tip: str) -> Iterator[str]:
-    """Yield the keys of a commit and those before it, each before it is read, with the cached snapshots that there are."""
-    ids = chain([tip], (commit.parent for commit in commits.log(tip)))
-    for id in ids:
+    """Yield the keys of a commit and those before it, each before it is read, with the newest cached snapshot: others are garbage."""
+    is_cached = False
+    for id in chain([tip], (commit.parent for commit in commits.log(tip))):
         if id != NIL:
             yield commits.key(id)
-            if state.exists(commits.snapshot_key(id)):
+            if not is_cached and state.exists(commits.snapshot_key(id)):
+                is_cached = True
                 yield commits.snapshot_key(id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 
@@ -15,6 +15,7 @@ from lake_core.journal.pointer import read_head
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig, PoolConfig
 from lake_core.pool.config_journal import ConfigCodec, branch_of, open_journal, read_state
+from lake_core.pool.contents_cache import ContentsCache
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.errors import DamagedLake, NoSuchPool
 from lake_core.pool.ksuid import SIZE, format_ksuid
@@ -47,8 +48,12 @@ class DatasetState:
     markers: Markers
 
     @classmethod
-    def read(cls, store: ObjectStore) -> DatasetState:
+    def read(cls, store: ObjectStore, cache: ContentsCache) -> DatasetState:
         """Return the state of the Zed lake in a store.
+
+        Args:
+            store: The store.
+            cache: Contents that were read before.
 
         Raises:
             NoSuchPool: It has no pool.
@@ -58,8 +63,8 @@ class DatasetState:
         config = dataset_pool(store)
         branches = main_of(store, config)
         branch = branch_of(branches, MAIN)
-        objects, markers = _contents(_Cacheable(store.data_root, (config.id, branch.commit)))
-        return cls(config, last_entry(store, POOLS), branch, branches.number, objects, markers)
+        contents = cache.read(CommitStore(store.data_root, config.id), branch.commit)
+        return cls(config, last_entry(store, POOLS), branch, branches.number, contents.objects, contents.markers)
 
 
 def dataset_pool(store: ObjectStore) -> PoolConfig:
@@ -72,33 +77,20 @@ def dataset_pool(store: ObjectStore) -> PoolConfig:
     # To look an entry up costs nothing there, to read one may.
     last = last_entry(store, POOLS)
     etags = tuple(store.head(entry_key(POOLS, number)).etag for number in range(1, last + 1))
-    return _pool_of_entries(_Cacheable(store, etags))
+    return _pool_of_entries(_PoolsJournal(store, etags))
 
 
 @dataclass(frozen=True, slots=True)
-class _Cacheable:
-    """Where to read something, and what distinguishes it wherever it is read."""
+class _PoolsJournal:
+    """The journal of pools in a state of a lake. Those with the same entries are equal."""
 
-    store: ObjectStore
-    identity: tuple[str, ...]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Cacheable) and self.identity == other.identity
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
+    store: ObjectStore = field(compare=False)
+    etags: tuple[str, ...]
 
 
 @lru_cache(_CACHED)
-def _pool_of_entries(journal: _Cacheable) -> PoolConfig:
+def _pool_of_entries(journal: _PoolsJournal) -> PoolConfig:
     return _oldest(journal.store, read_state(open_journal(journal.store, POOLS, system_clock)).values())
-
-
-@lru_cache(_CACHED)
-def _contents(commit: _Cacheable) -> tuple[Mapping[str, DataObject], Markers]:
-    pool, tip = commit.identity
-    commits = CommitStore(commit.store, pool)
-    return commits.objects(tip), commits.markers(tip)
 
 
 def _oldest(store: ObjectStore, pools: Iterable[PoolConfig]) -> PoolConfig:

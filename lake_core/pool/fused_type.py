@@ -64,6 +64,27 @@ def fused_type(one: Type, other: Type, conflicts: Conflicts, *, round_integers: 
     return _united(plain_one, plain_other, round_integers)
 
 
+def without_unions(type: Type) -> Type:
+    """Return a type with JSON text in the place of each union."""
+    match type:
+        case NamedType(_, inner):
+            plain = without_unions(inner)
+            return type if plain == inner else plain
+        case UnionType():
+            return JSON
+        case RecordType(fields):
+            return RecordType(tuple(Field(each.name, without_unions(each.type)) for each in fields))
+        case ArrayType(element):
+            return ArrayType(without_unions(element))
+        case SetType(element):
+            return SetType(without_unions(element))
+        case MapType(key, value):
+            return MapType(without_unions(key), without_unions(value))
+        case ErrorType(inner):
+            return ErrorType(without_unions(inner))
+    return type
+
+
 def _common(one: Type, other: Type, conflicts: Conflicts, round_integers: bool) -> Type | None:
     """Return the common type of two types below their names, or None if there is none but a union."""
 

@@ -50,12 +50,19 @@ def write_ndjson(values: Iterable[Value]) -> Iterator[str]:
 def read_ndjson(lines: Iterable[str]) -> Iterator[Value]:
     """Yield the values of lines; empty lines are skipped. Raises InvalidJson, with the line's number."""
     for number, line in enumerate(lines, 1):
-        if not _BLANK.fullmatch(line):
-            try:
-                value = parse_json(line)
-            except InvalidJson as error:
-                raise InvalidJson(f"line {number}: {error}") from None
+        value = parse_line(line, number)
+        if value is not None:
             yield value
+
+
+def parse_line(line: str, number: int) -> Value | None:
+    """Return the value of a line with a number; None for an empty one. Raises InvalidJson, with the number."""
+    if _BLANK.fullmatch(line):
+        return None
+    try:
+        return parse_json(line)
+    except InvalidJson as error:
+        raise InvalidJson(f"line {number}: {error}") from None
 
 
 def format_json(value: Value) -> str:
@@ -133,7 +140,7 @@ def parse_json(text: str) -> Value:
     name, the second one counts.
     """
     try:
-        decoded = json.loads(text, parse_int=_parse_int, parse_constant=_refuse)
+        decoded = json.loads(text, parse_int=_parse_int, parse_constant=refuse_constant)
     except (json.JSONDecodeError, RecursionError) as error:
         raise InvalidJson(f"the text is not JSON: {error}") from None
     try:
@@ -149,7 +156,8 @@ def _parse_int(text: str) -> int | float:
     return float(text)
 
 
-def _refuse(text: str) -> None:
+def refuse_constant(text: str) -> None:
+    """Raise InvalidJson for a constant that JSON does not have."""
     raise InvalidJson(f"{text} is no number of JSON; write null instead")
 
 

@@ -89,7 +89,7 @@ class ObjectReader:
         raw = ObjectFile(self.store, self.key, segment.offset + segment.length)
         raw.seek(segment.offset)
         try:
-            yield cast(BinaryIO, BufferedReader(raw, min(_BUFFER, max(segment.length, 1))))
+            yield cast("BinaryIO", BufferedReader(raw, min(_BUFFER, max(segment.length, 1))))
         except NotFound:
             raise DamagedLake(
                 f"{self.key} is missing: it was lost, or vacuumed since its commit; restore it from a backup or read a later commit",

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from lake_core.pool.arrow.arrow_type import inferred_type
 from lake_core.pool.arrow.columns import values_of
-from lake_core.pool.arrow.table import from_table
 from lake_core.pool.errors import InvalidType, InvalidValue
 from lake_core.pool.key_range import key_value
+from lake_core.pool.row_files import batches_of_path, batches_of_stream
 from lake_core.pool.value import NULL_VALUE, Value
-from lake_core.pool.value_batch import ValueBatch, batches_of_values
-
-_BATCH_ROWS: Final = 1 << 16
-_BATCH_BYTES: Final = 16 << 20
+from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, batches_of_values
 
 
 def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
     """Yield rows as values.
 
     Args:
-        rows: Arrow data (a table, a record batch, what has an Arrow stream), or an iterable of objects as `value_of` takes them.
+        rows: Arrow data (a table, a record batch, what has an Arrow stream); the path of a file or an open one, see `batches_of_path` and
+            `batches_of_stream`; or an iterable of objects as `value_of` takes them.
 
     Raises:
         InvalidValue: A row has no form as a value.
@@ -33,19 +32,15 @@ def batches_of_rows(rows: Any) -> Iterator[ValueBatch]:
         rows = pa.Table.from_batches([rows])
     if hasattr(rows, "__arrow_c_stream__"):
         for batch in pa.RecordBatchReader.from_stream(rows):
-            yield from _batches_of_arrow(batch)
-    elif isinstance(rows, Iterable) and not isinstance(rows, str | bytes | Mapping):
+            yield from batches_of_arrow(batch)
+    elif isinstance(rows, str | os.PathLike):
+        yield from batches_of_path(rows)
+    elif hasattr(rows, "read"):
+        yield from batches_of_stream(rows)
+    elif isinstance(rows, Iterable) and not isinstance(rows, bytes | Mapping):
         yield from batches_of_values(map(value_of, rows))
     else:
-        raise InvalidValue(f"{str(rows)[:80]!r} has no rows; give Arrow data, or a list of mappings or values")
-
-
-def _batches_of_arrow(batch: pa.RecordBatch) -> Iterator[ValueBatch]:
-    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
-    for start in range(0, batch.num_rows, rows):
-        type, arrays = from_table(pa.Table.from_batches([batch.slice(start, rows)]))
-        for array in arrays:
-            yield ValueBatch.of_column(type, array)
+        raise InvalidValue(f"{str(rows)[:80]!r} has no rows; give Arrow data, a file, or a list of mappings or values")
 
 
 def value_of(row: Any) -> Value:

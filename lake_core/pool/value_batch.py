@@ -14,6 +14,7 @@ from lake_core.pool.arrow.bodies import Bodies, Mask, Positions, buffer_of, read
 from lake_core.pool.arrow.column_writer import offsets_of, write_column
 from lake_core.pool.arrow.columns import Column, column_of
 from lake_core.pool.arrow.shapes import Shape
+from lake_core.pool.arrow.table import from_table
 from lake_core.pool.types import Type
 from lake_core.pool.value import Value
 from lake_core.pool.zng.frame import Source
@@ -23,6 +24,8 @@ from lake_core.pool.zng.tag import read_tagged, tagged
 Codes: TypeAlias = npt.NDArray[np.int32]
 
 _PIECE_VALUES: Final = 4096
+_ARROW_ROWS: Final = 1 << 16
+_ARROW_BYTES: Final = 16 << 20
 _TAG_LIMITS: Final = np.array([(1 << 7 * width) - 2 + width for width in range(1, 5)])
 """The largest values, in bytes with their tags, whose tags take one byte, two, and so on."""
 
@@ -144,6 +147,15 @@ def batches_of_values(values: Iterable[Value], most_values: int = _PIECE_VALUES)
         yield ValueBatch.of_values(piece)
 
 
+def batches_of_arrow(batch: pa.RecordBatch) -> Iterator[ValueBatch]:
+    """Yield the rows of a record batch in batches of a bounded size. Raises InvalidType, InvalidValue; see `from_table`."""
+    rows = max(1, min(_ARROW_ROWS, _ARROW_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+    for start in range(0, batch.num_rows, rows):
+        type, arrays = from_table(pa.Table.from_batches([batch.slice(start, rows)]))
+        for array in arrays:
+            yield ValueBatch.of_column(type, array)
+
+
 def read_batches(source: Source) -> Iterator[ValueBatch]:
     """Yield the values of ZNG streams, those of each frame as a batch. Raises InvalidZng.
 
@@ -158,5 +170,5 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
         bounds = np.empty(2 * len(starts) + 1, np.int32)
         bounds[0:-1:2], bounds[1::2], bounds[-1] = starts, tags, len(payload)
         between = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
-        encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2)))
+        encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2, dtype=np.int32)))
         yield ValueBatch(tuple(types.lookup(int(id)) for id in distinct), codes.astype(np.int32), encoded)

@@ -19,6 +19,7 @@ import lake_core
 from lake_core.delta import errors as delta_errors
 from lake_core.errors import LakeError
 from lake_core.expression import errors as expression_errors
+from lake_core.pool import errors as pool_errors
 from lake_core.spark import errors as spark_errors
 from lake_core.spark.errors import SparkJobFailed, UnreachableStore
 
@@ -31,19 +32,19 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class _Pickler(cloudpickle.Pickler):
     """A pickler that carries cached functions by value too, which cloudpickle takes for names to import, and layouts of bytes."""
 
-    def reducer_override(self, thing: object) -> Any:
-        if isinstance(thing, struct.Struct):
-            return struct.Struct, (thing.format,)
-        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.partition(".")[0] == lake_core.__name__:
-            return _cached, (thing.__wrapped__, thing.cache_parameters())
-        return super().reducer_override(thing)  # type: ignore[no-untyped-call]
+    def reducer_override(self, obj: object) -> Any:
+        if isinstance(obj, struct.Struct):
+            return struct.Struct, (obj.format,)
+        if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__.partition(".")[0] == lake_core.__name__:
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def by_value(thing: object) -> bytes:
+def by_value(obj: object) -> bytes:
     """Pickle a function or other object to bytes that unpickle where this package is not installed.
 
     Raises UnreachableStore for an object with a store that cannot leave this process.
@@ -52,7 +53,7 @@ def by_value(thing: object) -> bytes:
         cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
         try:
             with io.BytesIO() as buffer:
-                _Pickler(buffer).dump(thing)  # type: ignore[no-untyped-call]
+                _Pickler(buffer).dump(obj)  # type: ignore[no-untyped-call]
                 return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
             raise UnreachableStore(
@@ -103,7 +104,9 @@ def raise_ours(error: PySparkException) -> NoReturn:
 
 def named_error(name: str, message: str) -> LakeError:
     """Return an error of ours by its class's name; SparkJobFailed where that takes more than a message."""
-    kind = next((getattr(module, name) for module in (delta_errors, expression_errors, spark_errors) if hasattr(module, name)), None)
+    kind = next(
+        (getattr(module, name) for module in (delta_errors, expression_errors, pool_errors, spark_errors) if hasattr(module, name)), None
+    )
     if isinstance(kind, type) and issubclass(kind, LakeError) and kind.__init__ is LakeError.__init__:
         return kind(message)
     return SparkJobFailed(f"{name}: {message}")

@@ -13,6 +13,7 @@ from lake_core.workspace.workspace import Receipt, Workspace
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 
 class DirectWrites(Workspace):
@@ -43,6 +44,21 @@ class DirectWrites(Workspace):
 
     def repository_after(self, path: str) -> Repository:
         return _repositories().open(self.url(path), storage_options=self._options)
+
+    def find_pool(self, path: str) -> Pool | None:
+        from lake_core.pool.folder import find_pool
+
+        return find_pool(self.url(path), storage_options=self._options)
+
+    def create_pool(self, path: str, **options: Any) -> Pool:
+        from lake_core.pool.folder import create_pool
+
+        return create_pool(self.url(path), storage_options=self._options, **options)
+
+    def pool_after(self, path: str) -> Pool:
+        from lake_core.pool.folder import open_pool
+
+        return open_pool(self.url(path), storage_options=self._options)
 
     @property
     def store(self) -> ObjectStore:

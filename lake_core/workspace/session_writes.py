@@ -21,6 +21,7 @@ from lake_core.workspace.workspace import PUBLISHED, STAGED, Receipt, Workspace
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 _COMMITS = 1000
 """How far back an earlier attempt is searched where nothing tells when the first one was made."""
@@ -45,6 +46,12 @@ class _SessionWrites(Workspace):
     def create_repository(self, path: str) -> Repository:
         return self._session.create_icechunk(path, exist_ok=True)
 
+    def find_pool(self, path: str) -> Pool | None:
+        return self._session.pool(path) if self._holds(path, "pool", "a pool") else None
+
+    def create_pool(self, path: str, **options: Any) -> Pool:
+        return self._session.create_pool(path, exist_ok=True, **options)
+
     def _holds(self, path: str, format: str, kind: str) -> bool:
         """Return whether there is a dataset at a path. Raises DatasetExists for one of another format."""
         record = self._session.datasets().get(path)
@@ -57,6 +64,9 @@ class _SessionWrites(Workspace):
 
     def repository_after(self, path: str) -> Repository:
         return self._lake.icechunk(path, ref=self._ref_after())
+
+    def pool_after(self, path: str) -> Pool:
+        return self._lake.pool(path, ref=self._ref_after())
 
     @abstractmethod
     def _ref_after(self) -> str:

@@ -15,6 +15,7 @@ from lake_core.store import ObjectStore
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 PUBLISHED, STAGED = "published", "staged"
 
@@ -73,6 +74,18 @@ class Workspace(ABC):
     @abstractmethod
     def repository_after(self, path: str) -> Repository:
         """Open the Icechunk repository as it is once the workspace is finished."""
+
+    @abstractmethod
+    def find_pool(self, path: str) -> Pool | None:
+        """Return the pool at a path, as it is here. Raises DatasetExists where something else is there."""
+
+    @abstractmethod
+    def create_pool(self, path: str, **options: Any) -> Pool:
+        """Create a pool, with the options of `PoolLake.create_pool`; one that somebody else has just created is opened."""
+
+    @abstractmethod
+    def pool_after(self, path: str) -> Pool:
+        """Open the pool as it is once the workspace is finished."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Components: a lake, tables, arrays, ingestion, sensors and maintenance from YAML, for the `dg` command and `load_from_defs_folder`."""
+"""Components: a lake, tables, arrays, pools, ingestion, sensors and maintenance from YAML, for `dg` and `load_from_defs_folder`."""
 
 from lake_orch.components.change_sensors import BranchSensorComponent, TableChangeSensorComponent
 from lake_orch.components.delta_table import DeltaTableComponent
@@ -6,6 +6,7 @@ from lake_orch.components.icechunk_repository import IcechunkRepositoryComponent
 from lake_orch.components.lake import LakeComponent
 from lake_orch.components.landing_zone import LandingZoneComponent
 from lake_orch.components.maintenance import MaintenanceComponent
+from lake_orch.components.pool import PoolComponent
 
 __all__ = [
     "BranchSensorComponent",
@@ -14,5 +15,6 @@ __all__ = [
     "LakeComponent",
     "LandingZoneComponent",
     "MaintenanceComponent",
+    "PoolComponent",
     "TableChangeSensorComponent",
 ]

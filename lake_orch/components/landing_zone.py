@@ -1,9 +1,9 @@
-"""A landing zone as a component: the asset that takes its files, and the sensor that runs it."""
+"""The component of a landing zone: the asset that appends its files, and the sensor that runs it."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import dagster as dg
 import pyarrow as pa
@@ -28,8 +28,9 @@ from lake_orch.tables.type_name import arrow_type_of
     )
 )
 class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Files that others drop into a folder or prefix: a sensor puts new ones into batches, an asset appends each batch to its table,
-    exactly once.
+    """Ingestion of files from a folder or prefix.
+
+    A sensor groups new files into batches. An asset appends each batch to its table exactly once.
     """
 
     name: Annotated[str, described("Names the source for good: its batches are marked landing/<name>.")]
@@ -40,20 +41,25 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
     max_files: Annotated[int, described("The most files in one batch.")] = 1000
     max_bytes: Annotated[int, described("The most bytes in one batch.")] = 64 << 30
     asset: Annotated[
-        dg.ResolvedAssetSpec | None, described("The asset that takes the files; by default one whose key is the zone's name.")
+        dg.ResolvedAssetSpec | None, described("The asset that appends the files; by default one whose key is the zone's name.")
     ] = None
+    into: Annotated[Literal["table", "pool"], described("What takes the files: a table, or a pool for lines of JSON of any shape.")] = (
+        "table"
+    )
     path: Annotated[str | None, described("The table's path below the root; by default tables/<key>.")] = None
     partition_by: Annotated[list[str], described("The table's partition columns.")] = Field(default_factory=list)
     columns: Annotated[
         dict[str, str], described("The columns to read, with their types as Spark SQL spells them; by default what the files have.")
     ] = Field(default_factory=dict)
-    read: Annotated[str | None, described("module:function that makes rows of a LandedBatch; by default as files are named.")] = None
-    max_retries: Annotated[int, Field(ge=0), described("How often the sensor asks again for a batch that failed.")] = 3
+    read: Annotated[
+        str | None, described("module:function that reads the rows of a LandedBatch; by default the extension chooses the reader.")
+    ] = None
+    max_retries: Annotated[int, Field(ge=0), described("How often the sensor requests a run again for a failed batch.")] = 3
     interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for a name, types or a function that cannot be used."""
+        """Build the definitions. Raises InvalidDefinition for an invalid name, type or function."""
         zone = LandingZone(
             self.name,
             self.url,
@@ -64,12 +70,15 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
             self.max_bytes,
         )
         spec = self.asset or dg.AssetSpec(self.name)
-        options = asset_options(spec, kinds=("deltalake",), metadata={} if self.path is None else {"lake/path": self.path})
+        options = asset_options(
+            spec, kinds=("zed",) if self.into == "pool" else ("deltalake",), metadata={} if self.path is None else {"lake/path": self.path}
+        )
         return landing_zone_definitions(
             zone,
             read=None if self.read is None else load_function(self.read, context),
             schema=self._schema(),
             partition_by=self.partition_by,
+            into=self.into,
             sensor={
                 "max_retries": self.max_retries,
                 "minimum_interval_seconds": self.interval_seconds,

@@ -5,18 +5,24 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import dagster as dg
 import pyarrow as pa
 
+from lake_core.delta.errors import TableNotFound
+from lake_core.lake.errors import RefNotFound
+from lake_core.pool.errors import NoSuchPool
 from lake_core.store import open_store
 from lake_orch.errors import BatchOutOfTurn, InvalidDefinition
 from lake_orch.landing_zone.batch import LandedBatch
+from lake_orch.landing_zone.into_pool import land_in_pool, last_batch
 from lake_orch.landing_zone.ledger import BatchRecord, LandingDiff, Ledger
 from lake_orch.landing_zone.zone import LandingZone
 from lake_orch.location import checked_path, table_path
+from lake_orch.pools.settings import POOL_COMMIT, PoolSettings
 from lake_orch.resources import LakeResource
+from lake_orch.tables.owner import Owner
 from lake_orch.tables.settings import append_schema_mode
 
 ZONE_TAG, BATCH_TAG = "lake/landing_zone", "lake/landing_batch"
@@ -25,7 +31,8 @@ LEDGER_TAG = ".dagster/lake_landing_ledger"
 _MOST_RUNS = 1000
 
 Read: TypeAlias = Callable[[LandedBatch], Any]
-"""Makes rows of a batch: anything that can be written to a table."""
+"""Makes rows of a batch: anything that can be written to a table, or to the pool."""
+Destination: TypeAlias = Literal["table", "pool"]
 
 
 def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
@@ -33,13 +40,30 @@ def ledger_of(zone: LandingZone, lake: LakeResource) -> Ledger:
     return Ledger.of(zone, open_store(lake.root, storage_options=lake.options() or None))
 
 
-def landed(zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None) -> int:
-    """Find the last batch in the table: by its marker, and where that has expired by the ledger. `branch`: another than the lake's."""
-    existing = lake.find_table(table, ref=branch)
-    if existing is None and branch is not None:
-        return 0  # the ledger tells of the lake's own
-    marker = None if existing is None else existing.snapshot.transaction_version(zone.app_id)
+def landed(
+    zone: LandingZone, lake: LakeResource, table: str, ledger: Ledger, branch: str | None = None, *, into: Destination = "table"
+) -> int:
+    """Find the last batch in the table or pool: by its marker, and where that has expired by the ledger.
+
+    `branch`: another than the lake's.
+    """
+    try:
+        marker = _MARKER_OF[into](lake, table, zone.app_id, branch)
+    except (TableNotFound, NoSuchPool, RefNotFound):
+        if branch is not None:
+            return 0  # the ledger tells of the lake's own
+        marker = None
     return ledger.landed if marker is None else max(marker, 0)
+
+
+def _marker_of_table(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
+    return lake.read_table(path, None, ref=ref).snapshot.transaction_version(app_id)
+
+
+_MARKER_OF: dict[Destination, Callable[[LakeResource, str, str, str | None], int | None]] = {
+    "table": _marker_of_table,
+    "pool": last_batch,
+}
 
 
 def batch_of(context: dg.AssetExecutionContext | dg.OpExecutionContext, zone: LandingZone, lake: LakeResource) -> LandedBatch:
@@ -60,39 +84,74 @@ def landing_zone_asset(
     read: Read | None = None,
     schema: pa.Schema | None = None,
     partition_by: Sequence[str] = (),
+    into: Destination = "table",
     **options: Any,
 ) -> dg.AssetsDefinition:
     """Make an asset whose table takes the files of a landing zone, a batch a run, each file exactly once.
 
     `read` makes rows of a batch; by default the files are read as what their names say they are. `schema`: of the table, and of what is
-    read. `options` are those of `@dg.asset`.
+    read. `into`: a `pool` takes lines of JSON whatever their shape; metadata says what it is like, as for `PoolIOManager`. `options` are
+    those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key if key is not None else zone.name)
     metadata = options.get("metadata") or {}
+    if into == "pool":
+        if schema is not None or partition_by:
+            raise InvalidDefinition(
+                f"landing zone {zone.name!r} lands in a pool, which takes records of any shape and is sorted by a key: leave schema and "
+                f"partition_by out, and name the key by the metadata lake/key"
+            )
+        return _pool_asset(zone, asset_key, PoolSettings.parse(asset_key.path, metadata, f"landing zone {zone.name!r}"), read, options)
     path = table_path(asset_key.path, metadata)
     schema_mode = append_schema_mode(metadata, f"landing zone {zone.name!r}")
 
     def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
-        batch = batch_of(context, zone, lake)
-        branch = lake.branch_of(context.run.tags)
-        before = landed(zone, lake, path, ledger_of(zone, lake), branch if lake.is_lake() and branch != lake.branch else None)
-        if before < batch.number - 1:
-            raise BatchOutOfTurn(
-                f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1} has: re-execute that one first"
-            )
+        batch = _batch_in_turn(context, zone, lake, path, "table")
         rows = read(batch) if read is not None else batch.to_arrow(schema=schema)
         table = lake.table(context, path, partition_by=partition_by)
         table.append(rows, schema_mode=schema_mode, txn=batch.txn)
-        files = dg.MetadataValue.md("\n".join(f"- `{file.key}` ({file.size} bytes)" for file in batch.files[:100]))
-        metadata: dict[str, Any] = {
-            "lake/landing_batch": batch.number,
-            "lake/files_landed": len(batch.files),
-            "lake/bytes_landed": batch.size,
-            "files": files,
-        }
-        return dg.MaterializeResult(metadata={**table.metadata(), **metadata})
+        return dg.MaterializeResult(metadata={**table.metadata(), **_batch_metadata(batch)})
 
     kinds = options.pop("kinds", {"deltalake"})
+    asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
+    definition: dg.AssetsDefinition = asset(land)
+    return definition
+
+
+def _batch_in_turn(context: dg.AssetExecutionContext, zone: LandingZone, lake: LakeResource, path: str, into: Destination) -> LandedBatch:
+    """Take up the batch of a run. Raises BatchOutOfTurn where an earlier one has not landed."""
+    batch = batch_of(context, zone, lake)
+    branch = lake.branch_of(context.run.tags)
+    other = branch if lake.is_lake() and branch != lake.branch else None
+    before = landed(zone, lake, path, ledger_of(zone, lake), other, into=into)
+    if before < batch.number - 1:
+        raise BatchOutOfTurn(
+            f"batch {batch.number} of landing zone {zone.name!r} cannot land before batch {before + 1} has: re-execute that one first"
+        )
+    return batch
+
+
+def _batch_metadata(batch: LandedBatch) -> dict[str, Any]:
+    files = dg.MetadataValue.md("\n".join(f"- `{file.key}` ({file.size} bytes)" for file in batch.files[:100]))
+    return {
+        "lake/landing_batch": batch.number,
+        "lake/files_landed": len(batch.files),
+        "lake/bytes_landed": batch.size,
+        "files": files,
+    }
+
+
+def _pool_asset(
+    zone: LandingZone, asset_key: dg.AssetKey, settings: PoolSettings, read: Read | None, options: dict[str, Any]
+) -> dg.AssetsDefinition:
+    def land(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
+        batch = _batch_in_turn(context, zone, lake, settings.path, "pool")
+        rows = None if read is None else read(batch)
+        metadata = land_in_pool(context, lake, batch, rows, settings, Owner.of_asset(asset_key, context.run))
+        version = dg.DataVersion(metadata[POOL_COMMIT]) if POOL_COMMIT in metadata else None
+        return dg.MaterializeResult(metadata={**metadata, **_batch_metadata(batch)}, data_version=version)
+
+    kinds = options.pop("kinds", {"zed"})
     asset: Any = dg.asset(key=asset_key, kinds=kinds, **options)
     definition: dg.AssetsDefinition = asset(land)
     return definition
@@ -108,20 +167,21 @@ def landing_zone_sensor(
     request: Callable[[BatchRecord], Mapping[str, Any]] | None = None,
     max_retries: int = 3,
     minimum_interval_seconds: int = 30,
+    into: Destination = "table",
     **options: Any,
 ) -> dg.SensorDefinition:
     """Make a sensor that puts new files into batches and asks for one run a batch, in order: the next once the one before has landed.
 
     A run that failed is asked for again, up to `max_retries` times; then somebody must look, and re-execute it. `target`: the job or
-    assets to run. `table`: the path of the table that the batches land in. `request` adds to a run request, such as a partition key.
-    `asset_key`: the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
+    assets to run. `table`: the path of what the batches land in: a table, or with `into="pool"` a pool. `request` adds to a run request,
+    such as a partition key. `asset_key`: the asset on which late and rewritten files are reported. `options` are those of `@dg.sensor`.
     """
     path = checked_path(table)
     reported = None if asset_key is None else dg.AssetKey.from_coercible(asset_key)
 
     def look(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SensorResult | dg.SkipReason:
         ledger = ledger_of(zone, lake)
-        last_landed = landed(zone, lake, path, ledger)
+        last_landed = landed(zone, lake, path, ledger, into=into)
         ledger.note_landed(last_landed)
         diff = ledger.diff(zone.files(), last_landed)
         _report(context, zone, ledger, diff, reported)
@@ -155,9 +215,9 @@ def _ask(
     max_retries: int,
 ) -> dg.SensorResult | dg.SkipReason:
     """Ask for a run of a batch, unless one is under way or too many have failed."""
-    own = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
-    known = context.instance.get_runs(dg.RunsFilter(tags=own), limit=_MOST_RUNS)
-    runs = [run for run in known if run.tags.get(LEDGER_TAG, ledger) == ledger]
+    batch_tags = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
+    batch_runs = context.instance.get_runs(dg.RunsFilter(tags=batch_tags), limit=_MOST_RUNS)
+    runs = [run for run in batch_runs if run.tags.get(LEDGER_TAG, ledger) == ledger]
     going = [run for run in runs if not run.is_finished]
     if going:
         return dg.SkipReason(f"batch {batch.number} is landing in run {going[0].run_id}")
@@ -167,10 +227,10 @@ def _ask(
             f"and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
-    tags = {**extra.pop("tags", {}), **own, LEDGER_TAG: ledger}
+    tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
     # Where runs were deleted, a count alone would name one that is left, and Dagster starts no run under a key that it knows.
-    taken = {run.tags.get("dagster/run_key") for run in known}
-    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(known)))
+    taken = {run.tags.get("dagster/run_key") for run in batch_runs}
+    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))
     return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
 
 
@@ -216,7 +276,8 @@ def landing_zone_definitions(
 
     `sensor`: the options of `landing_zone_sensor`.
     """
+    into = options.get("into", "table")
     asset = landing_zone_asset(zone, key=key, **options)
     path = table_path(asset.key.path, options.get("metadata") or {})
-    watching = landing_zone_sensor(zone, target=[asset], table=path, asset_key=asset.key, **(sensor or {}))
+    watching = landing_zone_sensor(zone, target=[asset], table=path, asset_key=asset.key, into=into, **(sensor or {}))
     return dg.Definitions(assets=[asset], sensors=[watching])

@@ -69,9 +69,9 @@ def ask(ui: str, query: str, **variables: object) -> Any:
     body = json.dumps({"query": query, "variables": variables}).encode()
     request = urllib.request.Request(f"{ui}/graphql", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found = json.load(answer)
-    assert "errors" not in found, found
-    return found["data"]
+        response = json.load(answer)
+    assert "errors" not in response, response
+    return response["data"]
 
 
 def held_back(demo: Demo) -> dg.DagsterRun:
@@ -117,7 +117,8 @@ def test_the_weather_is_shown_as_a_picture(page: Page, ui: str) -> None:
     picture = page.locator("img[src^='data:image/png']").first
     expect(picture).to_be_visible()
     width, height = picture.evaluate("image => [image.naturalWidth, image.naturalHeight]")
-    assert width > 200 and height > 90, "three airports are no line of three pixels"
+    assert width > 200
+    assert height > 90, "three airports are no line of three pixels"
 
 
 def test_numbers_plot(page: Page, ui: str) -> None:
@@ -162,7 +163,8 @@ def test_published_and_staged_are_told_apart(page: Page, ui: str) -> None:
 def test_what_the_api_tells_of_an_asset(ui: str, demo: Demo) -> None:
     """Column lineage has no page of its own in the open-source UI: the API has it, and a table of the metadata shows it."""
     node = ask(ui, NODE, key=["delays_by_hour"])["assetNodeOrError"]
-    assert set(node["kinds"]) == {"deltalake", "pyspark"} and node["groupName"] == "delays"
+    assert set(node["kinds"]) == {"deltalake", "pyspark"}
+    assert node["groupName"] == "delays"
     (latest,) = node["assetMaterializations"]
     entries = {entry["label"]: entry for entry in latest["metadataEntries"]}
     assert "lake/state" not in entries
@@ -172,9 +174,10 @@ def test_what_the_api_tells_of_an_asset(ui: str, demo: Demo) -> None:
     assert {"assetKey": {"path": ["flights"]}, "columnName": "dep_delay"} in lineage["mean_dep_delay"]
     assert "lake/column_lineage" in entries
     (observed,) = node["assetObservations"]
-    told = {entry["label"]: entry for entry in observed["metadataEntries"]}
-    assert told["lake/state"]["text"] == "published" and len(told["lake/commit"]["text"]) == 64
-    assert told["lake/session"]["text"] == entries["lake/session"]["text"]
+    metadata = {entry["label"]: entry for entry in observed["metadataEntries"]}
+    assert metadata["lake/state"]["text"] == "published"
+    assert len(metadata["lake/commit"]["text"]) == 64
+    assert metadata["lake/session"]["text"] == entries["lake/session"]["text"]
 
 
 def test_the_killed_run_and_its_re_execution_are_listed(page: Page, ui: str) -> None:

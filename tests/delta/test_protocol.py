@@ -55,7 +55,8 @@ def test_a_table_begins_at_the_lowest_protocol(store: MemoryStore, properties: d
     table = DeltaTable.create(store, SCHEMA, properties=properties)
     assert versions(table) == wanted
     kept = {key for key in properties if not key.startswith(("delta.feature.", "delta.min"))}
-    assert kept <= set(table.properties) and not [key for key in table.properties if key.startswith(("delta.feature.", "delta.min"))]
+    assert kept <= set(table.properties)
+    assert not [key for key in table.properties if key.startswith(("delta.feature.", "delta.min"))]
     # What was asked for one by one is the same when it is asked for later.
     later = DeltaTable.create(MemoryStore(), SCHEMA)
     if "delta.constraints.c" in properties:
@@ -91,11 +92,14 @@ def test_an_upgrade_keeps_what_was_and_adds_one(writer: int, feature: str) -> No
     else:
         assert (after.min_writer_version, after.writer_features) == (7, frozenset(LEGACY[writer] | {feature}))
         if feature in READABLE_FEATURES:
-            assert after.min_reader_version == 3 and after.reader_features is not None
+            assert after.min_reader_version == 3
+            assert after.reader_features is not None
             assert after.reader_features == {name for name in LEGACY[writer] | {feature} if name in READABLE_FEATURES}
         else:
-            assert after.reader_features is None and after.min_reader_version == before.min_reader_version
-    assert feature in supported_features(after) and supported_features(before) <= supported_features(after)
+            assert after.reader_features is None
+            assert after.min_reader_version == before.min_reader_version
+    assert feature in supported_features(after)
+    assert supported_features(before) <= supported_features(after)
 
 
 def test_mapping_raises_the_reader_where_the_writer_knows_it_already() -> None:
@@ -177,7 +181,8 @@ def test_newer_versions_and_identity_columns_are_refused(store: MemoryStore, wri
 
 def test_identity_columns_as_a_feature_alone_are_no_hindrance(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, properties={"delta.feature.identityColumns": "supported"})
-    assert versions(table) == (1, 6) and table.append(rows(0, 1)).rows == 1
+    assert versions(table) == (1, 6)
+    assert table.append(rows(0, 1)).rows == 1
 
 
 def test_a_change_puts_nothing_in_force_that_was_not_asked_for(store: MemoryStore) -> None:
@@ -239,8 +244,8 @@ def test_properties_that_make_no_sense_are_refused(store: MemoryStore, propertie
 
 
 def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> None:
-    own = {"my.own": "1", "delta.someday": "é\n"}
-    table = DeltaTable.create(store, SCHEMA, properties=own)
+    custom_properties = {"my.own": "1", "delta.someday": "é\n"}
+    table = DeltaTable.create(store, SCHEMA, properties=custom_properties)
     table.append(rows(0, 3))
     table.set_properties({"other": ""})
     table.unset_properties(["other", "never set"])
@@ -249,9 +254,9 @@ def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> N
     table.overwrite(rows(0, 1), schema_mode="overwrite")
     table.checkpoint()
     properties = DeltaTable.open(store).properties
-    assert properties == {**own, "delta.constraints.c": "id >= 0"}
+    assert properties == {**custom_properties, "delta.constraints.c": "id >= 0"}
     version = table.version
-    assert table.set_properties(own).version == version  # nothing new, no commit
+    assert table.set_properties(custom_properties).version == version  # nothing new, no commit
 
 
 def test_names_that_the_change_feed_needs_are_refused_with_it(store: MemoryStore) -> None:

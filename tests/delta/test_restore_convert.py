@@ -49,16 +49,16 @@ def test_to_every_version_and_back(tmp_path: Path) -> None:
     table.append(rows(60, 61))
     last = table.version
     for version in (1, 3, 0, 4, 2, last):
-        done = table.restore(version)
-        wanted = DeltaTable.open(tmp_path, version=version)
-        assert held(table) == held(wanted) == oracle(tmp_path)
-        assert set(table.files()["path"].to_pylist()) == set(wanted.files()["path"].to_pylist())
-        metrics = done.metrics
-        assert metrics["numOfFilesAfterRestore"] == wanted.files().num_rows
-        assert metrics["tableSizeAfterRestore"] == sum(wanted.files()["size"].to_pylist())
+        result = table.restore(version)
+        earlier = DeltaTable.open(tmp_path, version=version)
+        assert held(table) == held(earlier) == oracle(tmp_path)
+        assert set(table.files()["path"].to_pylist()) == set(earlier.files()["path"].to_pylist())
+        metrics = result.metrics
+        assert metrics["numOfFilesAfterRestore"] == earlier.files().num_rows
+        assert metrics["tableSizeAfterRestore"] == sum(earlier.files()["size"].to_pylist())
         assert (
             metrics["numRestoredFiles"] - metrics["numRemovedFiles"]
-            == wanted.files().num_rows - DeltaTable.open(tmp_path, version=done.version - 1).files().num_rows
+            == earlier.files().num_rows - DeltaTable.open(tmp_path, version=result.version - 1).files().num_rows
         )
         entry = table.history(1)[0]
         assert (entry["operation"], entry["operationParameters"]) == ("RESTORE", {"version": str(version)})
@@ -133,7 +133,8 @@ def test_definitions_go_back_protocols_do_not() -> None:
     assert table.protocol.min_writer_version == 4
     table.append(rows(20, 21))
     table.restore(4)
-    assert table.constraints == {"c": "id < 10"} and table.properties["own"] == "2"
+    assert table.constraints == {"c": "id < 10"}
+    assert table.properties["own"] == "2"
 
 
 def test_what_cannot_be_restored() -> None:
@@ -186,7 +187,8 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
     (tmp_path / f"day={null}/n={null}/k=/z.parq").unlink()
     pq.write_table(DATA.select(["s"]).append_column("extra", pa.array([1.5, 2.5])), tmp_path / f"day={null}/n={null}/k=/z.parq")
     table = DeltaTable.convert(tmp_path)
-    assert table.version == 0 and table.metadata.partition_columns == ("day", "n", "k")
+    assert table.version == 0
+    assert table.metadata.partition_columns == ("day", "n", "k")
     assert {child.name: child.type for child in table.schema} == {
         "id": pa.int32(),
         "s": pa.string(),
@@ -195,8 +197,8 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
         "n": pa.int64(),
         "k": pa.string(),
     }
-    found = [(str(row["day"]), row["n"], row["k"], row["id"], row["s"], row["extra"]) for row in table.to_arrow().to_pylist()]
-    assert Counter(map(str, found)) == Counter(
+    records = [(str(row["day"]), row["n"], row["k"], row["id"], row["s"], row["extra"]) for row in table.to_arrow().to_pylist()]
+    assert Counter(map(str, records)) == Counter(
         map(
             str,
             [
@@ -209,13 +211,16 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
         )
     )
     assert oracle(tmp_path) == held(table)
-    assert table.files()["num_records"].to_pylist() and len(plan_scan(table.snapshot, None, "id = 1").files) <= 2
+    assert table.files()["num_records"].to_pylist()
+    assert len(plan_scan(table.snapshot, None, "id = 1").files) <= 2
     entry = table.history(1)[0]
-    assert entry["operation"] == "CONVERT" and entry["operationMetrics"]["numConvertedFiles"] == "3"
+    assert entry["operation"] == "CONVERT"
+    assert entry["operationMetrics"]["numConvertedFiles"] == "3"
     table.append(pa.table({"id": pa.array([5], pa.int32()), "k": ["a/b c"]}))
     table.delete("k = 'a/b c'")
     table.optimize()
-    assert table.to_arrow().num_rows == 3 and oracle(tmp_path) == held(table)
+    assert table.to_arrow().num_rows == 3
+    assert oracle(tmp_path) == held(table)
     with pytest.raises(TableAlreadyExists):
         DeltaTable.convert(tmp_path)
 
@@ -225,9 +230,9 @@ def test_convert_with_given_partitions(tmp_path: Path) -> None:
         _folder(tmp_path / "a", {f"k={text}/d=2024-01-0{number + 1}/x.parquet": DATA})
     table = DeltaTable.convert(tmp_path / "a")
     assert table.schema.field("k").type == pa.string()  # 0001 as a number would be another value
-    wanted = pa.schema([("k", pa.int16()), ("d", pa.timestamp("us", "UTC"))])
+    partition_schema = pa.schema([("k", pa.int16()), ("d", pa.timestamp("us", "UTC"))])
     _folder(tmp_path / "b", {f"k={text}/d=2024-01-01 00:00:00/x.parquet": DATA for text in ("0001", "2")})
-    table = DeltaTable.convert(tmp_path / "b", partition_by=wanted)
+    table = DeltaTable.convert(tmp_path / "b", partition_by=partition_schema)
     assert table.to_arrow(where="k = 1 AND d = TIMESTAMP '2024-01-01 00:00:00Z'").num_rows == 2
     assert oracle(tmp_path / "b") == held(table)
     _folder(tmp_path / "c", {"k=x/a.parquet": DATA})
@@ -292,7 +297,8 @@ def test_convert_names_that_are_encoded(tmp_path: Path) -> None:
     for number, name in enumerate(names):
         root = _folder(tmp_path / str(number), {name: DATA})
         table = DeltaTable.convert(root)
-        assert table.to_arrow().num_rows == 2 and oracle(root) == held(table)
+        assert table.to_arrow().num_rows == 2
+        assert oracle(root) == held(table)
         table.vacuum()
         table.delete("id = 1")
         assert table.to_arrow()["id"].to_pylist() == [2]

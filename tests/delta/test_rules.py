@@ -80,13 +80,15 @@ def test_each_operation_keeps_each_rule(store: MemoryStore, kind: str, rule: str
         ConstraintViolation, match={"constraint": "Small|small", "invariant": "'v'", "generated": "generated column 'v'"}[rule]
     ):
         bad_writes(table)[kind]()
-    assert table.refresh().version == version and table.to_arrow().to_pylist() == before
+    assert table.refresh().version == version
+    assert table.to_arrow().to_pylist() == before
 
 
 def test_constraints_are_added_listed_and_dropped(store: MemoryStore, table: DeltaTable) -> None:
     with pytest.raises(ConstraintViolation, match="3 rows"):
         table.add_constraint("low", "v < 1.5")
-    assert table.refresh().version == 1 and table.protocol.min_writer_version == 2
+    assert table.refresh().version == 1
+    assert table.protocol.min_writer_version == 2
     table.add_constraint("Low", "v < 3")
     assert table.constraints == DeltaTable.open(store).constraints == {"low": "v < 3"}
     assert (table.protocol.min_reader_version, table.protocol.min_writer_version) == (1, 3)
@@ -184,22 +186,22 @@ def test_a_rule_is_in_force_where_the_protocol_says_so(store: MemoryStore, proto
             return True
         return False
 
-    found = {
+    in_force = {
         name
         for name, change in {"invariant": {"i": [0]}, "check": {"id": [60], "g": [61]}, "generated": {"g": [5]}}.items()
         if refused(change)
     }
     table.append(pa.table({"id": [1], "i": [1]}))
     if table.to_arrow(where="g = 2").num_rows == 0:
-        assert "generated" not in found
+        assert "generated" not in in_force
     try:
-        done = table.delete("i = 1 AND id = 1")
-        if done.metrics["numAddedChangeFiles"]:
-            found.add("changes")
+        result = table.delete("i = 1 AND id = 1")
+        if result.metrics["numAddedChangeFiles"]:
+            in_force.add("changes")
     except AppendOnlyTable:
-        found.add("appendOnly")
+        in_force.add("appendOnly")
     # An append-only table shows no change files: nothing can be deleted.
-    assert found == (kept - {"changes"} if "appendOnly" in kept else kept)
+    assert in_force == (kept - {"changes"} if "appendOnly" in kept else kept)
 
 
 def test_a_rule_that_is_not_in_force_is_not_even_read(store: MemoryStore) -> None:
@@ -252,7 +254,8 @@ def test_hostile_sql_is_refused_quickly_and_never_skipped(store: MemoryStore, sq
     ):
         with pytest.raises(UnsupportedExpression, match="cannot be evaluated"):
             operation()
-    assert table.refresh().version == 1 and table.to_arrow().num_rows == 0
+    assert table.refresh().version == 1
+    assert table.to_arrow().num_rows == 0
     table.drop_constraint("c")
     assert table.append(rows(0, 1)).rows == 1
 
@@ -298,8 +301,9 @@ def test_generated_partitions_of_the_empty_string_are_null(store: MemoryStore) -
     table.append(pa.table({"s": ["", "ab", None]}))
     table.append(table.to_arrow())
     table.update({"s": "concat(s, '')"})
-    found = {(row["s"], row["p"]) for row in table.to_arrow().to_pylist()}
-    assert found == {("", None), ("ab", "a"), (None, None)} and table.to_arrow().num_rows == 6
+    values = {(row["s"], row["p"]) for row in table.to_arrow().to_pylist()}
+    assert values == {("", None), ("ab", "a"), (None, None)}
+    assert table.to_arrow().num_rows == 6
 
 
 def test_generated_not_null_columns_and_nan(store: MemoryStore) -> None:

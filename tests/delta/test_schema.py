@@ -106,7 +106,8 @@ def test_partition_values_of_other_writers(text: str, kind: pa.DataType, value: 
     parsed = partition_value.parse(pa.array([text, None, text]), kind, "p")
     assert parsed.type == kind
     first, middle, last = parsed.to_pylist()
-    assert middle is None and str(first) == str(last) == str(value)
+    assert middle is None
+    assert str(first) == str(last) == str(value)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,9 @@ def test_partition_values_that_are_none(text: str, kind: pa.DataType) -> None:
 )
 def test_partition_values_of_any_year_are_read(text: str, kind: pa.DataType, spelled: str) -> None:
     parsed = partition_value.parse(pa.array([text, None, "2020-01-02"]), kind, "p").cast(pa.string()).to_pylist()
-    assert parsed[0] == spelled and parsed[1] is None and parsed[2].startswith("2020-01-02")
+    assert parsed[0] == spelled
+    assert parsed[1] is None
+    assert parsed[2].startswith("2020-01-02")
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32()])

@@ -80,7 +80,8 @@ def test_what_cannot_be_added_fails_before_anything_is_written(
     before = [meta.key for meta in store.list()]
     with pytest.raises(error, match=text):
         table.add_columns(pa.schema(fields))
-    assert [meta.key for meta in store.list()] == before and table.refresh().version == 0
+    assert [meta.key for meta in store.list()] == before
+    assert table.refresh().version == 0
 
 
 def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
@@ -90,7 +91,8 @@ def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
     with pytest.raises(SchemaMismatch, match="extra"):
         table.append(new)
     table.append(new, schema_mode="merge")
-    assert table.schema.names == ["id", "s", "extra"] and comments(table) == {"id": "key"}
+    assert table.schema.names == ["id", "s", "extra"]
+    assert comments(table) == {"id": "key"}
     assert table.to_arrow().sort_by("id").to_pylist() == [
         {"id": 1, "s": {"x": 1, "y": None}, "extra": None},
         {"id": 2, "s": {"x": None, "y": "y"}, "extra": 1.5},
@@ -105,8 +107,8 @@ def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
 
 
 def test_rows_bring_no_rules_of_the_table_they_were_read_from(store: MemoryStore) -> None:
-    own = pa.field("g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'})
-    data = pa.table({"id": [5], "g": [0]}, schema=pa.schema([pa.field("id", pa.int64()), own]))
+    field = pa.field("g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'})
+    data = pa.table({"id": [5], "g": [0]}, schema=pa.schema([pa.field("id", pa.int64()), field]))
     operations: tuple[Callable[[DeltaTable], Any], ...] = (
         lambda table: table.append(data, schema_mode="merge"),
         lambda table: table.overwrite(data, schema_mode="overwrite"),
@@ -116,7 +118,8 @@ def test_rows_bring_no_rules_of_the_table_they_were_read_from(store: MemoryStore
         table = DeltaTable.create(MemoryStore(), pa.schema([("id", pa.int64())]))
         operation(table)
         assert table.to_arrow().to_pylist() == [{"id": 5, "g": 0}]
-        assert table.protocol.min_writer_version == 2 and "delta.generationExpression" not in table.metadata.schema_string
+        assert table.protocol.min_writer_version == 2
+        assert "delta.generationExpression" not in table.metadata.schema_string
 
 
 def test_nullability_widens_and_never_narrows(store: MemoryStore) -> None:
@@ -205,7 +208,8 @@ def test_a_name_that_comes_back_is_another_column(store: MemoryStore) -> None:
     table.update({"v": "'new'"}, "p2 < 2")
     assert Counter(table.to_arrow()["v"].to_pylist()) == {"new": 2, None: 1}
     ids = [number for number, _ in mapping(table).values()]
-    assert len(set(ids)) == 3 and table.properties["delta.columnMapping.maxColumnId"] == "4" == str(max(ids))
+    assert len(set(ids)) == 3
+    assert table.properties["delta.columnMapping.maxColumnId"] == "4" == str(max(ids))
 
 
 def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> None:
@@ -228,9 +232,9 @@ def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> Non
     for operation in operations:
         other = DeltaTable.create(MemoryStore(), wide, properties=MAPPED)
         operation(other)
-        found = mapping(other)
-        assert len({number for number, _ in found.values()}) == len({name for _, name in found.values()}) == len(found)
-        assert not {name for _, name in found.values()} & {name for _, name in mapping(first).values()}
+        mapped = mapping(other)
+        assert len({number for number, _ in mapped.values()}) == len({name for _, name in mapped.values()}) == len(mapped)
+        assert not {name for _, name in mapped.values()} & {name for _, name in mapping(first).values()}
     copy = DeltaTable.create(MemoryStore(), first.schema, properties=MAPPED)
     assert not {name for _, name in mapping(copy).values()} & {name for _, name in mapping(first).values()}
 
@@ -276,10 +280,12 @@ def test_an_overwrite_may_change_the_partitioning(store: MemoryStore) -> None:
             operation()
     assert [meta.key for meta in store.list()] == before
     table.overwrite(rows(0, 6), schema_mode="overwrite", partition_by=["id"])
-    assert table.metadata.partition_columns == ("id",) and table.files().num_rows == 6
+    assert table.metadata.partition_columns == ("id",)
+    assert table.files().num_rows == 6
     assert table.to_arrow(where="id = 4").to_pylist() == [{"id": 4, "p": "p1", "v": 2.0}]
     table.overwrite(rows(7, 9), schema_mode="overwrite", partition_by=[])
-    assert not table.metadata.partition_columns and table.files().num_rows == 1
+    assert not table.metadata.partition_columns
+    assert table.files().num_rows == 1
 
 
 def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
@@ -288,8 +294,8 @@ def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
     new = pa.table({"id": [4], "p": ["p1"], "v": [0.0], "n": [1]})
     table.overwrite(new, where="id = 4 OR n = 1", schema_mode="merge")
     table.overwrite(pa.table({"id": [3], "p": ["p0"], "v": [0.0], "m": ["x"]}), dynamic=True, schema_mode="merge")
-    found = {row["id"]: (row["n"], row["m"]) for row in table.to_arrow().to_pylist()}
-    assert found == {1: (None, None), 2: (None, None), 3: (None, "x"), 4: (1, None), 5: (None, None)}
+    values = {row["id"]: (row["n"], row["m"]) for row in table.to_arrow().to_pylist()}
+    assert values == {1: (None, None), 2: (None, None), 3: (None, "x"), 4: (1, None), 5: (None, None)}
     assert oracle(tmp_path) == held(table)
 
 
@@ -368,9 +374,10 @@ def test_operations_on_files_of_earlier_schemas(tmp_path: Path, kind: str, check
         table = DeltaTable.open(tmp_path)
     operation, changed = OPERATIONS[kind]
     operation(table)
-    wanted = {key: value for key, value in {**START, **changed}.items() if value is not None}
-    found = table.to_arrow().to_pylist()
-    assert {row["id"]: (row["part"], row["new"], row["s"], row["text"]) for row in found} == wanted and len(found) == len(wanted)
+    expected = {key: value for key, value in {**START, **changed}.items() if value is not None}
+    records = table.to_arrow().to_pylist()
+    assert {row["id"]: (row["part"], row["new"], row["s"], row["text"]) for row in records} == expected
+    assert len(records) == len(expected)
     assert oracle(tmp_path) == held(table)
     assert table.schema.names == ["part", "new", "id", "s", "text"]
 
@@ -378,10 +385,12 @@ def test_operations_on_files_of_earlier_schemas(tmp_path: Path, kind: str, check
 def test_restore_across_schemas(tmp_path: Path) -> None:
     table = evolved(tmp_path)
     table.restore(1)
-    assert table.schema.names == ["id", "s", "old", "p", "gone"] and table.metadata.partition_columns == ("p",)
+    assert table.schema.names == ["id", "s", "old", "p", "gone"]
+    assert table.metadata.partition_columns == ("p",)
     assert held(table) == held(DeltaTable.open(tmp_path, version=1)) == oracle(tmp_path)
     table.restore(8)
-    assert held(table) == held(DeltaTable.open(tmp_path, version=8)) == oracle(tmp_path) and table.schema.names[0] == "part"
+    assert held(table) == held(DeltaTable.open(tmp_path, version=8)) == oracle(tmp_path)
+    assert table.schema.names[0] == "part"
 
 
 def test_odd_names(tmp_path: Path) -> None:
@@ -395,10 +404,10 @@ def test_odd_names(tmp_path: Path) -> None:
     table.merge(source, "t.`a.b` = s.`a.b`").when_not_matched_insert("*").execute()
     table.rename_column("a.b", "where")
     table.drop_columns(["tab\t", "from"])
-    wanted = [dict(zip(names, row, strict=True)) for row in ([1, 3, 2, 6, 0, 1, 1, 1, 0, 2], [1, 1, 1, 1, 0, 1, 1, 1, 0, 1])]
-    found = [{"a.b": row.pop("where"), **row} for row in table.to_arrow(where='`where` > 0 AND `qu"ote` > 0').to_pylist()]
-    assert sorted(map(str, ({name: row[name] for name in names if name in row} for row in found))) == sorted(
-        str({name: value for name, value in row.items() if name not in ("tab\t", "from")}) for row in wanted
+    expected = [dict(zip(names, row, strict=True)) for row in ([1, 3, 2, 6, 0, 1, 1, 1, 0, 2], [1, 1, 1, 1, 0, 1, 1, 1, 0, 1])]
+    actual = [{"a.b": row.pop("where"), **row} for row in table.to_arrow(where='`where` > 0 AND `qu"ote` > 0').to_pylist()]
+    assert sorted(map(str, ({name: row[name] for name in names if name in row} for row in actual))) == sorted(
+        str({name: value for name, value in row.items() if name not in ("tab\t", "from")}) for row in expected
     )
     assert oracle(tmp_path) == held(table)
 
@@ -418,7 +427,8 @@ def test_comments(store: MemoryStore) -> None:
     table.append(pa.table({"id": [1], "s": [{"x": 1}]}, schema=table.schema))
     table.set_comments({"ID": "which one", "s.x": "inside"})
     fields = DeltaTable.open(store).metadata.schema.fields
-    assert fields[0].metadata == {"comment": "which one"} and table.to_arrow()["id"].to_pylist() == [1]
+    assert fields[0].metadata == {"comment": "which one"}
+    assert table.to_arrow()["id"].to_pylist() == [1]
     version = table.version
     assert table.set_comments({"id": "which one"}).version == version
     table.set_comments({"id": None})

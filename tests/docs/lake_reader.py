@@ -42,17 +42,19 @@ def block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     at, key = 0, b""
     while at < end:
         shared, at = varint(block, at)
-        own, at = varint(block, at)
+        unshared, at = varint(block, at)
         length, at = varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        yield key, block[at + own : at + own + length]
-        at += own + length
+        key = key[:shared] + block[at : at + unshared]
+        yield key, block[at + unshared : at + unshared + length]
+        at += unshared + length
 
 
 def sstable(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Yield key, identity and value of each entry."""
     footer = file[-53:]
-    assert footer[-8:].hex() == "f7cff485b741e288" and footer[-12:-8] == b"\2\0\0\0" and footer[0] == 1
+    assert footer[-8:].hex() == "f7cff485b741e288"
+    assert footer[-12:-8] == b"\2\0\0\0"
+    assert footer[0] == 1
     at = varint(footer, varint(footer, 1)[1])[1]
     properties = dict(block_entries(stored_block(file, dict(block_entries(stored_block(file, footer[1:])))[b"rocksdb.properties"])))
     handles = [handle for _, handle in block_entries(stored_block(file, footer[at:]))]
@@ -61,9 +63,9 @@ def sstable(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     for handle in handles:
         for key, value in block_entries(stored_block(file, handle)):
             length, at = varint(value, 0)
-            identity, rest = value[at : at + length // 2], value[at + length // 2 :]
-            length, at = varint(rest, 0)
-            yield key[:-8], identity, rest[at : at + length // 2]
+            identity, tail = value[at : at + length // 2], value[at + length // 2 :]
+            length, at = varint(tail, 0)
+            yield key[:-8], identity, tail[at : at + length // 2]
 
 
 def message(data: bytes) -> Fields:
@@ -118,7 +120,8 @@ class LakeReader:
             state = {key: value for key, value, *_ in json.loads(body)["records"]}
         while (path := folder / f"{number:020}.json").exists():
             entry = json.loads(path.read_text())
-            assert entry["format"] == 1 and entry["number"] == number
+            assert entry["format"] == 1
+            assert entry["number"] == number
             for action in entry["actions"]:
                 if "delete" in action:
                     del state[action["delete"]]

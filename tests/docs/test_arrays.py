@@ -28,7 +28,8 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_the_examples_do_what_the_page_says(names: dict[str, Any]) -> None:
     lake = names["lake"]
-    assert (names["now"].temperature[2] == 21.5).all() and (names["before"].temperature[2] == 0).all()
+    assert (names["now"].temperature[2] == 21.5).all()
+    assert (names["before"].temperature[2] == 0).all()
     assert "/temperature, chunks [3, 0]: both wrote" in names["reason"]
     assert [(node.path, node.kind) for node in names["changed"]] == [("/pressure", "added")]
     assert not names["written"].skipped

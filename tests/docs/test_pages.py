@@ -46,24 +46,27 @@ def rows(lake: Lake, ref: str = "main") -> dict[str, int]:
 
 
 def _formats(lake: Lake, ref: str) -> dict[str, str]:
-    return {path: found.format for path, found in sorted(lake.at(ref).datasets().items())}
+    return {path: dataset.format for path, dataset in sorted(lake.at(ref).datasets().items())}
 
 
-def sensor_tick(found: Any, resources: dict[str, Any], instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
+def sensor_tick(sensor: Any, resources: dict[str, Any], instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
     with dg.build_sensor_context(instance=instance, resources=resources, cursor=cursor) as context:
-        return found(context)
+        return sensor(context)
 
 
 def by_name(definitions: Any, name: str) -> Any:
-    return next(found for found in definitions or () if found.name == name)
+    return next(definition for definition in definitions or () if definition.name == name)
 
 
 def test_sessions(lake: Lake, instance: dg.DagsterInstance) -> None:
     run = execute(instance, "sessions.md", "nightly")
-    assert run.is_success and rows(lake) == {"tables/orders": 3, "tables/totals": 1}
-    assert lake.get_session(run.tags["lake/session"]).record.state == "published" and len(lake.log()) == 2
+    assert run.is_success
+    assert rows(lake) == {"tables/orders": 3, "tables/totals": 1}
+    assert lake.get_session(run.tags["lake/session"]).record.state == "published"
+    assert len(lake.log()) == 2
     apart = execute(instance, "sessions.md", "nightly", tags={"lake/scope": "asset"})
-    assert apart.is_success and len(lake.log()) == 4, "each asset by itself"
+    assert apart.is_success
+    assert len(lake.log()) == 4, "each asset by itself"
 
 
 def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -73,7 +76,8 @@ def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: d
     lake.settings.protect("main")
     assets = [names["orders"], names["totals"]]
     assert dg.materialize(assets, resources={"io_manager": names["DeltaIOManager"](lake=resource)}, instance=instance).success
-    assert rows(lake) == {} and [session.state for session in lake.list_sessions()] == ["failed"]
+    assert rows(lake) == {}
+    assert [session.state for session in lake.list_sessions()] == ["failed"]
     lake.settings.unprotect("main")
     assert execute(instance, "how-to/recover-a-publish.md", "lake_recover").is_success
     assert rows(lake) == {"tables/orders": 3, "tables/totals": 1}
@@ -81,34 +85,42 @@ def test_a_bare_publish_that_fails_does_not_fail_its_run(lake: Lake, instance: d
 
 def test_publish_a_run(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert execute(instance, "how-to/publish-a-run.md", "nightly").is_success
-    assert rows(lake) == {"tables/lines": 2, "tables/orders": 2} and len(lake.log()) == 2
+    assert rows(lake) == {"tables/lines": 2, "tables/orders": 2}
+    assert len(lake.log()) == 2
 
 
 def test_gate_by_checks(lake: Lake, instance: dg.DagsterInstance) -> None:
     page = "how-to/gate-by-checks.md"
-    assert not execute(instance, page, "strict", raise_on_error=False).is_success and rows(lake) == {}
-    assert not execute(instance, page, "by_itself", raise_on_error=False).is_success and rows(lake) == {}
-    assert execute(instance, page, "lenient").is_success and rows(lake) == {"tables/prices": 2}
+    assert not execute(instance, page, "strict", raise_on_error=False).is_success
+    assert rows(lake) == {}
+    assert not execute(instance, page, "by_itself", raise_on_error=False).is_success
+    assert rows(lake) == {}
+    assert execute(instance, page, "lenient").is_success
+    assert rows(lake) == {"tables/prices": 2}
 
 
 def test_recover_a_publish(lake: Lake, instance: dg.DagsterInstance) -> None:
     page = "how-to/recover-a-publish.md"
     lake.settings.protect("main")
     failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
-    assert not failed.is_success and rows(lake) == {}
+    assert not failed.is_success
+    assert rows(lake) == {}
     lake.settings.unprotect("main")
-    assert execute(instance, page, "lake_recover").is_success and rows(lake) == {"tables/lines": 2, "tables/orders": 2}
+    assert execute(instance, page, "lake_recover").is_success
+    assert rows(lake) == {"tables/lines": 2, "tables/orders": 2}
 
 
 def test_a_publish_that_is_a_step_is_re_executed_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
-    page, own = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
+    page, options = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
     lake.settings.protect("main")
-    failed = execute(instance, page, "nightly", **own)
-    assert not failed.is_success and not lake.at().exists("report.txt")
+    failed = execute(instance, page, "nightly", **options)
+    assert not failed.is_success
+    assert not lake.at().exists("report.txt")
     lake.settings.unprotect("main")
     from_failure = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
-    assert execute(instance, page, "nightly", **own, reexecution_options=from_failure).is_success
-    assert bytes(lake.at().get("report.txt")) == b"fine" and len(lake.log()) == 2
+    assert execute(instance, page, "nightly", **options, reexecution_options=from_failure).is_success
+    assert bytes(lake.at().get("report.txt")) == b"fine"
+    assert len(lake.log()) == 2
     (stats,) = instance.get_run_step_stats(instance.get_runs(limit=1)[0].run_id)
     assert stats.step_key == "published"
 
@@ -122,15 +134,42 @@ def test_alerts(lake: Lake, instance: dg.DagsterInstance) -> None:
     failed = execute(instance, "how-to/publish-a-run.md", "nightly", raise_on_error=False)
     with _failure(instance, failed, names["defs"]) as context:
         by_name(names["defs"].sensors, "lake_sessions_on_failure")(context)
-    assert len(names["told"]) == 2 and names["told"][1].startswith("publish_failed: ")
+    assert len(names["told"]) == 2
+    assert names["told"][1].startswith("publish_failed: ")
     job = names["defs"].resolve_implicit_global_asset_job_def()
-    assert job.execute_in_process(instance=instance).success and names["told"][2] == names["told"][1]
+    assert job.execute_in_process(instance=instance).success
+    assert names["told"][2] == names["told"][1]
 
 
 def _failure(instance: dg.DagsterInstance, run: dg.DagsterRun, defs: dg.Definitions) -> Any:
     event = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)[-1].dagster_event
     assert event is not None
     return dg.build_run_status_sensor_context("x", event, instance, run, resources=dict(defs.resources or {}))
+
+
+def test_land_any_shape(lake: Lake, instance: dg.DagsterInstance) -> None:
+    page = "how-to/land-any-shape.md"
+    landing = Path("landing/events")
+    landing.mkdir(parents=True)
+    defs = run_blocks(page)["defs"]
+    sensor, resources = by_name(defs.sensors, "events_landing_zone"), dict(defs.resources)
+    events, table = (found for found in defs.assets)
+
+    def land(name: str, text: str) -> None:
+        (landing / name).write_text(text)
+        (request,) = sensor_tick(sensor, {"lake": resources["lake"]}, instance).run_requests
+        for assets, tags in (([events], dict(request.tags)), ([events, table], {})):
+            assert dg.materialize(assets, selection=[assets[-1]], resources=resources, instance=instance, tags=tags).success
+
+    land("a.ndjson", '{"ts": "2025-01-02T00:00:00Z", "level": "info"}\n{"ts": "2025-01-01T00:00:00Z"}\n')
+    assert rows(lake) == {"tables/table_of_events": 2}
+    land("b.ndjson", '{"ts": "2025-01-01T12:00:00Z", "request": {"status": 200}}\n')
+    read = lake.delta("tables/table_of_events").to_arrow().sort_by("ts").to_pylist()
+    assert [(row["level"], row["request"]) for row in read] == [(None, None), (None, {"status": 200}), ("info", None)]
+    assert [record["ts"] for record in lake.pool("tables/events").scan().records()] == sorted(
+        (row["ts"].timestamp() * 10**9 for row in read), reverse=True
+    )
+    assert isinstance(sensor_tick(sensor, {"lake": resources["lake"]}, instance), dg.SkipReason)
 
 
 def test_land_files(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -141,13 +180,15 @@ def test_land_files(lake: Lake, instance: dg.DagsterInstance) -> None:
     (sensor,) = defs.sensors
 
     def requests() -> list[dg.RunRequest]:
-        found = sensor_tick(sensor, dict(defs.resources), instance)
-        return list(found.run_requests or ()) if isinstance(found, dg.SensorResult) else []
+        result = sensor_tick(sensor, dict(defs.resources), instance)
+        return list(result.run_requests or ()) if isinstance(result, dg.SensorResult) else []
 
     (request,) = requests()
-    assert execute(instance, page, tags=dict(request.tags)).is_success and requests() == []
+    assert execute(instance, page, tags=dict(request.tags)).is_success
+    assert requests() == []
     assert rows(lake) == {"tables/events": 2}
-    assert execute(instance, page, tags=dict(request.tags)).is_success and rows(lake) == {"tables/events": 2}
+    assert execute(instance, page, tags=dict(request.tags)).is_success
+    assert rows(lake) == {"tables/events": 2}
     assert any(Path("lake/_landing/events").iterdir())
 
 
@@ -158,9 +199,9 @@ def test_react_to_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
     before = sensor_tick(changes, dict(defs.resources), instance)
     with lake.session() as session:
         session.create_delta("shared/orders", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
-    found = sensor_tick(changes, dict(defs.resources), instance, before.cursor)
-    assert [request.run_key for request in found.run_requests] == [lake.list_branches()["main"]]
-    assert [event.asset_key for event in found.asset_events] == [dg.AssetKey("orders")]
+    result = sensor_tick(changes, dict(defs.resources), instance, before.cursor)
+    assert [request.run_key for request in result.run_requests] == [lake.list_branches()["main"]]
+    assert [event.asset_key for event in result.asset_events] == [dg.AssetKey("orders")]
     lake.create_branch("pr-7")
     lake.create_branch("other")
     assert [r.tags["lake/branch"] for r in sensor_tick(branches, dict(defs.resources), instance).run_requests] == ["pr-7"]
@@ -177,7 +218,8 @@ def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
     revenue, first = dg.AssetKey("revenue"), tick()
     lake.settings.protect("main")
     failed = execute(instance, page, asset_selection=[dg.AssetKey("orders")], raise_on_error=False)
-    assert not failed.is_success and instance.get_latest_materialization_event(dg.AssetKey("orders")) is not None
+    assert not failed.is_success
+    assert instance.get_latest_materialization_event(dg.AssetKey("orders")) is not None
     second = tick(first.cursor)
     assert second.get_num_requested(revenue) == 0, "staged is not published"
     lake.settings.unprotect("main")
@@ -188,9 +230,11 @@ def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
 def test_maintain_tables(lake: Lake) -> None:
     names = run_blocks("how-to/maintain-tables.md")
     dg.Definitions.validate_loadable(names["defs"])
-    crons = {found.name: found.cron_schedule for found in names["maintenance"].schedules}
-    assert crons["maintenance_compaction_schedule"] == "0 * * * *" and crons["maintenance_vacuum_schedule"] == "0 3 * * *"
-    assert len(crons) == 8 and len(names["maintenance"].assets) == 8
+    crons = {schedule.name: schedule.cron_schedule for schedule in names["maintenance"].schedules}
+    assert crons["maintenance_compaction_schedule"] == "0 * * * *"
+    assert crons["maintenance_vacuum_schedule"] == "0 3 * * *"
+    assert len(crons) == 10
+    assert len(names["maintenance"].assets) == 10
 
 
 def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -200,35 +244,39 @@ def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
     days = ["2024-01-01", "2024-01-03"]
     range_tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[1]}
     assert execute(instance, page, asset_selection=[dg.AssetKey("at_once")], tags=range_tags).is_success
-    assert rows(lake) == {"tables/at_once": 3} and len(lake.log()) == 2, "one run, one commit"
+    assert rows(lake) == {"tables/at_once": 3}
+    assert len(lake.log()) == 2, "one run, one commit"
     for day in days:
         tags = {"dagster/partition": day, "dagster/backfill": "b1"}
         assert execute(instance, page, asset_selection=[dg.AssetKey("daily")], tags=tags).is_success
-    assert rows(lake) == {"tables/at_once": 3} and rows(lake, "backfill-b1") == {"tables/at_once": 3, "tables/daily": 2}
-    (found,) = merge_backfills(instance, lake)
-    assert found.outcome == "unknown", "no daemon launched it here: tests/orch/test_daemon.py has one that does"
+    assert rows(lake) == {"tables/at_once": 3}
+    assert rows(lake, "backfill-b1") == {"tables/at_once": 3, "tables/daily": 2}
+    (backfill,) = merge_backfills(instance, lake)
+    assert backfill.outcome == "unknown", "no daemon launched it here: tests/orch/test_daemon.py has one that does"
 
 
 def test_branch_deployments(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "how-to/branch-deployments.md"
     monkeypatch.setenv("LAKE_BRANCH", "pr-7")
     assert execute(instance, page, "all").is_success
-    assert rows(lake) == {} and rows(lake, "pr-7") == {"tables/orders": 1}
+    assert rows(lake) == {}
+    assert rows(lake, "pr-7") == {"tables/orders": 1}
     monkeypatch.setenv("LAKE_BRANCH", "main")
     names = run_blocks(page)
     config = {"ops": {"merge_branch": {"config": {"source": "pr-7"}}}}
     assert names["defs"].resolve_job_def("merge").execute_in_process(config, instance).success
     assert rows(lake) == {"tables/orders": 1}
     assert execute(instance, page, "all", tags={"lake/branch": "pr-7"}).is_success
-    assert rows(lake) == {"tables/orders": 1} and rows(lake, "pr-7") == {"tables/orders": 2}
+    assert rows(lake) == {"tables/orders": 1}
+    assert rows(lake, "pr-7") == {"tables/orders": 2}
 
 
 def test_keep_history(lake: Lake, instance: dg.DagsterInstance) -> None:
     def history(customers: str) -> list[tuple[int, str, bool]]:
         Path("customers.csv").write_text(f"id,name,city\n{customers}")
         assert execute(instance, "how-to/keep-history.md", "daily").is_success
-        found = lake.delta("tables/customer_history").to_arrow().to_pylist()
-        return sorted((row["id"], row["city"], row["valid_to"] is None) for row in found)
+        records = lake.delta("tables/customer_history").to_arrow().to_pylist()
+        return sorted((row["id"], row["city"], row["valid_to"] is None) for row in records)
 
     assert history("1,ann,Ulm\n2,bob,Bonn\n") == [(1, "Ulm", True), (2, "Bonn", True)]
     assert history("1,ann,Ulm\n2,bob,Kiel\n") == [(1, "Ulm", True), (2, "Bonn", False), (2, "Kiel", True)]
@@ -240,13 +288,15 @@ def test_keep_history(lake: Lake, instance: dg.DagsterInstance) -> None:
 
 def test_several_tables(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert execute(instance, "how-to/several-tables.md", "all").is_success
-    assert rows(lake) == {"tables/orders": 2, "tables/rejected": 1} and len(lake.log()) == 2
+    assert rows(lake) == {"tables/orders": 2, "tables/rejected": 1}
+    assert len(lake.log()) == 2
     assert bytes(lake.at().get("reports/load.json")) == b'{"rejected": 1}'
 
 
 def test_op_jobs(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert execute(instance, "how-to/op-jobs.md", "by_ops").is_success
-    assert rows(lake) == {"tables/counts": 1, "tables/made": 2} and len(lake.log()) == 2
+    assert rows(lake) == {"tables/counts": 1, "tables/made": 2}
+    assert len(lake.log()) == 2
 
 
 def test_test_pipelines(lake: Lake) -> None:
@@ -262,7 +312,8 @@ def test_read_from_outside(lake: Lake) -> None:
             session.put("reports/today.json", b"%d" % number)
     lake.create_tag("v1", at="main~1")
     names = run_blocks("how-to/read-from-outside.md")
-    assert len(names["orders"]) == len(names["in_place"]) == 2 and bytes(names["report"]) == b"1"
+    assert len(names["orders"]) == len(names["in_place"]) == 2
+    assert bytes(names["report"]) == b"1"
     assert len(names["before"].delta("tables/orders").to_arrow()) == 1
     spec = dg.AssetSpec("orders").with_io_manager_key("io_manager")
     assert dg.materialize([names["since_v1"], spec], resources={"io_manager": names["elsewhere"]}).success
@@ -272,26 +323,28 @@ def test_read_from_outside(lake: Lake) -> None:
 def test_every_page_has_a_test() -> None:
     code = "\n".join(test.read_text() for test in Path(__file__).parent.glob("test_*.py"))
     tested = set(re.findall(r"\"(how-to/[a-z-]+\.md)\"", code))
-    assert HOW_TO and set(HOW_TO) <= tested
+    assert HOW_TO
+    assert set(HOW_TO) <= tested
     index = (DOCS / "how-to" / "README.md").read_text()
     assert all(f"({Path(page).name})" in index for page in HOW_TO)
 
 
 def test_examples_that_do_not_run_say_why() -> None:
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for page in sorted(DOCS.rglob("*.md")):
         name = str(page.relative_to(DOCS))
         for block in blocks(name):
             if block.reason is not None:
-                found.setdefault(name, []).append(block.reason)
-    assert found == NOT_RUN
+                reasons.setdefault(name, []).append(block.reason)
+    assert reasons == NOT_RUN
 
 
 def test_the_examples_of_every_page_are_run() -> None:
     code = "\n".join(test.read_text() for folder in ("docs", "spark") for test in (ROOT / "tests" / folder).glob("test_*.py"))
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     with_examples = ["../README.md", *(page for page in pages if any(blocks(page)))]
-    assert len(with_examples) >= 20 and [page for page in with_examples if f'"{page}"' not in code] == []
+    assert len(with_examples) >= 20
+    assert [page for page in with_examples if f'"{page}"' not in code] == []
 
 
 def test_links_lead_somewhere() -> None:
@@ -302,8 +355,8 @@ def test_links_lead_somewhere() -> None:
             path, _, anchor = target.partition("#")
             if "://" in target:
                 continue
-            found = (page.parent / path).resolve() if path else page
-            if not found.exists() or (anchor and anchor not in _anchors(found)):
+            linked = (page.parent / path).resolve() if path else page
+            if not linked.exists() or (anchor and anchor not in _anchors(linked)):
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
 

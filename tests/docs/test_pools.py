@@ -20,8 +20,10 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
     lake = names["lake"]
     assert [[record["ts"] for record in names[name]] for name in ("now", "before")] == [[1, 2, 3], [1, 3]]
     assert names["text"] == '{ts:2,level:"info",user:{id:5}}\n{ts:3,level:"warn",code:7}\n'
-    assert names["table"].column_names == ["ts", "level", "user", "code"] and len(names["shapes"]) == 2
-    assert "the data object" in names["reason"] and "is gone from main" in names["reason"]
+    assert names["table"].column_names == ["ts", "level", "user", "code"]
+    assert len(names["shapes"]) == 2
+    assert "the data object" in names["reason"]
+    assert "is gone from main" in names["reason"]
     assert (names["changed"].rows_added, list(names["changed"].sample_added)) == (1, [{"ts": 9, "level": "debug"}])
     assert {path: record.format for path, record in lake.at().datasets().items()} == {
         "events/old": "pool",

@@ -37,10 +37,12 @@ def test_the_page_of_lakes(options: dict[str, object]) -> None:
         session.create_delta("tables/orders", SCHEMA, partition_by=["day"])
     names = run_blocks("lake.md", {"options": options, "schema": SCHEMA, "rows": ROWS, "totals": ROWS.slice(1)})
     lake = names["lake"]
-    assert set(names["result"].versions) == {"tables/orders"} and lake.delta("tables/orders").to_arrow()["id"].to_pylist() == [1, 1]
+    assert set(names["result"].versions) == {"tables/orders"}
+    assert lake.delta("tables/orders").to_arrow()["id"].to_pylist() == [1, 1]
     assert len(lake.delta("tables/totals").to_arrow()) == 0
     tagged = lake.at("v1")
-    assert tagged.exists("reports/today.json") and not tagged.exists("reports/tried.json"), "the merge was reverted"
+    assert tagged.exists("reports/today.json")
+    assert not tagged.exists("reports/tried.json"), "the merge was reverted"
 
 
 COLUMNS = ["id", "day", "name", "amount", "country", "customer"]
@@ -86,7 +88,8 @@ def test_without_dagster(options: dict[str, object], spark: SparkSession, tmp_pa
         code = code.replace(f'create("{bucket}", exist_ok=True)', f'create("{bucket}", exist_ok=True, storage_options={options!r})')
         exec(compile(code, "without-dagster.md", "exec", dont_inherit=True), names)
     assert len(DeltaTable.open(f"{tmp_path}/orders").to_arrow()) == 4
-    assert "dev" in names["lake"].list_branches() and len(names["lake"].delta("tables/totals").to_arrow()) == 0
+    assert "dev" in names["lake"].list_branches()
+    assert len(names["lake"].delta("tables/totals").to_arrow()) == 0
 
 
 def _tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -61,12 +61,14 @@ def test_other_libraries_say_nothing_in_its_story(demo: Demo, noise: str) -> Non
 def test_its_runs_are_sessions(demo: Demo) -> None:
     """Thirteen publishes (twelve months, corrections; the broken month once), and nothing half done."""
     lake = Lake.open(demo.lake)
-    assert lake.maintenance.verify(hashes=False) == [] and lake.list_branches().keys() == {"main"}
+    assert lake.maintenance.verify(hashes=False) == []
+    assert lake.list_branches().keys() == {"main"}
     assert [session.state for session in lake.list_sessions()] == []
     published = [commit for commit in lake.log() if commit.message.startswith(("month (run", "corrections (run"))]
     assert len(published) == 13
     flights = lake.delta("tables/flights")
-    assert flights.txn_version("landing/flights") == 12 and flights.txn_version("landing/corrections") == 1
+    assert flights.txn_version("landing/flights") == 12
+    assert flights.txn_version("landing/corrections") == 1
 
 
 @pytest.mark.exhaustive
@@ -100,7 +102,8 @@ def test_only_its_own_lake_is_removed(tmp_path: Path, capsys: pytest.CaptureFixt
     script.remove_lake(root, landing)
     (root / "something").touch()
     script.remove_lake(root, landing)
-    assert not (root / "something").exists() and f"Removed {root} of an earlier demo" in capsys.readouterr().out
+    assert not (root / "something").exists()
+    assert f"Removed {root} of an earlier demo" in capsys.readouterr().out
     (root / script.MARK).unlink()
     lake = Lake.create(root)
     script.remove_lake(root, landing)

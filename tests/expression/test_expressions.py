@@ -38,20 +38,21 @@ from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA, plain
 
 
 def value(text: str, rows: pa.Table = ROWS) -> list[object]:
-    found: list[object] = evaluate(parse_expression(text, rows.schema), rows).to_pylist()
-    return found
+    values: list[object] = evaluate(parse_expression(text, rows.schema), rows).to_pylist()
+    return values
 
 
 def test_every_implementation_is_reached_by_the_cases() -> None:
     """So that Spark has judged each of them, and none is missing."""
 
     def called(expression: Expression) -> set[str]:
-        own = {expression.function} if isinstance(expression, Call) else set()
-        return own.union(*map(called, operands(expression)))
+        functions = {expression.function} if isinstance(expression, Call) else set()
+        return functions.union(*map(called, operands(expression)))
 
     reached = set().union(*(called(parse_expression(text, SCHEMA)) for text in EXPRESSIONS))
     assert reached == set(IMPLEMENTATIONS)
-    assert set(IMPLEMENTATIONS) - {"add_interval"} <= set(FUNCTIONS) and set(ALIASES.values()) <= set(FUNCTIONS)
+    assert set(IMPLEMENTATIONS) - {"add_interval"} <= set(FUNCTIONS)
+    assert set(ALIASES.values()) <= set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("text", FAILING)
@@ -124,14 +125,11 @@ def test_failures_are_ours(text: str) -> None:
         "d + INTERVAL i DAYS",
         "d + INTERVAL '1-2' YEAR TO MONTH",
         "INTERVAL 1 DAY - d",
-        "current_timestamp()",
-        "current_date",
         "named_struct(s, 1)",
         "named_struct('a', 1, 'A', 2)",
         "size(s)",
         "array_contains(array(i), '7')",
         "array_contains(array(y), i)",
-        "INTERVAL 1 DAY",
         "CAST(s AS VARCHAR(2))",
         "CAST(s AS CHAR(2))",
         "s::VARCHAR(2)",
@@ -254,10 +252,10 @@ def test_null_leaves_a_junction_open() -> None:
 
 @pytest.mark.parametrize("text", ["x AND z", "x OR z", "NOT x AND z", "x OR NOT z", "NOT (x AND z) OR x", "x AND NULL", "x OR NULL"])
 def test_predicates_and_expressions_say_the_same(text: str) -> None:
-    found = value(text)
-    assert evaluate(parse_predicate(text, SCHEMA), ROWS).to_pylist() == found
+    expected = value(text)
+    assert evaluate(parse_predicate(text, SCHEMA), ROWS).to_pylist() == expected
     mixed = parse_predicate(f"({text}) AND abs(id) >= 0", SCHEMA)
-    assert evaluate(mixed, ROWS).to_pylist() == found
+    assert evaluate(mixed, ROWS).to_pylist() == expected
 
 
 RELATIONS = pa.schema(
@@ -311,7 +309,8 @@ def test_any_cut_of_the_rows_gives_the_same(text: str) -> None:
     sliced = evaluate(expression, pa.concat_tables([ROWS, ROWS]).combine_chunks().slice(6, 6))
     assert str(plain(sliced)) == str(plain(whole))
     none = evaluate(expression, ROWS.slice(0, 0))
-    assert len(none) == 0 and none.type == whole.type
+    assert len(none) == 0
+    assert none.type == whole.type
 
 
 @pytest.mark.parametrize(

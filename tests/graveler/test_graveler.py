@@ -66,24 +66,24 @@ def test_a_conflict_names_its_keys_and_writes_nothing() -> None:
 def test_conflicts_are_settled_by_a_function() -> None:
     trees = graveler()
     base, ours, theirs = build(trees, a=0, b=0, c=0), build(trees, a=1, b=1, c=0), build(trees, a=2, c=2)
-    seen = []
+    conflicts = []
 
     def resolve(key: bytes, base: Record | None, ours: Record | None, theirs: Record | None) -> Record | None:
-        seen.append((key, base is None, ours is None, theirs is None))
+        conflicts.append((key, base is None, ours is None, theirs is None))
         return record(key, "both") if theirs else None
 
     merged = trees.merge(base, ours, theirs, resolve=resolve)
     assert contents(trees, merged.tree) == {"a": "both", "c": "2"}
     assert merged.conflicts == (b"a", b"b")
-    assert seen == [(b"a", False, False, False), (b"b", False, False, True)]
+    assert conflicts == [(b"a", False, False, False), (b"b", False, False, True)]
 
 
 def test_what_theirs_changed_with_what_stands_in_the_target() -> None:
     trees = graveler()
     base, theirs, target = build(trees, a=0, b=0, c=0), build(trees, a=1, c=0, d=1), build(trees, a=2, b=0)
     changes = trees.changes(base, theirs, target)
-    found = [(change.key, *(record and Entry.decode(record.value).etag for record in change[1:])) for change in changes]
-    assert found == [(b"a", "0", "1", "2"), (b"b", "0", None, "0"), (b"d", None, "1", None)]
+    actual = [(change.key, *(record and Entry.decode(record.value).etag for record in change[1:])) for change in changes]
+    assert actual == [(b"a", "0", "1", "2"), (b"b", "0", None, "0"), (b"d", None, "1", None)]
 
 
 def test_merges_without_work() -> None:
@@ -152,7 +152,8 @@ def test_only_ranges_that_can_matter_are_read() -> None:
     model = many(2000)
     tree = tree_of(Graveler(store, profile=TINY), model)
     infos = list(cold(store).ranges(tree))
-    assert len(infos) > 100 and store.read == [tree]
+    assert len(infos) > 100
+    assert store.read == [tree]
 
     def reading(prefix: bytes) -> set[str]:
         return {info.id for info in infos if info.max_key >= prefix and info.min_key < prefix[:-1] + bytes((prefix[-1] + 1,))}
@@ -279,7 +280,8 @@ def test_the_empty_tree() -> None:
     assert trees.get("", b"a") is None
     assert trees.get_many("", [b"a"]) == [None]
     assert list(trees.scan("")) == list(trees.list("", delimiter=b"/")) == list(trees.diff("", "")) == []
-    assert len(trees.ranges("")) == 0 and trees.names("") == set()
+    assert len(trees.ranges("")) == 0
+    assert trees.names("") == set()
     tree = build(trees, a=1)
     assert trees.build(tree, [(b"a", None)]).tree == ""
 
@@ -294,7 +296,8 @@ def test_local_stores_need_no_cache_and_handles_travel(tmp_path: Path) -> None:
     assert copy.profile == SMALL_RANGES
     cached = Graveler(trees.store, cache=RangeCache(tmp_path / "cache", max_bytes=1000), folder="meta")
     copy = pickle.loads(pickle.dumps(cached))
-    assert copy.reader.cache.folder == tmp_path / "cache" and copy.reader.cache.max_bytes == 1000
+    assert copy.reader.cache.folder == tmp_path / "cache"
+    assert copy.reader.cache.max_bytes == 1000
 
 
 def test_profiles_that_make_no_ranges_are_refused() -> None:

@@ -162,7 +162,8 @@ def _without_recreated(theirs: dict[str, Any], mine: dict[str, Any], changes: li
 
 def _is_stricter(mine: Outcome, theirs: Outcome, last_commit: int) -> bool:
     """Return whether ours has all conflicts of icechunk, and others besides that keep the hierarchy sound, or are about its deletes."""
-    assert mine.conflicts is not None and mine.commit is not None
+    assert mine.conflicts is not None
+    assert mine.commit is not None
     reference = theirs.conflicts or []
     if theirs.commit is not None and theirs.commit < mine.commit:
         # icechunk looks for new nodes in the tip, and names the first commit for those of a later one.

@@ -128,7 +128,8 @@ def test_it_reads_and_continues_what_is_written_here(delta_spark: DeltaSpark, tm
     if "delta.enableChangeDataFeed" in properties:
         assert delta_spark.changes(url, 0) == _our_changes(table, 0)
     operations = [row["operation"] for row in delta_spark.sql(f"DESCRIBE HISTORY delta.`{url}`")]
-    assert operations[:3] == ["RESTORE", "WRITE", "OPTIMIZE"] and operations[-1] == "CREATE TABLE"
+    assert operations[:3] == ["RESTORE", "WRITE", "OPTIMIZE"]
+    assert operations[-1] == "CREATE TABLE"
     delta_spark.sql(f"INSERT INTO delta.`{url}` VALUES (70, 'p1', 0.5)")
     delta_spark.sql(f"UPDATE delta.`{url}` SET v = -1 WHERE id < 4")
     delta_spark.sql(f"DELETE FROM delta.`{url}` WHERE id = 10")

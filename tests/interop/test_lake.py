@@ -50,4 +50,5 @@ def test_what_delta_spark_writes_is_adopted(delta_spark: DeltaSpark, tmp_path: P
             s.delta("t/events").append(rows([100 + id]))
     expected = [1, 2, 3, 4, 5, 102, 103, 104, 105]
     assert _ids(delta_spark, url) == ids(lake.delta("t/events")) == expected
-    assert lake.maintenance.verify() == [] and lake.delta("t/events").schema.names == SCHEMA.names
+    assert lake.maintenance.verify() == []
+    assert lake.delta("t/events").schema.names == SCHEMA.names

@@ -89,3 +89,11 @@ def test_a_lake_of_zed_is_brought_in(zed: str, tmp_path: Path) -> None:
     assert [record["k"] for record in lake.pool(PATH).scan().records()] == list(range(13))
     assert (len(query(zed, folder, "from old")), len(query(zed, folder, "from old@side"))) == (13, 13)
     assert lake.maintenance.verify() == []
+
+
+def test_zed_reads_a_pool_with_cached_snapshots(zed: str, lake: Lake, tmp_path: Path) -> None:
+    for number in range(25):
+        with lake.session() as session:
+            session.pool(PATH).load([{"k": 1000 + number}])
+    assert list((tmp_path / PATH).glob("*/commits/*.snap.zng"))
+    assert query(zed, tmp_path / PATH, "from raw") == lake.pool(PATH).scan().to_zson().splitlines()

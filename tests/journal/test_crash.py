@@ -49,7 +49,8 @@ def _check(store: ObjectStore, clock: Clock, zed: bool, *numbers: int) -> int:
     """The journal is whole, ends at one of the numbers, and goes on. Returns which."""
     journal = _open(store, clock, zed)
     end = journal.state().number
-    assert end in numbers and journal.state() == {"n": end}
+    assert end in numbers
+    assert journal.state() == {"n": end}
     first = int(store.get("refs/TAIL").split()[0]) if store.exists("refs/TAIL") else 1
     entries = list(journal.entries(first))
     assert [entry.number for entry in entries] == list(range(first, end + 1))
@@ -59,8 +60,10 @@ def _check(store: ObjectStore, clock: Clock, zed: bool, *numbers: int) -> int:
     assert len({entry.writer for entry in entries}) == len(entries)
     for number in range(end + 1, end + 7):
         entry = journal.append(count)
-        assert entry is not None and entry.number == number
-    assert _open(store, clock, zed).state() == {"n": end + 6} and journal.head() == end + 6
+        assert entry is not None
+        assert entry.number == number
+    assert _open(store, clock, zed).state() == {"n": end + 6}
+    assert journal.head() == end + 6
     return end
 
 
@@ -85,7 +88,8 @@ def test_an_answer_lost_while_appending(mode: FaultMode) -> None:
         inner, clock = _prepared()
         journal = _open(FaultStore(inner, at, mode, error=StoreUnavailable("no answer")), clock)
         entry = journal.append(count)
-        assert entry is not None and entry.number == ENTRIES + 1
+        assert entry is not None
+        assert entry.number == ENTRIES + 1
         assert journal.state() == {"n": ENTRIES + 1}
         _check(inner, clock, False, ENTRIES + 1)
 
@@ -105,8 +109,8 @@ def test_dying_while_purging(mode: FaultMode) -> None:
         copy = _copied(inner, clock)
         _check(copy, clock, False, ENTRIES)
         _open(inner, clock).purge(FAR)
-        standing = sorted(meta.key[5:25] for meta in inner.list("refs/0"))
-        assert standing == [f"{number:020d}" for number in range(8, ENTRIES + 1)], "the next purge finishes it"
+        remaining = sorted(meta.key[5:25] for meta in inner.list("refs/0"))
+        assert remaining == [f"{number:020d}" for number in range(8, ENTRIES + 1)], "the next purge finishes it"
         assert [meta.key for meta in inner.list("refs/bases/")] == [f"refs/bases/{7:020d}.json"]
         _check(inner, clock, False, ENTRIES)
     assert tails == {b"", b"8 7"}

@@ -58,7 +58,8 @@ def test_mutated_entries_are_refused_or_valid() -> None:
         except CorruptEntry:
             continue
         valid += 1
-        assert entry.number == 17 and entry.time.tzinfo is UTC
+        assert entry.number == 17
+        assert entry.time.tzinfo is UTC
         # Whatever is taken can be written again: a snapshot will have to.
         adds = tuple(Add(f"{place}", getattr(action, "value", action.key)) for place, action in enumerate(entry.actions))
         state = State.empty().advanced([Entry(17, entry.time, "", adds)])
@@ -150,7 +151,8 @@ def test_a_corrupt_entry_is_named_to_everybody() -> None:
             ask()
         assert raised.value.key == key
     assert [meta.key for meta in store.list("refs/0")][-1] == key, "nothing is written behind it"
-    assert journal.state_at(3) == {"n": 3} and journal.state(refresh=False) == {"n": 3}
+    assert journal.state_at(3) == {"n": 3}
+    assert journal.state(refresh=False) == {"n": 3}
 
 
 def test_an_entry_that_contradicts_those_before_is_corrupt() -> None:

@@ -24,9 +24,13 @@ def test_an_empty_journal_needs_no_creation() -> None:
     journal = Journal(store, "refs")
     assert journal.head() == 0
     state = journal.state()
-    assert dict(state) == {} and state.number == 0 and state.time == datetime(1970, 1, 1, tzinfo=UTC)
-    assert list(journal.entries(1)) == [] and journal.poll(0, timedelta(0)) == []
-    assert journal.state_at(0) == {} and journal.state_at(START) == {}
+    assert dict(state) == {}
+    assert state.number == 0
+    assert state.time == datetime(1970, 1, 1, tzinfo=UTC)
+    assert list(journal.entries(1)) == []
+    assert journal.poll(0, timedelta(0)) == []
+    assert journal.state_at(0) == {}
+    assert journal.state_at(START) == {}
     assert journal.purge(START) == 0
     assert list(store.list()) == [], "reading writes nothing"
 
@@ -37,18 +41,27 @@ def test_entries_add_up_to_the_state() -> None:
     first = journal.append(lambda state: [Add("main", {"commit": "a", "tags": [1, None, 2.5]}), Add("dev", "b")])
     clock.advance(seconds=5)
     second = journal.append(lambda state: [Delete("dev"), Add("test", state["dev"]), Update("main", "c")])
-    assert first is not None and second is not None
-    assert (first.number, second.number) == (1, 2) and first.writer != second.writer
+    assert first is not None
+    assert second is not None
+    assert (first.number, second.number) == (1, 2)
+    assert first.writer != second.writer
     assert (first.time, second.time) == (START, START + timedelta(seconds=5))
     for handle in (journal, Journal(journal.store, "refs")):
         state = handle.state()
-        assert dict(state) == {"main": "c", "test": "b"} and list(state) == ["main", "test"] and len(state) == 2
+        assert dict(state) == {"main": "c", "test": "b"}
+        assert list(state) == ["main", "test"]
+        assert len(state) == 2
         assert (state.number, state.time) == (2, second.time)
-        assert list(handle.entries(1)) == [first, second] and list(handle.entries(2)) == [second]
-        assert list(handle.entries(1, 1)) == [first] and list(handle.entries(3)) == []
+        assert list(handle.entries(1)) == [first, second]
+        assert list(handle.entries(2)) == [second]
+        assert list(handle.entries(1, 1)) == [first]
+        assert list(handle.entries(3)) == []
         record = state.record("test")
-        assert record is not None and (record.number, record.time) == (2, second.time)
-        assert state.record("dev") is None and "dev" not in state and 7 not in state
+        assert record is not None
+        assert (record.number, record.time) == (2, second.time)
+        assert state.record("dev") is None
+        assert "dev" not in state
+        assert 7 not in state
         with pytest.raises(KeyError):
             state["dev"]
 
@@ -80,14 +93,15 @@ def test_only_the_newest_state_may_refuse() -> None:
     journal = Journal(MemoryStore(), "refs")
     journal.state()
     Journal(journal.store, "refs").append(lambda state: [Add("main", 1)])
-    seen: list[int] = []
+    numbers: list[int] = []
 
     def plan(state: State) -> list[Action]:
-        seen.append(state.number)
+        numbers.append(state.number)
         return [Update("main", state["main"] + 1)] if "main" in state else []
 
     assert journal.append(plan) is not None
-    assert seen == [0, 1] and journal.state(refresh=False) == {"main": 2}
+    assert numbers == [0, 1]
+    assert journal.state(refresh=False) == {"main": 2}
     Journal(journal.store, "refs").append(lambda state: [Add("dev", 1)])
     journal.append(lambda state: [Update("dev", 2)])
     assert journal.state(refresh=False)["dev"] == 2
@@ -109,7 +123,8 @@ def test_actions_that_do_not_fit_are_refused(actions: list[Action], error: type[
     with pytest.raises(error, match=repr(key)) as raised:
         journal.append(lambda state: actions)
     assert raised.value.key == key  # type: ignore[attr-defined]
-    assert journal.head() == 1 and Journal(journal.store, "refs").state() == {"main": 0}
+    assert journal.head() == 1
+    assert Journal(journal.store, "refs").state() == {"main": 0}
 
 
 DEEP: Any = None
@@ -156,7 +171,8 @@ def test_callers_objects_are_not_shared() -> None:
     value = {"tags": (1, 2)}
     entry = journal.append(lambda state: [Add("a", value)])
     value["tags"] = (3,)
-    assert journal.state() == {"a": {"tags": [1, 2]}} and entry == journal.entry(1)
+    assert journal.state() == {"a": {"tags": [1, 2]}}
+    assert entry == journal.entry(1)
 
 
 def test_times_rise_whatever_the_clock_does() -> None:
@@ -176,13 +192,16 @@ def test_a_clock_at_the_end_of_time_stops_nobody() -> None:
     journal.append(count)
     later = Journal(journal.store, "refs")
     later.append(count)
-    assert later.head() == 2 and later.state_at(datetime.max.replace(tzinfo=UTC)).number == 2
+    assert later.head() == 2
+    assert later.state_at(datetime.max.replace(tzinfo=UTC)).number == 2
 
 
 def test_clocks_of_any_zone_are_fine_and_those_of_none_are_refused() -> None:
     east = Journal(MemoryStore(), "refs", clock=lambda: datetime(2024, 1, 1, 5, tzinfo=timezone(timedelta(hours=5))))
     entry = east.append(count)
-    assert entry is not None and entry.time == START and entry.time.tzinfo is UTC
+    assert entry is not None
+    assert entry.time == START
+    assert entry.time.tzinfo is UTC
     with pytest.raises(ValueError, match="zone"):
         Journal(MemoryStore(), "refs", clock=datetime.now).append(count)
 
@@ -219,7 +238,8 @@ def test_states_are_immutable_and_large_ones_share() -> None:
         journal.append(lambda state, i=i: [Update(f"k{i:05d}", -1), Delete(f"k{i + 10_000:05d}"), Add(f"new{i:04d}", i)])  # type: ignore[misc]
         states.append(journal.state(refresh=False))
     for number, state in enumerate(states):
-        assert len(state) == 20_000 and state.number == number + 1
+        assert len(state) == 20_000
+        assert state.number == number + 1
         if number % 250 == 0:
             expected = {f"k{i:05d}": -1 if i < number else i for i in range(20_000) if not 10_000 <= i < 10_000 + number}
             assert dict(state) == expected | {f"new{i:04d}": i for i in range(number)}
@@ -275,8 +295,9 @@ def test_polling_waits_for_entries() -> None:
     assert clock.slept == pytest.approx(9)
     writer = Journal(journal.store, "refs", clock=clock)
     clock.on_sleep = lambda: writer.append(count)
-    found = journal.poll(1, timedelta(seconds=9))
-    assert [entry.number for entry in found] == [2] and journal.state(refresh=False).number == 2
+    entries = journal.poll(1, timedelta(seconds=9))
+    assert [entry.number for entry in entries] == [2]
+    assert journal.state(refresh=False).number == 2
     for _ in range(4):
         writer.append(count)
     assert [entry.number for entry in journal.poll(4, timedelta(0))] == [5, 6]
@@ -298,11 +319,11 @@ def test_handles_are_pickled() -> None:
 
 def test_threads_share_a_handle(tmp_path: Path) -> None:
     journal = Journal(LocalStore(tmp_path), "refs")
-    done: list[Entry | None] = []
+    appended: list[Entry | None] = []
 
     def work() -> None:
         for _ in range(25):
-            done.append(journal.append(count))
+            appended.append(journal.append(count))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -310,7 +331,7 @@ def test_threads_share_a_handle(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert journal.state() == {"n": 200}
-    assert sorted(entry.number for entry in done if entry) == list(range(1, 201))
+    assert sorted(entry.number for entry in appended if entry) == list(range(1, 201))
 
 
 def test_a_thread_that_waits_for_its_turn_keeps_its_deadline() -> None:
@@ -338,7 +359,8 @@ def test_journals_lie_in_any_folder(folder: str) -> None:
     journal = Journal(store, folder, snapshot_every=2)
     for _ in range(5):
         journal.append(count)
-    assert Journal(store, folder).state() == {"n": 5} and journal.folder == folder
+    assert Journal(store, folder).state() == {"n": 5}
+    assert journal.folder == folder
     assert repr(journal) == f"Journal({store!r}, {folder!r})"
 
 

@@ -95,9 +95,11 @@ def test_another_writers_entry_is_read_before_going_on(store: ScriptedStore, err
         raise error
 
     store.on_put = _answers(overtaken)
-    seen: list[int] = []
-    entry = journal.append(lambda state: seen.append(state.number) or count(state))  # type: ignore[func-returns-value]
-    assert entry is not None and entry.number == 2 and seen == [0, 1]
+    numbers: list[int] = []
+    entry = journal.append(lambda state: numbers.append(state.number) or count(state))  # type: ignore[func-returns-value]
+    assert entry is not None
+    assert entry.number == 2
+    assert numbers == [0, 1]
     _check(store, 1, 2)
     asked = [each for each in store.asked if each.endswith(".json")]
     assert asked.index(f"get {FIRST}") < asked.index(f"put {SECOND}")
@@ -217,7 +219,8 @@ def test_a_journal_that_cannot_be_read_is_not_written(store: ScriptedStore) -> N
     store.on_get = on_get
     with pytest.raises(AppendTimeout, match="nothing was written") as raised:
         journal.append(count)
-    assert raised.value.__cause__ is LOST and 60 <= clock.slept < 62
+    assert raised.value.__cause__ is LOST
+    assert 60 <= clock.slept < 62
     assert list(store.inner.list()) == []
 
 
@@ -256,7 +259,8 @@ def test_losing_all_races_ends_at_the_deadline(store: ScriptedStore) -> None:
 def test_pauses_between_races_are_bounded(lost: int) -> None:
     for seconds in (0.0, 0.01, 0.05, 60.0):
         pauses = [pause_after_loss(lost, seconds) for _ in range(100)]
-        assert min(pauses) >= 0 and 0 < max(pauses) <= min(1.0, 16 * max(seconds, 0.001))
+        assert min(pauses) >= 0
+        assert 0 < max(pauses) <= min(1.0, 16 * max(seconds, 0.001))
         assert 0 < AFTER_FAILURE.pause(lost) <= 1.0
 
 
@@ -281,7 +285,8 @@ def test_ownership_is_the_codecs_matter(store: ScriptedStore) -> None:
     journal = _journal_of_anonymous(store)
     store.on_put = _answers(_lost_after(LOST))
     entry = journal.append(lambda state: [Add("main", "unique")])
-    assert entry is not None and entry.writer
+    assert entry is not None
+    assert entry.writer
     assert journal.entry(1).writer == ""
     other = _journal_of_anonymous(store)
     journal.append(lambda state: [Add("dev", 1)])
@@ -314,25 +319,25 @@ def test_slow_puts_of_many_writers(store: ScriptedStore) -> None:
         time.sleep(0.002)
         if number % 3 == 0:
             raise LOST
-        made = do()
+        result = do()
         if number % 3 == 1:
             raise LOST
-        return made
+        return result
 
     store.on_put = on_put
-    done: list[int] = []
+    acknowledged: list[int] = []
 
     def work() -> None:
         journal = Journal(store, "refs")
         for _ in range(10):
             entry = journal.append(count)
             assert entry is not None
-            done.append(entry.number)
+            acknowledged.append(entry.number)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(done) == list(range(1, 81))
+    assert sorted(acknowledged) == list(range(1, 81))
     _check(store, *range(1, 81))

@@ -36,7 +36,8 @@ def test_head_is_only_a_hint(entries: int, lie: bytes | None) -> None:
     journal = Journal(store, "refs")
     assert journal.state().number == entries
     entry = journal.append(count)
-    assert entry is not None and entry.number == entries + 1
+    assert entry is not None
+    assert entry.number == entries + 1
     if lie is not None and lie not in (b"0", b"7"):
         assert int(store.get("refs/HEAD")) == entries + 1, "healed by whoever appends"
     assert [each.number for each in Journal(store, "refs").entries(1)] == list(range(1, entries + 2))
@@ -124,8 +125,8 @@ def test_entries_say_where_one_is_missing() -> None:
 @pytest.mark.parametrize("lie", [b"", b"garbage", b"0 0", b"1", b"1 0 0", b"-1 0", b"\xff"])
 def test_a_garbled_tail_stops_readers_and_writers(lie: bytes) -> None:
     store = _journal_of(3)
-    known = Journal(store, "refs")
-    known.state()
+    open_journal = Journal(store, "refs")
+    open_journal.state()
     store.put("refs/TAIL", lie)
     fresh = Journal(store, "refs")
     for action in (fresh.state, lambda: fresh.append(count), lambda: list(fresh.entries(1)), lambda: fresh.poll(0, timedelta(0))):
@@ -133,7 +134,7 @@ def test_a_garbled_tail_stops_readers_and_writers(lie: bytes) -> None:
             action()
     assert not store.exists("refs/00000000000000000004.json")
     with pytest.raises(AppendOutcomeUnknown, match="refs/TAIL"):
-        known.append(count)
+        open_journal.append(count)
 
 
 def test_a_tail_that_is_being_overwritten_is_read_again() -> None:
@@ -188,7 +189,8 @@ def test_torn_snapshots_are_skipped(kind: int, torn: list[int], caplog: pytest.L
     for number in torn:
         store.put(SNAPSHOT.format(number), _torn(store.get(SNAPSHOT.format(number)))[kind])
     journal = Journal(store, "refs")
-    assert journal.state() == {"n": 200} and journal.state().number == 200
+    assert journal.state() == {"n": 200}
+    assert journal.state().number == 200
     assert SNAPSHOT.format(192) in caplog.text
     assert journal.state_at(100) == {"n": 100}
 

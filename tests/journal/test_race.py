@@ -43,7 +43,8 @@ def _work(url: str, options: dict[str, object], worker: int, appends: int, resul
         except KeyExists:
             refused += 1
             entry = journal.append(lambda state, plan=plan, name=name: [action for action in plan(state) if action.key != name])  # type: ignore[misc]
-        assert entry is not None and journal.state(refresh=False)["n"] == entry.number
+        assert entry is not None
+        assert journal.state(refresh=False)["n"] == entry.number
         acknowledged.append((entry.number, entry.writer))
         if number % 10 == 9:
             journal = Journal(store, "refs", snapshot_every=16, head_every=4)
@@ -59,12 +60,13 @@ def _race(url: str, options: dict[str, object], workers: int, appends: int, resu
     entries = list(journal.entries(1))
     assert [entry.number for entry in entries] == list(range(1, total + 1))
     assert [entry.actions[0].value for entry in entries] == list(range(1, total + 1))  # type: ignore[union-attr]
-    told = [tuple(each) for report in reports for each in report["acknowledged"]]
-    assert sorted(told) == [(entry.number, entry.writer) for entry in entries]
+    acknowledged = [tuple(each) for report in reports for each in report["acknowledged"]]
+    assert sorted(acknowledged) == [(entry.number, entry.writer) for entry in entries]
     assert len({entry.writer for entry in entries}) == total
     assert all(earlier.time < later.time for earlier, later in pairwise(entries))
     state = journal.state()
-    assert state["n"] == total and all(state[f"worker-{worker}"] == appends for worker in range(workers))
+    assert state["n"] == total
+    assert all(state[f"worker-{worker}"] == appends for worker in range(workers))
     assert sum(key.startswith("name-") for key in state) + sum(report["refused"] for report in reports) == total
     assert journal.head() == total
     assert total - 4 < int(journal.store.get("refs/HEAD")) <= total
@@ -89,7 +91,8 @@ def test_lost_answers_of_s3(s3_url: str, s3_options: dict[str, object], s3_endpo
         assert journal.append(count) is not None
     s3_endpoint.clear()
     fresh = Journal(store, "refs")
-    assert fresh.state() == {"n": 4} and len(list(fresh.entries(1))) == 4
+    assert fresh.state() == {"n": 4}
+    assert len(list(fresh.entries(1))) == 4
     before = len(s3_endpoint.requests())
     journal.append(count)
     assert len(s3_endpoint.requests()) - before == 2, "a put, and a look at TAIL"
@@ -109,9 +112,9 @@ def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     for worker in workers:
         worker.start()
     journal = Journal(LocalStore(root), "refs")
-    done = [journal.append(count)]
+    appended = [journal.append(count)]
     while any(worker.is_alive() for worker in workers):
-        done.append(journal.append(count))
+        appended.append(journal.append(count))
         time.sleep(0.002)
     for worker in workers:
         worker.join()
@@ -119,8 +122,10 @@ def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     end = Journal(LocalStore(root), "refs").head()
     entries = list(journal.entries(1))
     assert [entry.actions[0].value for entry in entries] == list(range(1, end + 1))  # type: ignore[union-attr]
-    assert end >= len(done) and set(done) <= set(entries)
-    assert journal.append(count) is not None and Journal(LocalStore(root), "refs").state() == {"n": end + 1}
+    assert end >= len(appended)
+    assert set(appended) <= set(entries)
+    assert journal.append(count) is not None
+    assert Journal(LocalStore(root), "refs").state() == {"n": end + 1}
 
 
 class _Distant(FaultStore):
@@ -153,7 +158,8 @@ def _together(store: ObjectStore, writers: int, appends: int) -> list[float]:
 def test_forty_writers_get_their_turn() -> None:
     store = _Distant(MemoryStore(), 0)
     seconds = _together(store, 40, 3)
-    assert len(seconds) == 120 and Journal(store.inner, "refs").state() == {"n": 120}
+    assert len(seconds) == 120
+    assert Journal(store.inner, "refs").state() == {"n": 120}
     assert max(seconds) < 20, "a third of the default deadline"
 
 
@@ -167,7 +173,8 @@ def test_many_processes_race_for_long(tmp_path: Path) -> None:
 def test_forty_writers_race_for_long() -> None:
     store = _Distant(MemoryStore(), 0)
     seconds = _together(store, 40, 50)
-    assert len(seconds) == 2000 and Journal(store.inner, "refs").state() == {"n": 2000}
+    assert len(seconds) == 2000
+    assert Journal(store.inner, "refs").state() == {"n": 2000}
     assert max(seconds) < 60
 
 
@@ -177,7 +184,8 @@ def _read(root: str, until: int) -> None:
     journal = Journal(LocalStore(root), "refs")
     while after < until:
         for entry in journal.poll(after, timedelta(seconds=20)):
-            assert entry.number == after + 1 and entry.actions[0].value == entry.number  # type: ignore[union-attr]
+            assert entry.number == after + 1
+            assert entry.actions[0].value == entry.number
             after = entry.number
         state = Journal(LocalStore(root), "refs").state()
         assert state["n"] == state.number >= after

@@ -44,12 +44,16 @@ def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, ti
     time.pass_days(20)
     assert lake.maintenance.gc().keys == ()  # history is kept for 30 days
     time.pass_days(15)
-    told = lake.maintenance.gc(dry_run=True)
-    assert old in told.keys and told.bytes > 0 and old in _content(store)
-    done = lake.maintenance.gc()
-    assert set(done.keys) >= set(told.keys) and old not in _content(store)
+    planned = lake.maintenance.gc(dry_run=True)
+    assert old in planned.keys
+    assert planned.bytes > 0
+    assert old in _content(store)
+    collected = lake.maintenance.gc()
+    assert set(collected.keys) >= set(planned.keys)
+    assert old not in _content(store)
     assert len(_files(store, "t/orders")) < len(before)
-    assert lake.maintenance.verify() == [] and ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
+    assert lake.maintenance.verify() == []
+    assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
     assert bytes(lake.at().get("notes.txt")) == b"two"
     with pytest.raises(LakeError):
         lake.at("main~3")
@@ -75,7 +79,8 @@ def test_branches_tags_and_sessions_keep_what_they_reach(lake: Lake, store: Memo
     assert ids(lake.delta("t/orders", ref="dev")) == [*range(10), 50]
     assert ids(lake.delta("t/orders", ref="v1")) == list(range(10))
     assert ids(lake.delta("t/orders", ref=shared.id)) == [*range(10), 50, 60]
-    assert bytes(lake.at(shared.id).get("in-session")) == b"kept" and bytes(lake.at("v1").get("notes.txt")) == b"one"
+    assert bytes(lake.at(shared.id).get("in-session")) == b"kept"
+    assert bytes(lake.at("v1").get("notes.txt")) == b"one"
     assert lake.maintenance.verify() == []
     shared.publish()
     lake.merge("dev")
@@ -91,7 +96,8 @@ def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: Mem
     lake.maintenance.gc()
     assert _files(store, "t/orders") == files
     session.publish()
-    assert bytes(lake.at().get("late")) == b"late bytes" and 77 in ids(lake.delta("t/orders"))
+    assert bytes(lake.at().get("late")) == b"late bytes"
+    assert 77 in ids(lake.delta("t/orders"))
 
     abandoned = lake.session()
     abandoned.put("never", b"never bytes")
@@ -102,7 +108,8 @@ def test_unpublished_objects_live_longer_than_any_session(lake: Lake, store: Mem
     assert not set(lake.maintenance.gc().keys) & orphans
     time.pass_days(0.2)
     gone = lake.maintenance.gc().keys
-    assert set(gone) & orphans and address_of(new_item(b"never bytes", time()).entry.etag) in gone
+    assert set(gone) & orphans
+    assert address_of(new_item(b"never bytes", time()).entry.etag) in gone
     assert lake.maintenance.verify() == []
 
 
@@ -119,7 +126,8 @@ def test_foreign_files_are_never_touched(lake: Lake, store: MemoryStore, time: M
     store.put("t/elsewhere/part-0.parquet", b"1")
     time.pass_days(90)
     lake.maintenance.gc()
-    assert store.exists("landing/zone.csv") and store.exists("t/elsewhere/part-0.parquet")
+    assert store.exists("landing/zone.csv")
+    assert store.exists("t/elsewhere/part-0.parquet")
 
 
 def test_nothing_goes_where_a_live_dataset_cannot_be_read(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
@@ -179,12 +187,14 @@ def test_condemned_content_that_a_publish_reuses_is_put_again(lake: Lake, store:
     id = _condemn(lake, [garbage])
     session.publish()
     assert _finish(lake, id) == [garbage]
-    assert not store.exists(garbage) and store.exists(address_of(digest, 1))
+    assert not store.exists(garbage)
+    assert store.exists(address_of(digest, 1))
     assert bytes(lake.at().get("again")) == b"garbage"
     # On record for longer than any session: one that began before is still warned.
     with lake.session() as s:
         s.put("third", b"garbage")
-    assert bytes(lake.at().get("third")) == b"garbage" and lake.maintenance.verify() == []
+    assert bytes(lake.at().get("third")) == b"garbage"
+    assert lake.maintenance.verify() == []
 
 
 def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store: MemoryStore) -> None:
@@ -202,7 +212,8 @@ def test_a_range_that_would_have_a_condemned_name_gets_another(lake: Lake, store
     assert applied.tree != lake.at().view.tree
     _finish(lake, id)
     fresh = Lake.open(store, clock=ManualClock())
-    assert bytes(fresh.at().get("a")) == b"1" and fresh.maintenance.verify() == []
+    assert bytes(fresh.at().get("a")) == b"1"
+    assert fresh.maintenance.verify() == []
 
 
 def test_what_was_published_after_marking_is_spared(lake: Lake, store: MemoryStore, time: ManualClock) -> None:
@@ -226,7 +237,7 @@ def test_a_data_file_that_is_being_collected_cannot_be_brought_back(lake: Lake, 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
-    def made() -> tuple[MemoryStore, ManualClock]:
+    def new_store() -> tuple[MemoryStore, ManualClock]:
         time = ManualClock()
         store = MemoryStore(clock=time)
         lake = Lake.create(store, clock=time)
@@ -238,17 +249,18 @@ def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
         time.pass_days(60)
         return store, time
 
-    store, time = made()
+    store, time = new_store()
     whole = FaultStore(store, 0)
     garbage = Lake.open(whole, clock=time).maintenance.gc().keys
     assert len(garbage) > 5
     for at in range(1, whole.operations + 1, 1 if mode == "before" else 3):
-        store, time = made()
+        store, time = new_store()
         dying = FaultStore(store, at, mode)  # type: ignore[arg-type]
         with suppress(StoreDied, CollectionRefused):
             Lake.open(dying, clock=time).maintenance.gc()
         lake = opened(store, time)
-        assert ids(lake.delta("t/a")) == ids(plain(store, "t/a")) == [2] and ids(lake.delta("t/b")) == list(range(10))
+        assert ids(lake.delta("t/a")) == ids(plain(store, "t/a")) == [2]
+        assert ids(lake.delta("t/b")) == list(range(10))
         with lake.session() as s:
             s.put("old again", b"0")  # content that is garbage
         lake.maintenance.gc()
@@ -293,9 +305,9 @@ def _publisher(root: str, worker: int, count: int) -> None:
 def _collector(root: str, workers: int) -> None:
     lake = Lake.open(root, clock=_later)
     total = 0
-    begun = time.monotonic()
+    start = time.monotonic()
     while len(list(Path(root).parent.glob(f"{Path(root).name}.*"))) < workers:
-        assert time.monotonic() - begun < 1200
+        assert time.monotonic() - start < 1200
         total += len(lake.maintenance.gc().keys)
     total += len(lake.maintenance.gc().keys)
     Path(f"{root}-collected").write_text(str(total))

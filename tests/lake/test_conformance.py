@@ -44,7 +44,7 @@ class TestSession(SessionSuite):
 
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield Lake.create(MemoryStore()).session()
+        return Lake.create(MemoryStore()).session()
 
 
 class TestPart(SessionSuite):
@@ -53,7 +53,7 @@ class TestPart(SessionSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
         lake = Lake.create(MemoryStore())
-        yield lake.get_session(lake.open_session().id).join()
+        return lake.get_session(lake.open_session().id).join()
 
 
 class TestSerializableSession(SessionSuite):
@@ -61,7 +61,7 @@ class TestSerializableSession(SessionSuite):
 
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield Lake.create(MemoryStore()).session(isolation="serializable")
+        return Lake.create(MemoryStore()).session(isolation="serializable")
 
 
 class _Flushed(ObjectStore):
@@ -115,7 +115,7 @@ class TestFlushedPart(SessionSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
         lake = Lake.create(MemoryStore())
-        yield _Flushed(lake.get_session(lake.open_session().id).join())
+        return _Flushed(lake.get_session(lake.open_session().id).join())
 
     def test_pickles(self, store: ObjectStore) -> None:
         assert isinstance(store, _Flushed)
@@ -131,7 +131,7 @@ class TestFolderBesideDatasets(SessionSuite):
         _fill(lake, "1")
         session = lake.session()
         _fill(session, "2")
-        yield FolderStore(session, "t/here")
+        return FolderStore(session, "t/here")
 
 
 def _fill(lake: Any, name: str) -> None:
@@ -164,7 +164,8 @@ def test_states_that_are_only_read_can_be_pickled() -> None:
         part.put("more", b"1")
     for store in (lake.at("main"), lake.at(session.id)):
         again = pickle.loads(pickle.dumps(store))
-        assert repr(again) == repr(store) and list(again.list()) == list(store.list())
+        assert repr(again) == repr(store)
+        assert list(again.list()) == list(store.list())
         assert ids(again.delta("t/orders")) == list(range(10))
         view = pickle.loads(pickle.dumps(store.dataset("t/orders")))
         assert list(view.list()) == list(store.dataset("t/orders").list())
@@ -194,10 +195,11 @@ def test_log_of_a_dataset_lists_as_any_store(table: ObjectStore) -> None:
     keys = [_log(version) for version in range(3)]
     for prefix in ("", "_", "_delta_log", "_delta_log/", "_delta_log/0000", keys[1], "part", "x/"):
         for start in ("", "_delta_log", "_delta_log/", *keys, "~"):
-            wanted = [key for key in keys if key.startswith(prefix) and key > start]
-            assert [meta.key for meta in table.list(prefix, start)] == wanted, (prefix, start)
+            expected = [key for key in keys if key.startswith(prefix) and key > start]
+            assert [meta.key for meta in table.list(prefix, start)] == expected, (prefix, start)
     assert list(table.list("_delta_log/")) == [table.head(key) for key in keys]
-    assert table.list_folders() == ["_delta_log"] and table.list_folders("_delta_log/") == []
+    assert table.list_folders() == ["_delta_log"]
+    assert table.list_folders("_delta_log/") == []
 
 
 def test_log_and_data_of_a_dataset_are_read_as_from_any_store(table: ObjectStore) -> None:
@@ -208,8 +210,8 @@ def test_log_and_data_of_a_dataset_are_read_as_from_any_store(table: ObjectStore
         for start, end in ((None, None), (0, 4), (2, 5), (-3, None), (8, 10**6), (10**6, None), (0, 0)):
             got = table.get(key, start, end)
             assert (bytes(got), got.meta) == (stands[start:end], table.head(key)), (key, start, end)
-    wanted = [(_log(2), 0, 1), ("part-new.parquet", 1, 3), (_log(1), None, None), ("part-new.parquet", -2, None)]
-    assert [bytes(got) for got in table.get_many(wanted)] == [b"{", b"12", whole, b"89"]
+    requests = [(_log(2), 0, 1), ("part-new.parquet", 1, 3), (_log(1), None, None), ("part-new.parquet", -2, None)]
+    assert [bytes(got) for got in table.get_many(requests)] == [b"{", b"12", whole, b"89"]
 
 
 def test_errors_name_the_key_that_the_caller_gave(lake: Lake, table: ObjectStore) -> None:
@@ -257,7 +259,8 @@ def test_one_of_many_threads_commits_a_version(table: ObjectStore) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(won) == 1 and table.get(_log(3)) == b'{"commitInfo":{"n":%d}}' % won[0]
+    assert len(won) == 1
+    assert table.get(_log(3)) == b'{"commitInfo":{"n":%d}}' % won[0]
 
 
 # Any mixture of what lies in the tree and on top of it
@@ -295,9 +298,9 @@ def _assert_same(model: ObjectStore, store: ObjectStore, names: list[str]) -> No
         assert store.list_folders(prefix) == model.list_folders(prefix)
     for name in names:
         assert store.exists(name) == model.exists(name)
-    there = [meta.key for meta in model.list()]
-    assert [bytes(data) for data in store.get_many(there)] == [bytes(data) for data in model.get_many(there)]
-    assert list(store.list()) == [data.meta for data in store.get_many(there)]
+    keys = [meta.key for meta in model.list()]
+    assert [bytes(data) for data in store.get_many(keys)] == [bytes(data) for data in model.get_many(keys)]
+    assert list(store.list()) == [data.meta for data in store.get_many(keys)]
 
 
 def test_a_session_over_files_is_the_same(tmp_path: Any) -> None:

@@ -156,10 +156,10 @@ def test_an_append_only_table_refuses_a_revert(empty: Lake) -> None:
 
 @pytest.mark.parametrize("properties", [{"delta.constraints.positive": "v >= 0"}, {"delta.enableDeletionVectors": "true"}])
 def test_tables_of_other_rules_do_not_become_one(empty: Lake, properties: dict[str, str]) -> None:
-    one, other = empty.session(), empty.session()
-    one.create_delta("t/o", SCHEMA, properties=properties).append(rows([1]))
+    first, other = empty.session(), empty.session()
+    first.create_delta("t/o", SCHEMA, properties=properties).append(rows([1]))
     other.create_delta("t/o", SCHEMA).append(rows([2], v=-5))
-    one.publish()
+    first.publish()
     with pytest.raises(Conflict):
         other.publish()
 
@@ -204,7 +204,8 @@ def test_a_diverged_table_holds_up_nothing_else(tmp_path: Path) -> None:
     lake.maintenance.checkout()
     with lake.session() as s:
         s.import_delta("legacy/events")
-    assert ids(lake.delta("legacy/events")) == [0, 1] and lake.maintenance.verify() == []
+    assert ids(lake.delta("legacy/events")) == [0, 1]
+    assert lake.maintenance.verify() == []
 
 
 def test_an_attempt_that_wrote_nothing_still_fences_older_ones(lake: Lake) -> None:
@@ -267,7 +268,8 @@ def test_an_imported_table_is_released_not_emptied(lake: Lake, store: MemoryStor
     with pytest.raises(Conflict), lake.session() as s:
         s.drop("ext")
     lake.maintenance.release("ext")
-    assert ids(plain(store, "ext")) == [1] and "ext" not in lake.at().datasets()
+    assert ids(plain(store, "ext")) == [1]
+    assert "ext" not in lake.at().datasets()
 
 
 def test_parents_that_are_not_there(lake: Lake) -> None:

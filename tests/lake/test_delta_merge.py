@@ -37,8 +37,8 @@ OPERATIONS: dict[str, Callable[[DeltaTable], object]] = {
 
 
 def _rows(table: DeltaTable) -> list[tuple[int, int]]:
-    found = table.to_arrow()
-    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+    data = table.to_arrow()
+    return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 
 def _start(lake: Lake) -> None:
@@ -53,7 +53,8 @@ def _conflict(lake: Lake, run: Callable[[], object]) -> str:
     try:
         run()
     except Conflict as error:
-        assert error.datasets == (PATH,) and PATH in str(error)
+        assert error.datasets == (PATH,)
+        assert PATH in str(error)
         return error.kinds[PATH]
     return ""
 
@@ -102,7 +103,8 @@ def test_branches_that_both_appended_merge_in_both_directions(lake: Lake, store:
         lake.merge("main", into="dev")
         assert ids(lake.delta("t/orders", ref="dev")) == expected
     assert plain(store, "t/orders").version == 6, "each publish and each merge is one version"
-    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2 and lake.maintenance.verify() == []
+    assert lake.delta("t/orders", ref="dev").txn_version("main") == 2
+    assert lake.maintenance.verify() == []
 
 
 def test_update_against_delete_conflicts(lake: Lake) -> None:
@@ -113,7 +115,8 @@ def test_update_against_delete_conflicts(lake: Lake) -> None:
         s.delta("t/orders").delete("id = 3")
     with pytest.raises(Conflict) as caught:
         lake.merge("dev")
-    assert caught.value.datasets == ("t/orders",) and ids(lake.delta("t/orders")) == [0, 1, 2, *range(4, 10)]
+    assert caught.value.datasets == ("t/orders",)
+    assert ids(lake.delta("t/orders")) == [0, 1, 2, *range(4, 10)]
 
 
 def test_a_stale_full_overwrite_against_an_append_conflicts(lake: Lake) -> None:
@@ -210,6 +213,8 @@ def test_schema_changes_travel_by_merge(lake: Lake, store: MemoryStore, time: Ma
         s.delta("t/orders").add_constraint("positive", "id >= 0")
     lake.merge("dev")
     table = plain(store, "t/orders")
-    assert table.schema.names == ["id", "p", "v", "extra"] and table.constraints == {"positive": "id >= 0"}
+    assert table.schema.names == ["id", "p", "v", "extra"]
+    assert table.constraints == {"positive": "id >= 0"}
     lake.revert("main", parent=1)
-    assert plain(store, "t/orders").schema.names == ["id", "p", "v"] and plain(store, "t/orders").constraints == {}
+    assert plain(store, "t/orders").schema.names == ["id", "p", "v"]
+    assert plain(store, "t/orders").constraints == {}

@@ -72,14 +72,16 @@ def test_every_kind_of_ref(disk: Lake) -> None:
     commit = disk.list_branches()["main"]
     disk.create_branch("dev", at="v1")
     session = disk.open_session("dev")
-    found = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
-    assert found.pop("main") == found.pop(commit) == found.pop(commit[:12]) == b"second"
-    assert set(found.values()) == {b"one"}
+    contents = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
+    assert contents.pop("main") == contents.pop(commit) == contents.pop(commit[:12]) == b"second"
+    assert set(contents.values()) == {b"one"}
     now = dt.datetime.now(dt.UTC).isoformat()
     assert fs.cat_file(f"prod/main@{{{now}}}/notes.txt") == b"second"
     assert fs.ls("prod", detail=False) == sorted(f"prod/{name}" for name in ("main", "dev", "v1", session.id))
     assert fs.ls("", detail=False) == ["prod"]
-    assert fs.isdir("prod") and fs.isdir("prod/main") and not fs.exists("prod/nothing")
+    assert fs.isdir("prod")
+    assert fs.isdir("prod/main")
+    assert not fs.exists("prod/nothing")
 
 
 def test_what_is_not_there_is_a_missing_file_to_everyone(disk: Lake, tmp_path: Path) -> None:
@@ -103,12 +105,15 @@ def test_a_branch_is_pinned_at_its_first_use(disk: Lake) -> None:
     with disk.session() as s:
         s.put("notes.txt", b"third")
         s.put("new.txt", b"")
-    assert fs.cat_file("prod/main/notes.txt") == b"second" and not fs.exists("prod/main/new.txt")
+    assert fs.cat_file("prod/main/notes.txt") == b"second"
+    assert not fs.exists("prod/main/new.txt")
     copy = pickle.loads(pickle.dumps(fs))
-    assert copy.cat_file("prod/main/notes.txt") == b"second" and copy == fs
+    assert copy.cat_file("prod/main/notes.txt") == b"second"
+    assert copy == fs
     assert opened(disk).cat_file("prod/main/notes.txt") == b"third"
     fs.invalidate_cache()
-    assert fs.cat_file("prod/main/notes.txt") == b"third" and fs.exists("prod/main/new.txt")
+    assert fs.cat_file("prod/main/notes.txt") == b"third"
+    assert fs.exists("prod/main/new.txt")
     assert copy.cat_file("prod/main/notes.txt") == b"second"
 
 
@@ -129,14 +134,16 @@ def test_listing(disk: Lake) -> None:
     assert walked == [("prod/main/d", ["e"], []), ("prod/main/d/e", [], ["deep.txt"])]
     info = fs.info("prod/main/notes.txt")
     assert (info["size"], info["type"]) == (6, "file")
-    assert fs.modified("prod/main/notes.txt") == fs.created("prod/main/notes.txt") == info["modified"] and info["modified"].tzinfo
+    assert fs.modified("prod/main/notes.txt") == fs.created("prod/main/notes.txt") == info["modified"]
+    assert info["modified"].tzinfo
     assert fs.info("prod/main/d")["type"] == "directory"
 
 
 def test_a_state_has_its_keys_as_paths(disk: Lake) -> None:
     fs = disk.at("v1").filesystem()
     assert fs.cat_file("notes.txt") == fs.cat_file("/notes.txt") == fs.cat_file("lake://notes.txt") == b"one"
-    assert fs.ls("", detail=False) == ["d", "notes.txt", "t"] and fs.ls("/d", detail=False) == ["/d/e"]
+    assert fs.ls("", detail=False) == ["d", "notes.txt", "t"]
+    assert fs.ls("/d", detail=False) == ["/d/e"]
     assert fs.find("/d") == ["/d/e/deep.txt"]
     with pytest.raises(TypeError, match=r"Lake\.uri"):
         pickle.dumps(fs)
@@ -164,8 +171,9 @@ def test_ranges_are_slices(disk: Lake, start: int | None, end: int | None) -> No
 def test_many_ranges_with_some_missing(disk: Lake) -> None:
     fs = opened(disk)
     paths = ["prod/main/notes.txt", "prod/main/nothing", "prod/v1/notes.txt"]
-    found = fs.cat_ranges(paths, 0, 2)
-    assert (found[0], found[2]) == (b"se", b"on") and isinstance(found[1], FileNotFoundError)
+    results = fs.cat_ranges(paths, 0, 2)
+    assert (results[0], results[2]) == (b"se", b"on")
+    assert isinstance(results[1], FileNotFoundError)
     with pytest.raises(FileNotFoundError):
         fs.cat_ranges(paths, 0, 2, on_error="raise")
 
@@ -203,9 +211,10 @@ def test_libraries_find_exactly_the_live_rows(disk: Lake) -> None:
         folder = f"prod/{ref}/t/orders"
         partitioning = ds.partitioning(pa.schema([("p", pa.string())]), flavor="hive")
         table = ds.dataset(folder, filesystem=fs, format="parquet", partitioning=partitioning).to_table()
-        assert ids(table) == expected and set(table["p"].to_pylist()) == {"p0", "p1"}
-        found = ds.dataset(folder, filesystem=fs, partitioning=partitioning).to_table(filter=ds.field("p") == "p1")
-        assert ids(found) == [id for id in expected if id % 2]
+        assert ids(table) == expected
+        assert set(table["p"].to_pylist()) == {"p0", "p1"}
+        result = ds.dataset(folder, filesystem=fs, partitioning=partitioning).to_table(filter=ds.field("p") == "p1")
+        assert ids(result) == [id for id in expected if id % 2]
         assert sorted(pd.read_parquet(f"lake://{folder}", storage_options=options)["id"]) == expected
         files = fs.glob(f"{folder}/**/*.parquet")
         assert sorted(pl.read_parquet([fs.open(file) for file in files])["id"].to_list()) == expected
@@ -220,7 +229,8 @@ def test_libraries_find_exactly_the_live_rows(disk: Lake) -> None:
 def test_a_folder_of_a_dataset(disk: Lake) -> None:
     fs = opened(disk)
     assert fs.ls("prod/main/t/orders", detail=False) == [f"prod/main/t/orders/{name}" for name in ("_delta_log", "p=p0", "p=p1")]
-    assert fs.isdir("prod/main/t/orders/p=p0") and not fs.exists("prod/main/t/orders/p=p2")
+    assert fs.isdir("prod/main/t/orders/p=p0")
+    assert not fs.exists("prod/main/t/orders/p=p2")
     [file] = fs.glob("prod/v1/t/orders/p=p0/*.parquet")[:1]
     assert fs.info(file)["size"] == len(fs.cat_file(file)) > 0
     assert set(fs.find("prod/main/t")) == set(fs.find("prod/main/t/orders")) < set(fs.find("prod/main"))
@@ -252,9 +262,10 @@ def test_many_files_are_looked_up_in_one_listing(disk: Lake) -> None:
         for number in range(20):
             table.append(rows([number]))
     fs = disk.at("main").filesystem()
-    found = fs.find("t/many", detail=True)
-    files = [info for name, info in found.items() if name.endswith(".parquet")]
-    assert len(files) == 20 and all(info["size"] > 0 for info in files)
+    listing = fs.find("t/many", detail=True)
+    files = [info for name, info in listing.items() if name.endswith(".parquet")]
+    assert len(files) == 20
+    assert all(info["size"] > 0 for info in files)
     assert ids(ds.dataset("t/many", filesystem=fs).to_table()) == list(range(20))
 
 
@@ -371,7 +382,8 @@ def test_a_shared_session_takes_each_closed_file(disk: Lake) -> None:
     with fs.open(f"{folder}/one", "wb") as file:
         file.write(b"1")
         assert not disk.at(session.id).exists("one")
-    assert disk.at(session.id).get("one") == b"1" and flushed(disk, session.id) == 1
+    assert disk.at(session.id).get("one") == b"1"
+    assert flushed(disk, session.id) == 1
     fs.pipe({f"{folder}/many/{number}": b"%d" % number for number in range(5)})
     assert flushed(disk, session.id) == 2
     fs.cp(f"{folder}/many/", f"{folder}/copy/", recursive=True)
@@ -406,9 +418,11 @@ def test_a_transaction_is_one_batch(disk: Lake) -> None:
         fs.rm(f"{folder}/2")
         raise RuntimeError
     assert fs.find(folder, maxdepth=1) == [f"{folder}/{name}" for name in (*"1234", "notes.txt", "open")]
-    assert fs.cat_file(f"{folder}/1") == b"" and flushed(disk, session.id) == 1
+    assert fs.cat_file(f"{folder}/1") == b""
+    assert flushed(disk, session.id) == 1
     fs.pipe_file(f"{folder}/7", b"")
-    assert disk.at(session.id).get("1") == b"" and not disk.at(session.id).exists("6")
+    assert disk.at(session.id).get("1") == b""
+    assert not disk.at(session.id).exists("6")
 
 
 def test_a_failed_transaction_leaves_a_private_session_as_it_was(disk: Lake) -> None:
@@ -432,15 +446,16 @@ def test_a_bulk_write_that_fails_leaves_nothing(disk: Lake) -> None:
     with pytest.raises(LakeError):
         fs.pipe({f"prod/{session.id}/good": b"", f"prod/{session.id}/_lake/bad": b""})
     fs.pipe_file(f"prod/{session.id}/after", b"")
-    assert not disk.at(session.id).exists("good") and disk.at(session.id).exists("after")
+    assert not disk.at(session.id).exists("good")
+    assert disk.at(session.id).exists("after")
 
 
 def test_writers_of_one_file_in_a_shared_session_conflict(disk: Lake) -> None:
     session = disk.open_session("main")
-    one, other = opened(disk), opened(disk)
-    for fs in (one, other):
+    first, other = opened(disk), opened(disk)
+    for fs in (first, other):
         fs.pipe_file(f"prod/{session.id}/{id(fs)}", b"")
-    one.pipe_file(f"prod/{session.id}/same", b"one")
+    first.pipe_file(f"prod/{session.id}/same", b"one")
     with pytest.raises(Conflict) as caught:
         other.pipe_file(f"prod/{session.id}/same", b"other")
     assert caught.value.keys == ("same",)
@@ -486,8 +501,8 @@ def test_processes_write_into_a_shared_session_by_its_url(disk: Lake) -> None:
     session = disk.open_session("main", message="exports")
     run_together(_exporter, [(disk.uri(session.id), day) for day in "abc"])
     assert not opened(disk).exists("prod/main/exports")
-    done = disk.get_session(session.id).publish()
-    frame = pd.read_parquet(disk.uri(done.commit, "exports"))
+    published = disk.get_session(session.id).publish()
+    frame = pd.read_parquet(disk.uri(published.commit, "exports"))
     assert sorted(zip(frame["id"], frame["day"], strict=True)) == sorted((id, day) for id in (1, 2) for day in "abc")
 
 
@@ -515,7 +530,8 @@ def test_a_lake_on_s3(s3_url: str, s3_options: dict[str, Any]) -> None:
         assert list(pd.read_parquet(f"{url}/x.parquet", storage_options=options)["id"]) == [1, 2]
         assert sorted(pd.read_parquet(f"{url}/t/orders", storage_options=options)["id"]) == list(range(10))
     copy = pickle.loads(pickle.dumps(LakeFileSystem(**options)))
-    assert copy.find("prod/main/t") and "secret" not in repr(copy).lower()
+    assert copy.find("prod/main/t")
+    assert "secret" not in repr(copy).lower()
 
 
 # What fsspec asks of every file system

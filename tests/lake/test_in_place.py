@@ -42,7 +42,8 @@ def test_deltalake_reads_main_in_place_and_refuses_to_write_it(local: Lake, root
             s.delta("t/orders").append(rows([id]))
             s.delta("t/orders").delete(f"id = {id - 20}")
     table = foreign(root, "t/orders")
-    assert table.version() == 15 and ids(table.to_pyarrow_table()) == ids(local.delta("t/orders")) == list(range(20, 35))
+    assert table.version() == 15
+    assert ids(table.to_pyarrow_table()) == ids(local.delta("t/orders")) == list(range(20, 35))
     assert ids(deltalake.DeltaTable(f"{root}/t/orders", version=3).to_pyarrow_table()) == sorted([*range(3, 10), 20, 21, 22])
     assert Path(root, "t/orders/_delta_log/00000000000000000010.checkpoint.parquet").exists()
     before = sorted(path.name for path in Path(root, "t/orders").rglob("*"))
@@ -66,8 +67,10 @@ def test_a_checkpoint_in_place_serves_the_states_that_it_belongs_to(local: Lake,
             s.delta("t/orders").append(rows([id]))
     fresh = Lake.open(root)
     key = "_delta_log/00000000000000000010.checkpoint.parquet"
-    assert fresh.at("main").dataset("t/orders").exists(key) and fresh.at("late").dataset("t/orders").exists(key)
-    assert not fresh.at("early").dataset("t/orders").exists(key) and not fresh.at("main~3").dataset("t/orders").exists(key)
+    assert fresh.at("main").dataset("t/orders").exists(key)
+    assert fresh.at("late").dataset("t/orders").exists(key)
+    assert not fresh.at("early").dataset("t/orders").exists(key)
+    assert not fresh.at("main~3").dataset("t/orders").exists(key)
     with pytest.raises(NotFound):
         fresh.at("early").dataset("t/orders").get(key)
     # The log before the checkpoint is not even read: it could be damaged.
@@ -88,13 +91,15 @@ def test_imported_tables_stay_open_to_others_and_what_they_write_is_adopted(loca
     data = set(Path(root, "legacy").rglob("*.parquet"))
     with local.session(message="import") as s:
         table = s.import_delta("legacy/events")
-        assert table.version == 1 and ids(table) == [0, 1, 2, 3]
+        assert table.version == 1
+        assert ids(table) == [0, 1, 2, 3]
         with pytest.raises(DatasetExists):
             s.import_delta("legacy/events")
         with pytest.raises(DatasetNotFound):
             s.import_delta("legacy/none")
     assert set(Path(root, "legacy").rglob("*.parquet")) == data, "nothing is copied"
-    assert local.log()[0].message == "import" and ids(local.delta("legacy/events", version=0)) == [0, 1, 2]
+    assert local.log()[0].message == "import"
+    assert ids(local.delta("legacy/events", version=0)) == [0, 1, 2]
     # Both write; the lake takes in what the other did before it publishes.
     for id in range(10, 14):
         deltalake.write_deltalake(f"{root}/legacy/events", rows([id]), mode="append")
@@ -120,10 +125,11 @@ def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, 
     deltalake.write_deltalake(f"{root}/legacy/events", rows([60, 61]), mode="append")
     with pytest.raises(Diverged, match="lake adopt legacy/events"):
         local.maintenance.checkout()
-    done = local.maintenance.adopt("legacy/events")
-    assert done.versions == {"legacy/events": 2}
+    adopted = local.maintenance.adopt("legacy/events")
+    assert adopted.versions == {"legacy/events": 2}
     assert ids(local.delta("legacy/events")) == ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50, 60, 61]
-    assert local.maintenance.verify() == [] and local.status().pending_checkout == []
+    assert local.maintenance.verify() == []
+    assert local.status().pending_checkout == []
 
 
 def test_a_divergence_that_contradicts_is_refused(local: Lake, root: str) -> None:
@@ -159,7 +165,8 @@ def test_release_and_import_again(local: Lake, root: str) -> None:
     local.maintenance.gc()
     with local.session() as s:
         s.import_delta("t/orders")
-    assert ids(local.delta("t/orders")) == [*range(10), 77, 78] and local.maintenance.verify() == []
+    assert ids(local.delta("t/orders")) == [*range(10), 77, 78]
+    assert local.maintenance.verify() == []
 
 
 def test_a_folder_of_parquet_files_becomes_a_table_where_it_lies(local: Lake, root: str) -> None:
@@ -171,7 +178,8 @@ def test_a_folder_of_parquet_files_becomes_a_table_where_it_lies(local: Lake, ro
         assert sorted(table.to_arrow()["p"].to_pylist()) == ["p0", "p0", "p1", "p1"]
         with pytest.raises(ConvertFailed):
             s.import_parquet("nothing-there")
-    assert len(local.delta("raw").to_arrow()) == 4 and len(list(Path(root, "raw").rglob("*.parquet"))) == 2
+    assert len(local.delta("raw").to_arrow()) == 4
+    assert len(list(Path(root, "raw").rglob("*.parquet"))) == 2
     assert foreign(root, "raw").to_pyarrow_table().num_rows == 4
     local.maintenance.gc()
     assert len(list(Path(root, "raw").rglob("*.parquet"))) == 2
@@ -182,15 +190,17 @@ def test_objects_are_named_where_they_stand(local: Lake, root: str) -> None:
         Path(root, "landing", name).parent.mkdir(parents=True, exist_ok=True)
         Path(root, "landing", name).write_bytes(name.encode())
     with local.session() as s:
-        done = s.import_objects("landing/", to="in/")
-        assert (done.objects, done.bytes) == (2, 4) and bytes(s.get("in/b/c")) == b"b/c"
+        summary = s.import_objects("landing/", to="in/")
+        assert (summary.objects, summary.bytes) == (2, 4)
+        assert bytes(s.get("in/b/c")) == b"b/c"
         s.put("in/own", b"1")
     assert [meta.key for meta in local.at().list("in/")] == ["in/a", "in/b/c", "in/own"]
     assert bytes(local.at().get("in/b/c", 1, 3)) == b"/c"
     objects = list(Path(root, "_lake/objects").rglob("*"))
     assert not any(path.read_bytes() == b"b/c" for path in objects if path.is_file()), "nothing is copied"
     local.maintenance.gc()
-    assert bytes(local.at().get("in/a")) == b"a" and local.maintenance.verify() == []
+    assert bytes(local.at().get("in/a")) == b"a"
+    assert local.maintenance.verify() == []
 
 
 @pytest.fixture
@@ -243,7 +253,8 @@ def test_reference_tables_are_imported_whole(name: str, local: Lake, root: str) 
     with local.session() as s:
         s.import_delta(f"ref/{name}")
     table = local.delta(f"ref/{name}")
-    assert table.version == expected.version and table.to_arrow().equals(expected.to_arrow())
+    assert table.version == expected.version
+    assert table.to_arrow().equals(expected.to_arrow())
     assert local.maintenance.verify() == []
 
 
@@ -273,4 +284,5 @@ def test_collection_spares_what_another_writer_has_committed_and_nobody_adopted(
     later.maintenance.gc()
     assert ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50]
     local.maintenance.adopt("legacy/events")
-    assert ids(local.delta("legacy/events")) == [0, 1, 2, 50] and local.maintenance.verify() == []
+    assert ids(local.delta("legacy/events")) == [0, 1, 2, 50]
+    assert local.maintenance.verify() == []

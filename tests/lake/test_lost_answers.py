@@ -44,7 +44,8 @@ def test_publishing_a_private_session_again(lake: Lake, store: MemoryStore, monk
     with lake.session() as s:
         s.delta("t/orders").append(rows([60]))
     result = session.publish()
-    assert result.versions == {"t/orders": 1} and [commit.message for commit in lake.log(limit=2)] == ["", "once"]
+    assert result.versions == {"t/orders": 1}
+    assert [commit.message for commit in lake.log(limit=2)] == ["", "once"]
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [0, 1, 2, *range(4, 10), 50, 60]
 
 
@@ -73,7 +74,8 @@ def test_publishing_a_shared_session_again(lake: Lake, monkeypatch: pytest.Monke
     with pytest.raises(AppendOutcomeUnknown):
         opened.publish()
     mend()
-    assert opened.publish().versions == {"t/orders": 1} and lake.delta("t/orders").version == 1
+    assert opened.publish().versions == {"t/orders": 1}
+    assert lake.delta("t/orders").version == 1
 
 
 def test_main_in_place_that_fails_does_not_fail_the_publish(lake: Lake, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,8 @@ def test_main_in_place_that_fails_does_not_fail_the_publish(lake: Lake, store: M
     session = lake.session()
     session.delta("t/orders").append(rows([50]))
     assert not session.publish().is_checked_out
-    assert ids(lake.delta("t/orders")) == [*range(10), 50] and ids(plain(store, "t/orders")) == list(range(10))
+    assert ids(lake.delta("t/orders")) == [*range(10), 50]
+    assert ids(plain(store, "t/orders")) == list(range(10))
     monkeypatch.undo()
     assert lake.maintenance.checkout().objects == 1
     assert ids(plain(store, "t/orders")) == [*range(10), 50]

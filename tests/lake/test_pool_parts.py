@@ -180,4 +180,5 @@ def test_a_table_an_array_and_a_pool_are_published_all_or_none_by_their_last_wri
     writing = _Writes(_store(time))
     _work(opened(writing, time))
     outcomes = [_check(number, "after", _work) for number in writing.numbers[-8:]]
-    assert outcomes == sorted(outcomes, reverse=True) and set(outcomes) == {"old", "new"}
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert set(outcomes) == {"old", "new"}

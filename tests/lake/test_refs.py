@@ -34,7 +34,8 @@ def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
         Lake.open(store)
     assert not Lake.exists(store)
     lake = Lake.create(store, clock=time)
-    assert Lake.exists(store) and lake.list_branches().keys() == {"main"}
+    assert Lake.exists(store)
+    assert lake.list_branches().keys() == {"main"}
     with pytest.raises(LakeAlreadyExists):
         Lake.create(store)
     assert Lake.create(store, exist_ok=True).id == lake.id == Lake.open(store).id
@@ -49,7 +50,7 @@ def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
 
 def test_expressions(empty: Lake, time: ManualClock) -> None:
     lake = empty
-    one = _put(lake, "main", "one")
+    commit = _put(lake, "main", "one")
     time.pass_days(1)
     between = time.now.isoformat()
     time.pass_days(1)
@@ -65,8 +66,9 @@ def test_expressions(empty: Lake, time: ManualClock) -> None:
     assert at("main") == at("main@") == at(merged) == at(merged[:12]) == {"one", "two", "three"}
     assert at("main~1") == at("main^1") == at("main^") == at(two) == {"one", "two"}
     assert at("main^2") == at("dev") == at("v1") == {"one", "three"}
-    assert at("main~2") == at(one) == at("v1~1") == at("main^2~") == at(f"main@{{{between}}}") == {"one"}
-    assert at("main~3") == set() and at("main^0") == at("main")
+    assert at("main~2") == at(commit) == at("v1~1") == at("main^2~") == at(f"main@{{{between}}}") == {"one"}
+    assert at("main~3") == set()
+    assert at("main^0") == at("main")
     for wrong in (
         "",
         "main~x",
@@ -127,22 +129,27 @@ def test_log_and_diff(lake: Lake) -> None:
         s.delta("t/orders").append(rows([50]))
     commits = lake.log()
     assert [commit.message for commit in commits] == ["append", "notes", "begin", "Repository created"]
-    assert commits[0].metadata["run"] == "17" and all(commit.is_named_right for commit in commits)
+    assert commits[0].metadata["run"] == "17"
+    assert all(commit.is_named_right for commit in commits)
     assert [commit.generation for commit in commits] == [4, 3, 2, 1]
-    assert [commit.message for commit in lake.log(dataset="t/orders")] == ["append", "begin"] and len(lake.log(limit=2)) == 2
-    found = list(lake.diff("main~3", "main"))
-    assert [(each.key, each.kind, each.dataset) for each in found] == [
+    assert [commit.message for commit in lake.log(dataset="t/orders")] == ["append", "begin"]
+    assert len(lake.log(limit=2)) == 2
+    changes = list(lake.diff("main~3", "main"))
+    assert [(each.key, each.kind, each.dataset) for each in changes] == [
         ("notes.txt", "added", None),
         ("t/orders/_delta_log/00000000000000000000.json", "added", "t/orders"),
         ("t/orders/_delta_log/00000000000000000001.json", "added", "t/orders"),
     ]
     assert [each.kind for each in lake.diff("main", "main~2")] == ["removed", "removed"]
-    assert list(lake.diff("main", "main")) == [] and [each.key for each in lake.diff("main~3", "main", prefix="notes")] == ["notes.txt"]
+    assert list(lake.diff("main", "main")) == []
+    assert [each.key for each in lake.diff("main~3", "main", prefix="notes")] == ["notes.txt"]
 
 
 def test_a_commit_is_what_its_id_says(lake: Lake) -> None:
     first: Commit = lake.log()[-1]
-    assert first.parents == () and first.metarange_id == "" and first.generation == 1
+    assert first.parents == ()
+    assert first.metarange_id == ""
+    assert first.generation == 1
 
 
 def test_protected_branches_take_merges_only(lake: Lake) -> None:
@@ -165,16 +172,20 @@ def test_merge_revert_and_cherry_pick(lake: Lake) -> None:
     lake.create_branch("dev")
     first, second = _put(lake, "dev", "first"), _put(lake, "dev", "second")
     lake.cherry_pick(second, onto="main")
-    assert lake.at().exists("second") and not lake.at().exists("first")
+    assert lake.at().exists("second")
+    assert not lake.at().exists("first")
     assert lake.log()[0].metadata["cherry-pick-origin"] == second
     with pytest.raises(NothingToApply):
         lake.cherry_pick(second, onto="main")
     lake.merge("dev", message="both")
-    assert lake.at().exists("first") and lake.log()[0].message == "both" and len(lake.log()[0].parents) == 2
+    assert lake.at().exists("first")
+    assert lake.log()[0].message == "both"
+    assert len(lake.log()[0].parents) == 2
     with pytest.raises(NothingToApply):
         lake.merge("dev")
     lake.revert(first)
-    assert lake.at().exists("second") and not lake.at().exists("first")
+    assert lake.at().exists("second")
+    assert not lake.at().exists("first")
     with pytest.raises(NothingToApply):
         lake.revert(first)
     lake.merge("main", into="dev")

@@ -26,13 +26,17 @@ def test_a_private_session_is_seen_whole_or_not_at_all(lake: Lake, store: Memory
         s.delta("t/orders").append(rows([50]))
         s.delta("t/orders").append(rows([51]))
         s.put("notes.txt", b"two")
-        assert ids(s.delta("t/orders")) == [*range(10), 50, 51] and bytes(s.get("notes.txt")) == b"two"
+        assert ids(s.delta("t/orders")) == [*range(10), 50, 51]
+        assert bytes(s.get("notes.txt")) == b"two"
         assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == list(range(10))
-    assert s.result is not None and s.result.versions == {"t/orders": 1}
+    assert s.result is not None
+    assert s.result.versions == {"t/orders": 1}
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [*range(10), 50, 51]
     assert plain(store, "t/orders").version == 1, "one publish, one version"
-    assert ids(pinned.delta("t/orders")) == list(range(10)) and bytes(pinned.get("notes.txt")) == b"one"
-    assert lake.log()[0].message == "two things" and s.publish() == s.result
+    assert ids(pinned.delta("t/orders")) == list(range(10))
+    assert bytes(pinned.get("notes.txt")) == b"one"
+    assert lake.log()[0].message == "two things"
+    assert s.publish() == s.result
 
 
 def test_an_error_abandons_it(lake: Lake, store: MemoryStore) -> None:
@@ -41,7 +45,8 @@ def test_an_error_abandons_it(lake: Lake, store: MemoryStore) -> None:
         s.delta("t/orders").append(rows([50]))
         s.put("x", b"1")
         raise ZeroDivisionError
-    assert lake.list_branches() == before and ids(plain(store, "t/orders")) == list(range(10))
+    assert lake.list_branches() == before
+    assert ids(plain(store, "t/orders")) == list(range(10))
     with pytest.raises(SessionClosed):
         s.put("y", b"1")
     with pytest.raises(SessionClosed):
@@ -57,7 +62,8 @@ def test_a_session_is_an_object_store(lake: Lake) -> None:
             s.put("a/x", b"2", if_match="other")
         s.put("a/x", b"2", if_match=first.etag)
         s.put("a/y/z", b"3")
-        assert [meta.key for meta in s.list("a/")] == ["a/x", "a/y/z"] and s.list_folders("a/") == ["y"]
+        assert [meta.key for meta in s.list("a/")] == ["a/x", "a/y/z"]
+        assert s.list_folders("a/") == ["y"]
         assert s.list_folders() == ["a", "t"]
         s.delete(["a/y/z", "never-there"])
         with pytest.raises(NotFound):
@@ -110,11 +116,12 @@ def test_dropping_and_creating_again_goes_on_with_the_log(lake: Lake, store: Mem
         s.drop("t/orders")
         with pytest.raises(DatasetNotFound):
             s.delta("t/orders")
-    assert lake.list_datasets() == [] and ids(plain(store, "t/orders")) == []
+    assert lake.list_datasets() == []
+    assert ids(plain(store, "t/orders")) == []
     assert ids(lake.delta("t/orders", ref="main~1")) == [*range(10), 50]
     with lake.session() as s:
-        done = s.create_delta("t/orders", SCHEMA).append(rows([1]), txn=("job", 3))
-        assert not done.skipped, "the marker belongs to the dropped table"
+        result = s.create_delta("t/orders", SCHEMA).append(rows([1]), txn=("job", 3))
+        assert not result.skipped, "the marker belongs to the dropped table"
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
     assert plain(store, "t/orders").version == 3
     with lake.session() as s:
@@ -136,7 +143,8 @@ def test_markers_make_a_repeated_batch_a_no_op(lake: Lake) -> None:
     second.put("also", b"1")
     first.publish()
     result = second.publish()
-    assert result.skipped == ("t/orders",) and bytes(lake.at().get("also")) == b"1"
+    assert result.skipped == ("t/orders",)
+    assert bytes(lake.at().get("also")) == b"1"
     assert ids(lake.delta("t/orders")) == [*range(10), 70, 80]
 
 
@@ -160,7 +168,8 @@ def test_a_session_rearranges_a_table_or_changes_it(lake: Lake) -> None:
             s.delta("t/orders").append(rows([90]))
         s.put("x", b"1")
     history = lake.delta("t/orders").history()
-    assert history[0]["operation"] == "OPTIMIZE" and ids(lake.delta("t/orders")) == [*range(10), 20, 21, 22, 23]
+    assert history[0]["operation"] == "OPTIMIZE"
+    assert ids(lake.delta("t/orders")) == [*range(10), 20, 21, 22, 23]
     # A rearrangement gives way to nobody's appends.
     first, second = lake.session(), lake.session()
     first.delta("t/orders").append(rows([30]))
@@ -185,37 +194,41 @@ def test_a_shared_session_is_written_by_parts_and_published_once(lake: Lake, sto
     opened = lake.open_session("main", message="shared")
     with pytest.raises(ReadOnly):
         opened.put("x", b"1")
-    one, two = opened.join(), opened.join()
-    one.delta("t/orders").append(rows([50]))
-    one.put("a", b"1")
-    assert ids(two.delta("t/orders")) == list(range(10)), "not flushed yet"
-    one.flush()
-    two.delta("t/orders").append(rows([51]))
-    two.flush()
-    assert ids(two.delta("t/orders")) == [*range(10), 50, 51] and bytes(two.get("a")) == b"1"
+    first, second = opened.join(), opened.join()
+    first.delta("t/orders").append(rows([50]))
+    first.put("a", b"1")
+    assert ids(second.delta("t/orders")) == list(range(10)), "not flushed yet"
+    first.flush()
+    second.delta("t/orders").append(rows([51]))
+    second.flush()
+    assert ids(second.delta("t/orders")) == [*range(10), 50, 51]
+    assert bytes(second.get("a")) == b"1"
     assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50, 51]
     assert ids(lake.delta("t/orders")) == list(range(10))
     result = opened.publish()
-    assert result.versions == {"t/orders": 1} and opened.publish().commit == result.commit
-    assert ids(plain(store, "t/orders")) == [*range(10), 50, 51] and lake.log()[0].message == "shared"
-    one.put("late", b"1")
+    assert result.versions == {"t/orders": 1}
+    assert opened.publish().commit == result.commit
+    assert ids(plain(store, "t/orders")) == [*range(10), 50, 51]
+    assert lake.log()[0].message == "shared"
+    first.put("late", b"1")
     with pytest.raises(SessionClosed, match="published"):
-        one.flush()
+        first.flush()
     with pytest.raises(SessionClosed):
         opened.abandon()
 
 
 def test_parts_that_change_the_same_conflict(lake: Lake) -> None:
     opened = lake.open_session()
-    one, two = opened.join(), opened.join()
-    one.put("same", b"1")
-    two.put("same", b"2")
-    one.delta("t/orders").delete("id = 1")
-    two.delta("t/orders").update({"v": "5"}, "id = 1")
-    one.flush()
+    first, second = opened.join(), opened.join()
+    first.put("same", b"1")
+    second.put("same", b"2")
+    first.delta("t/orders").delete("id = 1")
+    second.delta("t/orders").update({"v": "5"}, "id = 1")
+    first.flush()
     with pytest.raises(Conflict) as caught:
-        two.flush()
-    assert caught.value.keys == ("same",) and caught.value.datasets == ("t/orders",)
+        second.flush()
+    assert caught.value.keys == ("same",)
+    assert caught.value.datasets == ("t/orders",)
     assert opened.publish().versions == {"t/orders": 1}
 
 
@@ -232,7 +245,8 @@ def test_resuming_fences_what_came_before(lake: Lake) -> None:
     with lake.get_session("run-1", epoch=resumed.epoch).join() as part:
         part.put("fresh", b"1")
     lake.get_session("run-1").publish()
-    assert lake.at().exists("fresh") and not lake.at().exists("stale")
+    assert lake.at().exists("fresh")
+    assert not lake.at().exists("stale")
 
 
 def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
@@ -252,7 +266,9 @@ def test_a_later_attempt_replaces_an_earlier_one(lake: Lake) -> None:
     with pytest.raises(StaleAttempt):
         attempt(1, [53])
     result = opened.publish()
-    assert ids(lake.delta("t/orders")) == [*range(10), 52] and bytes(lake.at().get("report")) == b"2" and lake.at().exists("other")
+    assert ids(lake.delta("t/orders")) == [*range(10), 52]
+    assert bytes(lake.at().get("report")) == b"2"
+    assert lake.at().exists("other")
     assert result.versions == {"t/orders": 1}
 
 
@@ -278,16 +294,21 @@ def test_a_conflict_keeps_the_session_and_the_rest_can_go_on(lake: Lake, store: 
     with pytest.raises(Conflict) as caught:
         session.publish()
     error = caught.value
-    assert error.datasets == ("t/orders",) and error.kinds == {"t/orders": "ConcurrentAppend"} and error.commit == lake.log()[0].id
-    assert error.session == session.id and [found.state for found in lake.list_sessions()] == ["failed"]
+    assert error.datasets == ("t/orders",)
+    assert error.kinds == {"t/orders": "ConcurrentAppend"}
+    assert error.commit == lake.log()[0].id
+    assert error.session == session.id
+    assert [session.state for session in lake.list_sessions()] == ["failed"]
     assert ids(lake.delta("t/orders", ref=session.id)) == [1]
     with pytest.raises(SessionClosed):
         lake.get_session(session.id).join()
     fork = lake.get_session(session.id).fork(without=["t/orders"])
     assert fork.lineage == session.id
     lake.get_session(fork.id).publish()
-    assert ids(lake.delta("t/lines")) == [*range(10), 60] and ids(lake.delta("t/orders")) == [*range(10), 50]
-    assert bytes(lake.at().get("report")) == b"1" and ids(plain(store, "t/lines")) == [*range(10), 60]
+    assert ids(lake.delta("t/lines")) == [*range(10), 60]
+    assert ids(lake.delta("t/orders")) == [*range(10), 50]
+    assert bytes(lake.at().get("report")) == b"1"
+    assert ids(plain(store, "t/lines")) == [*range(10), 60]
     # The failed one can be resumed too, and conflicts again as long as nothing changed.
     lake.open_session(id=session.id)
     with pytest.raises(Conflict):
@@ -306,7 +327,8 @@ def test_sessions_expire_by_an_entry(lake: Lake, time: ManualClock) -> None:
     part.put("y", b"1")
     with pytest.raises(SessionClosed, match="expired"):
         part.flush()
-    assert lake.repository.refs().session(opened.id).state == "expired" and lake.list_sessions() == []
+    assert lake.repository.refs().session(opened.id).state == "expired"
+    assert lake.list_sessions() == []
     with pytest.raises(SessionClosed, match="expired"):
         opened.publish()
     for wrong in (dt.timedelta(0), dt.timedelta(days=8)):
@@ -320,11 +342,9 @@ def test_abandoned_sessions_leave_nothing(lake: Lake) -> None:
         part.put("x", b"1")
     opened.abandon()
     opened.abandon()
-    assert (
-        not lake.at().exists("x")
-        and lake.list_sessions() == []
-        and [found.state for found in lake.list_sessions(all=True)] == ["abandoned"]
-    )
+    assert not lake.at().exists("x")
+    assert lake.list_sessions() == []
+    assert [session.state for session in lake.list_sessions(all=True)] == ["abandoned"]
     with pytest.raises(SessionClosed):
         opened.publish()
 
@@ -360,7 +380,8 @@ def test_serializable_sessions_may_rely_on_what_they_read(lake: Lake) -> None:
     second.publish()
     shared = lake.open_session()
     with shared.join() as part:
-        assert part.exists("foo") and ids(part.delta("t/orders")) == [*range(10), 40, 41]
+        assert part.exists("foo")
+        assert ids(part.delta("t/orders")) == [*range(10), 40, 41]
         part.put("bar", b"2")
     with lake.session(isolation="snapshot") as s:
         s.delta("t/orders").append(rows([50]))
@@ -375,8 +396,8 @@ def test_change_data_is_told_once_and_whole(lake: Lake, store: MemoryStore) -> N
         s.delta("t/cdf").append(rows([10]))
         s.delta("t/cdf").update({"v": "7"}, "id = 1")
         s.delta("t/cdf").delete("id = 2")
-    told = plain(store, "t/cdf").changes(1).read_all()
-    rows_ = sorted(zip(told["_change_type"].to_pylist(), told["id"].to_pylist(), told["v"].to_pylist(), strict=True))
+    feed = plain(store, "t/cdf").changes(1).read_all()
+    rows_ = sorted(zip(feed["_change_type"].to_pylist(), feed["id"].to_pylist(), feed["v"].to_pylist(), strict=True))
     assert rows_ == [("delete", 2, 0), ("insert", 10, 0), ("update_postimage", 1, 7), ("update_preimage", 1, 0)]
     assert values(lake.delta("t/cdf")) == {0: 0, 1: 7, 3: 0, 10: 0}
 
@@ -415,7 +436,8 @@ def test_a_stopped_process_that_wakes_up_after_the_publish_is_refused(tmp_path: 
     orphan.join(30)
     assert Path(f"{root}.refused").exists()
     assert ids(lake.delta("t/orders")) == ids(plain(lake.repository.root, "t/orders")) == [*range(10), 50]
-    assert not lake.at().exists("orphan") and lake.maintenance.verify() == []
+    assert not lake.at().exists("orphan")
+    assert lake.maintenance.verify() == []
 
 
 def test_a_handle_writes_and_publishes_at_its_own_epoch(lake: Lake) -> None:
@@ -438,7 +460,8 @@ def test_a_publisher_of_an_older_epoch_is_refused(lake: Lake) -> None:
         part.put("half", b"1")
     with pytest.raises(StaleEpoch, match="resumed"):
         lake.get_session(first.id, epoch=first.epoch).publish()
-    assert not lake.at("main").exists("half") and lake.get_session(first.id).record.state == "open"
+    assert not lake.at("main").exists("half")
+    assert lake.get_session(first.id).record.state == "open"
     lake.get_session(first.id, epoch=resumed.epoch).publish()
     assert lake.at("main").exists("half")
 

@@ -117,7 +117,8 @@ def test_manifests_of_a_branch_are_rewritten_there(tmp_path: Path, instance: dg.
     asset = asset_of(lake_maintenance(arrays=[weather], tasks=["manifest_rewrite"], max_mergeable_manifests=1), "manifest_rewrite")
     dg.materialize([asset], resources={"lake": resource}, instance=instance, tags={"lake/branch": "dev"})
     mergeable = [lake.icechunk(PATH, ref=ref).mergeable_manifests("main") for ref in ("main", "dev")]
-    assert mergeable[0] > 0 and mergeable[1] == 0
+    assert mergeable[0] > 0
+    assert mergeable[1] == 0
 
 
 # Snapshots and garbage
@@ -236,6 +237,6 @@ def test_a_table_is_not_maintained_as_arrays(tmp_path: Path, instance: dg.Dagste
 
 
 def test_every_task_has_a_description() -> None:
-    defs = lake_maintenance(["a"], arrays=["b"], tasks=TASKS, zorder_by=("id",))
+    defs = lake_maintenance(["a"], arrays=["b"], pools=["c"], tasks=TASKS, zorder_by=("id",))
     assets = [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)]
     assert all(spec.description for asset in assets for spec in asset.specs)

@@ -69,19 +69,25 @@ BOTH = {"tables/first": 2, "tables/second": 2}
 
 def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
     result = testing.materialize(assets(), resources=resources(lake), instance=instance)
-    assert result.success and tables(lake) == BOTH and len(lake.log()) == 2
+    assert result.success
+    assert tables(lake) == BOTH
+    assert len(lake.log()) == 2
     failed = testing.materialize(assets(fail=True), resources=resources(lake), instance=instance, raise_on_error=False)
-    assert not failed.success and tables(lake) == BOTH
+    assert not failed.success
+    assert tables(lake) == BOTH
     (session,) = lake.list_sessions()
-    assert session.state == "failed" and tables(lake, session.id)["tables/first"] == 4
-    rest = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
-    assert rest.success and tables(lake) == {"tables/first": 4, "tables/second": 4}
+    assert session.state == "failed"
+    assert tables(lake, session.id)["tables/first"] == 4
+    resumed = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
+    assert resumed.success
+    assert tables(lake) == {"tables/first": 4, "tables/second": 4}
 
 
 def test_materialize_holds_the_gate(lake: Lake, instance: dg.DagsterInstance) -> None:
     with pytest.raises(GateFailed, match="second:fine") as caught:
         testing.materialize(assets(check=False), resources=resources(lake), instance=instance, gate="error")
-    assert caught.value.checks == ("second:fine",) and tables(lake) == {}
+    assert caught.value.checks == ("second:fine",)
+    assert tables(lake) == {}
     (run,) = instance.get_runs()
     assert run.status is dg.DagsterRunStatus.FAILURE
     assert testing.materialize(assets(check=False), resources=resources(lake), instance=instance, gate="none").success
@@ -90,32 +96,39 @@ def test_materialize_holds_the_gate(lake: Lake, instance: dg.DagsterInstance) ->
 def test_execute_in_process_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInstance) -> None:
     defs = dg.Definitions(assets=assets()[:2], asset_checks=assets()[2:], resources=resources(lake), jobs=[dg.define_asset_job("all")])
     assert testing.execute_in_process(defs.resolve_job_def("all"), instance=instance).success
-    assert tables(lake) == BOTH and len(lake.log()) == 2
+    assert tables(lake) == BOTH
+    assert len(lake.log()) == 2
 
 
 def test_a_bare_run_is_published_at_its_teardown(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert dg.materialize(assets(), resources=resources(lake, scope="run"), instance=instance).success
-    assert tables(lake) == BOTH and len(lake.log()) == 2 and lake.list_sessions() == []
+    assert tables(lake) == BOTH
+    assert len(lake.log()) == 2
+    assert lake.list_sessions() == []
     failed = dg.materialize(assets(fail=True), resources=resources(lake, scope="run"), instance=instance, raise_on_error=False)
-    assert not failed.success and tables(lake) == BOTH and len(lake.list_sessions()) == 1
+    assert not failed.success
+    assert tables(lake) == BOTH
+    assert len(lake.list_sessions()) == 1
 
 
 def test_a_bare_run_whose_gate_fails_stays_unpublished(lake: Lake, instance: dg.DagsterInstance) -> None:
     dg.materialize(assets(check=False), resources=resources(lake, scope="run", gate="error"), instance=instance, raise_on_error=False)
-    assert tables(lake) == {} and [session.state for session in lake.list_sessions()] == ["failed"]
+    assert tables(lake) == {}
+    assert [session.state for session in lake.list_sessions()] == ["failed"]
 
 
 def test_each_asset_publishes_by_itself_by_default(lake: Lake, instance: dg.DagsterInstance) -> None:
     dg.materialize(assets(fail=True), resources=resources(lake), instance=instance, raise_on_error=False)
     assert tables(lake) == {"tables/first": 2}
     (head, *_) = lake.log()
-    assert head.metadata["dagster/step"] == "first" and head.metadata["dagster/run"] in {run.run_id for run in instance.get_runs()}
+    assert head.metadata["dagster/step"] == "first"
+    assert head.metadata["dagster/run"] in {run.run_id for run in instance.get_runs()}
 
 
 def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> None:
     """Others publish while it runs: it sees what stood when it began, and what it wrote itself."""
     dg.materialize(assets(), resources=resources(lake), instance=instance)
-    seen = []
+    lengths = []
 
     @dg.asset
     def slow() -> pa.Table:
@@ -126,18 +139,19 @@ def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> Non
 
     @dg.asset(deps=[slow])
     def reads(first: pa.Table, second: pa.Table) -> None:
-        seen.append((len(first), len(second)))
+        lengths.append((len(first), len(second)))
 
     @dg.asset
     def reads_own(slow: pa.Table) -> None:
-        seen.append((len(slow),))
+        lengths.append((len(slow),))
 
     everything = [*(asset.to_source_assets()[0] for asset in assets()[:2]), slow, reads, reads_own]
     assert dg.materialize(everything, resources=resources(lake), instance=instance).success
-    assert sorted(seen) == [(2,), (2, 2)] and tables(lake)["tables/first"] == 4
-    seen.clear()
+    assert sorted(lengths) == [(2,), (2, 2)]
+    assert tables(lake)["tables/first"] == 4
+    lengths.clear()
     assert dg.materialize(everything, resources=resources(lake), instance=instance, selection=[reads]).success
-    assert seen == [(6 - 2, 4)]
+    assert lengths == [(6 - 2, 4)]
 
 
 def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +160,11 @@ def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch:
     monkeypatch.setenv("LAKE_BRANCH", "pr-7")
     on_branch = resources(lake, branch=dg.EnvVar("LAKE_BRANCH"), branch_from="main")
     assert dg.materialize(assets(), resources=on_branch, instance=instance).success
-    assert tables(lake) == {} and tables(lake, "pr-7") == BOTH
+    assert tables(lake) == {}
+    assert tables(lake, "pr-7") == BOTH
     assert testing.materialize(assets(), resources=on_branch, instance=instance).success
-    assert tables(lake) == {} and tables(lake, "pr-7") == {"tables/first": 4, "tables/second": 4}
+    assert tables(lake) == {}
+    assert tables(lake, "pr-7") == {"tables/first": 4, "tables/second": 4}
 
     @dg.job(resource_defs={"lake": LakeResource(root=lake.url).get_resource_definition()})
     def merge_it() -> None:
@@ -158,7 +174,8 @@ def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch:
     assert merge_it.execute_in_process(run_config=config, instance=instance).success
     assert tables(lake) == {"tables/first": 4, "tables/second": 4}
     assert dg.materialize(assets(), resources=resources(lake), tags={"lake/branch": "pr-7"}, instance=instance).success
-    assert tables(lake)["tables/first"] == 4 and tables(lake, "pr-7")["tables/first"] == 6
+    assert tables(lake)["tables/first"] == 4
+    assert tables(lake, "pr-7")["tables/first"] == 6
 
 
 @pytest.mark.parametrize("ending", [publish, abandon])
@@ -168,9 +185,9 @@ def test_a_job_of_ops_is_one_session(lake: Lake, instance: dg.DagsterInstance, e
         return ROWS
 
     @dg.op
-    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, made: pa.Table) -> None:
+    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, rows: pa.Table) -> None:
         with lake.session(context) as session:
-            session.table("tables/by_hand").append(made)
+            session.table("tables/by_hand").append(rows)
             session.files.put("reports/made.json", b"{}")
 
     @dg.job(resource_defs={name: value.get_resource_definition() for name, value in resources(lake).items()})
@@ -179,9 +196,12 @@ def test_a_job_of_ops_is_one_session(lake: Lake, instance: dg.DagsterInstance, e
 
     assert all_of_it.execute_in_process(instance=instance).success
     if ending is publish:
-        assert tables(lake) == {"tables/by_hand": 2, "tables/made": 2} and lake.at().exists("reports/made.json") and len(lake.log()) == 2
+        assert tables(lake) == {"tables/by_hand": 2, "tables/made": 2}
+        assert lake.at().exists("reports/made.json")
+        assert len(lake.log()) == 2
     else:
-        assert tables(lake) == {} and not lake.at().exists("reports/made.json")
+        assert tables(lake) == {}
+        assert not lake.at().exists("reports/made.json")
     assert lake.list_sessions() == []
 
 
@@ -201,8 +221,10 @@ def test_several_tables_of_one_step_publish_together_and_once(lake: Lake, instan
             raise RuntimeError("after the publish")
 
     assert dg.materialize([pair], resources=resources(lake), instance=instance).success
-    assert tries == [0, 1, 2] and tables(lake) == {"tables/a": 2, "tables/b": 2}
-    assert len(lake.log()) == 2 and bytes(lake.at().get("c")) == b"1", "the third try found its work published"
+    assert tries == [0, 1, 2]
+    assert tables(lake) == {"tables/a": 2, "tables/b": 2}
+    assert len(lake.log()) == 2
+    assert bytes(lake.at().get("c")) == b"1", "the third try found its work published"
 
 
 def test_what_needs_a_lake_says_so(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -233,8 +255,8 @@ def test_a_retried_multi_asset_stores_its_first_output_again(lake: Lake, instanc
         yield dg.Output(pa.table({"id": [context.retry_number]}), "right")
 
     assert dg.materialize([pair], resources=resources(lake, scope=scope), instance=instance).success
-    found = {name: lake.delta(f"tables/{name}").to_arrow()["id"].to_pylist() for name in ("left", "right")}
-    assert found == {"left": [0] if scope == "asset" else [2], "right": [2]}
+    ids = {name: lake.delta(f"tables/{name}").to_arrow()["id"].to_pylist() for name in ("left", "right")}
+    assert ids == {"left": [0] if scope == "asset" else [2], "right": [2]}
 
 
 def test_a_conflict_that_is_made_up_for_leaves_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -252,5 +274,7 @@ def test_a_conflict_that_is_made_up_for_leaves_nothing(lake: Lake, instance: dg.
             tries.append(context.retry_number)
 
     assert dg.materialize([total], resources=resources(lake), instance=instance).success
-    assert tries == [0, 1] and sorted(lake.delta("tables/first").to_arrow()["id"].to_pylist()) == [12, 13]
-    assert lake.list_sessions() == [] and [record.state for record in lake.list_sessions(all=True)] == ["abandoned"]
+    assert tries == [0, 1]
+    assert sorted(lake.delta("tables/first").to_arrow()["id"].to_pylist()) == [12, 13]
+    assert lake.list_sessions() == []
+    assert [record.state for record in lake.list_sessions(all=True)] == ["abandoned"]

@@ -95,8 +95,8 @@ def test_a_blocking_check_of_the_step_gates_its_output(root: str, way: Callable[
         result = run(root, dg.asset(checks_first(way(passed)), name="checked", check_specs=SPECS))
         assert result.success is passed
         assert written(root) == (2 if passed else 0)
-        found = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
-        assert found == {"fine": passed, "aside": False}, "results are recorded either way"
+        checks = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+        assert checks == {"fine": passed, "aside": False}, "results are recorded either way"
     assert "GateFailed" not in error(result)
     (event,) = result.get_asset_materialization_events()
     assert event.materialization.metadata["mine"].value == 7
@@ -105,7 +105,9 @@ def test_a_blocking_check_of_the_step_gates_its_output(root: str, way: Callable[
 @pytest.mark.parametrize("way", WAYS)
 def test_undecorated_its_check_comes_too_late(root: str, way: Callable[[bool], Any]) -> None:
     result = run(root, dg.asset(way(True), name="checked", check_specs=SPECS))
-    assert not result.success and "CheckPending" in error(result) and "checks_first" in error(result)
+    assert not result.success
+    assert "CheckPending" in error(result)
+    assert "checks_first" in error(result)
     assert written(root) == 0
 
 
@@ -120,7 +122,8 @@ def test_of_several_assets_each_is_gated_by_its_own(root: str) -> None:
             yield dg.MaterializeResult(asset_key=name, value=ROWS, check_results=[check])
 
     result = run(root, both)
-    assert not result.success and "asset bad is not published" in error(result)
+    assert not result.success
+    assert "asset bad is not published" in error(result)
     assert (written(root, "good"), written(root, "bad")) == (2, 0)
 
 
@@ -136,15 +139,18 @@ def test_what_dagster_sees_of_a_function_stays(root: str) -> None:
     @checks_first
     def checked(context: dg.AssetExecutionContext, config: Config, upstream: pa.Table, lake: LakeResource):
         """What it is."""
-        assert isinstance(lake, LakeResource) and context.asset_key == dg.AssetKey("checked")
+        assert isinstance(lake, LakeResource)
+        assert context.asset_key == dg.AssetKey("checked")
         return dg.MaterializeResult(value=upstream.slice(0, config.rows - 2), check_results=[dg.AssetCheckResult(passed=True)])
 
     assert set(checked.keys_by_input_name.values()) == {dg.AssetKey("upstream")}
     assert checked.descriptions_by_key[dg.AssetKey("checked")] == "What it is."
-    assert run(root, upstream, checked).success and written(root) == 1
+    assert run(root, upstream, checked).success
+    assert written(root) == 1
 
 
 def test_called_by_hand_it_returns_what_it_returns() -> None:
     function = checks_first(returning(True))
     result = function(None)
-    assert isinstance(result, dg.MaterializeResult) and len(result.check_results) == 2
+    assert isinstance(result, dg.MaterializeResult)
+    assert len(result.check_results) == 2

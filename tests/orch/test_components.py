@@ -34,6 +34,7 @@ from lake_orch.components import (
     LakeComponent,
     LandingZoneComponent,
     MaintenanceComponent,
+    PoolComponent,
     TableChangeSensorComponent,
 )
 from lake_orch.components.sql_engine import run_query
@@ -143,22 +144,26 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         assert len(lake.delta("tables/raw/orders").to_arrow()) == 2
         assert run(project, instance, "rates", "revenue").success
         assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
-        made = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
-        assert made is not None and made.asset_materialization is not None
-        assert str(made.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
+        event = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert str(event.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
 
         drop(tmp_path / "landing", "2.parquet", [-100.0, None])
         land(project, instance)
         before = lake.list_branches()["main"]
         refused = run(project, instance, "revenue")
-        assert not refused.success and lake.list_branches()["main"] == before and amounts(lake) == {"EUR": 10.0, "USD": 2.0}
+        assert not refused.success
+        assert lake.list_branches()["main"] == before
+        assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
         evaluated = refused.get_asset_check_evaluations()
-        assert [(found.check_name, found.passed) for found in evaluated] == [("positive", False)]
+        assert [(evaluation.check_name, evaluation.passed) for evaluation in evaluated] == [("positive", False)]
         assert evaluated[0].metadata["lake/violations"].value == 1
 
         drop(tmp_path / "landing", "3.parquet", [100.0, 2.0])
         land(project, instance)
-        assert run(project, instance, "revenue").success and amounts(lake) == {"EUR": 10.0, "USD": 3.0}
+        assert run(project, instance, "revenue").success
+        assert amounts(lake) == {"EUR": 10.0, "USD": 3.0}
 
         assert run(project, instance, "maintenance/checkpoint", partition="tables/raw/orders").success
         assert list((tmp_path / "lake/tables/raw/orders/_delta_log").glob("*.checkpoint*.parquet"))
@@ -194,7 +199,9 @@ def test_what_the_project_defines(project: dg.Definitions) -> None:
     graph = project.resolve_asset_graph()
     revenue = graph.get(dg.AssetKey("revenue"))
     assert {key.to_user_string() for key in revenue.parent_keys} == {"raw/orders", "rates"}
-    assert revenue.group_name == "sales" and revenue.kinds == {"gold"} and revenue.code_version
+    assert revenue.group_name == "sales"
+    assert revenue.kinds == {"gold"}
+    assert revenue.code_version
     assert revenue.metadata["lake/merge"] == ["currency"]
     assert graph.get(dg.AssetKey(["raw", "orders"])).owners == ["team:sales"]
     assert not graph.get(dg.AssetKey("others")).is_materializable
@@ -211,7 +218,8 @@ def test_what_the_project_defines(project: dg.Definitions) -> None:
         "maintenance_health_schedule",
     }
     assert [getattr(job, "name", None) for job in project.jobs or []] == ["lake_recover"]
-    assert project.executor is not None and "lake_executor" in str(getattr(project.executor, "name", ""))
+    assert project.executor is not None
+    assert "lake_executor" in str(getattr(project.executor, "name", ""))
     assert set(project.resources or {}) == {"lake", "io_manager", "file_io_manager"}
 
 
@@ -270,14 +278,18 @@ def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     for day in ("2025-01-01", "2025-01-02"):
         others = build(TableChangeSensorComponent, assets=["raw/my orders"], external=True)
         result = materialize(tmp_path / "lake", table, others, lake={"spark": {}}, partition_key=day)
-        assert {found.check_name: found.passed for found in result.get_asset_check_evaluations()} == {
+        assert {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()} == {
             "some": True,
             "rich": day == "2025-01-02",
         }
-        samples = [str(found.metadata["lake/broken_rows"].value) for found in result.get_asset_check_evaluations() if not found.passed]
+        samples = [
+            str(evaluation.metadata["lake/broken_rows"].value)
+            for evaluation in result.get_asset_check_evaluations()
+            if not evaluation.passed
+        ]
         assert samples == ([] if day == "2025-01-02" else ["| day | orders | amount | until |\n| --- | --- | --- | --- |\n" + BROKEN_DAY])
-    found = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
-    assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in found] == [
+    orders = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
+    assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in orders] == [
         ("2025-01-01", 2, -2.0, "2025-01-02"),
         ("2025-01-02", 2, 6.0, "2025-01-03"),
     ]
@@ -394,7 +406,8 @@ def test_functions_with_checks_inputs_and_a_definition(tmp_path: Path) -> None:
         ),
     ).success
     table = DeltaTable.open(tmp_path / "tables/doubled")
-    assert table.to_arrow()["id"].to_pylist() == [2, 4] and table.schema.field("id").type == pa.int32()
+    assert table.to_arrow()["id"].to_pylist() == [2, 4]
+    assert table.schema.field("id").type == pa.int32()
     assert table.constraints == {"even": "id % 2 = 0"}
 
 
@@ -405,12 +418,15 @@ def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_pat
         Lake.create(tmp_path)
     check = {"name": "no_zero", "expression": "id > 0", "blocking": True}
     table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
-    done = materialize(tmp_path, table, raise_on_error=False)
-    assert not done.success and not DeltaTable.exists(tmp_path / "tables/numbers")
-    (found,) = done.get_asset_check_evaluations()
-    assert not found.passed and (found.metadata["lake/violations"].value, found.metadata["lake/rows"].value) == (1, 3)
+    result = materialize(tmp_path, table, raise_on_error=False)
+    assert not result.success
+    assert not DeltaTable.exists(tmp_path / "tables/numbers")
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert not evaluation.passed
+    assert (evaluation.metadata["lake/violations"].value, evaluation.metadata["lake/rows"].value) == (1, 3)
     tolerant = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[{**check, "max_violations": 1}])
-    assert materialize(tmp_path, tolerant).success and DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
+    assert materialize(tmp_path, tolerant).success
+    assert DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
 
 
 def test_checks_take_the_types_that_the_io_manager_knows(tmp_path: Path) -> None:
@@ -427,18 +443,18 @@ def test_checks_take_the_types_that_the_io_manager_knows(tmp_path: Path) -> None
 def test_a_failed_check_shows_rows_that_break_it(tmp_path: Path, sample_rows: int, shown: str | None) -> None:
     check = {"name": "large", "expression": "id > 1", "sample_rows": sample_rows}
     table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
-    (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
-    sample = found.metadata.get("lake/broken_rows")
+    (evaluation,) = materialize(tmp_path, table).get_asset_check_evaluations()
+    sample = evaluation.metadata.get("lake/broken_rows")
     assert (None if sample is None else sample.value) == shown
-    assert found.description == "2 of 3 rows break id > 1"
+    assert evaluation.description == "2 of 3 rows break id > 1"
 
 
 def test_an_asset_that_shows_no_rows_shows_none_that_break_a_check(tmp_path: Path) -> None:
     asset = {"key": "numbers", "metadata": {"lake/preview_rows": 0}}
     check = {"name": "large", "expression": "id > 1"}
     table = build(DeltaTableComponent, asset=asset, function=f"{__name__}:numbers", checks=[check])
-    (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
-    assert "lake/broken_rows" not in found.metadata
+    (evaluation,) = materialize(tmp_path, table).get_asset_check_evaluations()
+    assert "lake/broken_rows" not in evaluation.metadata
 
 
 class CounterHandler:
@@ -531,9 +547,60 @@ def test_arrays_that_cannot_be_stored_so_are_refused_when_they_are_loaded(attrib
         build(IcechunkRepositoryComponent, asset={"key": "temperature", **partitions}, **settings)
 
 
+def records(context: dg.AssetExecutionContext) -> list[dict[str, Any]]:
+    return [{"ts": f"{context.partition_key}T05:00:00Z", "v": 1}, {"ts": f"{context.partition_key}T06:00:00Z", "w": "x"}]
+
+
+def counts(rows: pa.Table) -> pa.Table:
+    return pa.table({"rows": [rows.num_rows]})
+
+
+def test_records_are_stored_in_a_pool_and_read_by_a_table(tmp_path: Path) -> None:
+    pool = build(
+        PoolComponent,
+        asset={"key": "events", "partitions_def": HOURS},
+        function=f"{__name__}:records",
+        partition_expr="ts",
+        times=["ts"],
+        order="asc",
+    )
+    assert materialize(tmp_path, pool, lake={"pools": True}, partition_key="2025-01-02").success
+    table = build(
+        DeltaTableComponent,
+        asset={"key": "counts"},
+        function=f"{__name__}:counts",
+        inputs={"rows": {"asset": "events", "shape": "{ts:time,w:string}"}},
+    )
+    lake = build(LakeComponent, root=str(tmp_path), sessions=False, pools=True)
+    job = dg.define_asset_job("table", dg.AssetSelection.assets("counts"))
+    whole = dg.Definitions.merge(lake, pool, table, dg.Definitions(jobs=[job]))
+    assert whole.resolve_job_def("table").execute_in_process().success
+    assert DeltaTable.open(tmp_path / "tables/counts").to_arrow().to_pylist() == [{"rows": 1}]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"function": "json:nothing"}, "names no function"),
+        ({"partitions_def": HOURS}, "the column that the partitions stand for"),
+        ({"partitions_def": HOURS, "partition_expr": "ts", "key": "k"}, "partitions stand for the key"),
+        ({"order": "up"}, "order"),
+        ({"mode": "merge"}, "mode"),
+        ({"path": "../elsewhere"}, "relative to the lake's root"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused_when_they_are_loaded(attributes: dict[str, Any], message: str) -> None:
+    settings = {"function": f"{__name__}:records", **attributes}
+    partitions = {"partitions_def": settings.pop("partitions_def")} if "partitions_def" in settings else {}
+    with pytest.raises(Exception, match=message):
+        build(PoolComponent, asset={"key": "events", **partitions}, **settings)
+
+
 def test_a_query_selects_no_coordinates() -> None:
     with pytest.raises(InvalidDefinition, match="has sel, which is for arrays"):
         build(DeltaTableComponent, asset={"key": "t"}, sql="SELECT * FROM a", inputs={"a": {"sel": {"x": 1}}})
+    with pytest.raises(InvalidDefinition, match="has shape, which is for pools"):
+        build(DeltaTableComponent, asset={"key": "t"}, sql="SELECT * FROM a", inputs={"a": {"shape": "conn"}})
 
 
 def test_tables_and_arrays_are_maintained_in_one_block() -> None:
@@ -568,13 +635,14 @@ def test_maintenance_in_one_block(tmp_path: Path) -> None:
     compaction = graph.get(dg.AssetKey(["keep", "up", "compaction"]))
     assert compaction.partitions_def is not None
     assert compaction.partitions_def.get_partition_keys() == ["tables/a", "elsewhere/b"]
-    assert compaction.automation_condition is not None and not defs.schedules
+    assert compaction.automation_condition is not None
+    assert not defs.schedules
     assert {key.asset_key.to_user_string() for key in graph.asset_check_keys} == {
         "keep/up/health/a",
         "keep/up/health/b",
         "keep/up/session_reaper",
     }
-    with pytest.raises(InvalidDefinition, match="none of the tables and arrays"):
+    with pytest.raises(InvalidDefinition, match="none of the tables, arrays and pools"):
         build(MaintenanceComponent, tables=["a"], paths={"c": "x"})
 
 
@@ -595,7 +663,8 @@ def test_landing_with_types_and_a_reader(tmp_path: Path) -> None:
             job = whole.resolve_implicit_global_asset_job_def()
             assert job.execute_in_process(instance=instance, tags=asked.run_requests[0].tags).success
     landed = DeltaTable.open(tmp_path / "lake/tables/typed")
-    assert landed.to_arrow().to_pylist() == [{"id": 1, "day": "2025-01-01"}] and landed.schema.field("id").type == pa.int32()
+    assert landed.to_arrow().to_pylist() == [{"id": 1, "day": "2025-01-01"}]
+    assert landed.schema.field("id").type == pa.int32()
     assert landed.metadata.partition_columns == ("day",)
     assert DeltaTable.open(tmp_path / "lake/custom/table").to_arrow().to_pylist() == [{"files": 1}]
     with pytest.raises(InvalidDefinition, match="column 'a'"):
@@ -610,15 +679,17 @@ def test_a_lake_refuses_a_gate_that_cannot_hold() -> None:
     with pytest.raises(Exception, match="gate='error' holds back a whole run"):
         build(LakeComponent, root="x", gate="error")
     gathering = build(LakeComponent, root="x", backfills="gather", reaper_schedule=None, sensors="STOPPED", scope="run", gate="error")
-    assert {sensor.name for sensor in gathering.sensors or []} >= {"lake_backfills"} and not gathering.schedules
+    assert {sensor.name for sensor in gathering.sensors or []} >= {"lake_backfills"}
+    assert not gathering.schedules
     assert {sensor.default_status for sensor in gathering.sensors or []} == {dg.DefaultSensorStatus.STOPPED}
     assert build(LakeComponent, root="x", scope="run", executor=False).executor is None
 
 
 def test_dg_finds_them() -> None:
-    (found,) = [point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"]
-    module = found.load()
-    assert module is ours and all(issubclass(getattr(module, name), dg.Component) for name in module.__all__)
+    (entry_point,) = [point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"]
+    module = entry_point.load()
+    assert module is ours
+    assert all(issubclass(getattr(module, name), dg.Component) for name in module.__all__)
 
 
 @pytest.mark.parametrize("component", ALL, ids=lambda component: component.__name__)
@@ -628,8 +699,8 @@ def test_the_schema_is_documented(component: Any) -> None:
     undocumented = [
         f"{name}.{field}"
         for name, part in {component.__name__: schema, **schema.get("$defs", {})}.items()
-        for field, told in part.get("properties", {}).items()
-        if not told.get("description")
+        for field, definition in part.get("properties", {}).items()
+        if not definition.get("description")
         and not name.startswith(("AssetSpecKwargs", "DailyPart", "HourlyPart", "WeeklyPart", "TimeWindow", "StaticPart"))
     ]
     assert undocumented == []
@@ -639,8 +710,9 @@ def test_the_schema_is_documented(component: Any) -> None:
 def test_what_is_scaffolded_loads(component: Any) -> None:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(component_cls=getattr(ours, component.__name__), defs_path="my_part")
-        told = yaml.safe_load((path / "defs.yaml").read_text())
-        assert told["type"].endswith(component.__name__) and "NAME" not in str(told)
+        scaffolded = yaml.safe_load((path / "defs.yaml").read_text())
+        assert scaffolded["type"].endswith(component.__name__)
+        assert "NAME" not in str(scaffolded)
         with sandbox.load_component_and_build_defs(defs_path=path) as (loaded, defs):
             assert isinstance(loaded, component)
             assert defs.resources or defs.assets or defs.sensors

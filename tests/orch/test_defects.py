@@ -44,7 +44,8 @@ def test_a_run_after_one_that_never_reached_the_lake_goes_on_in_the_session(benc
         (bench.folder / "away").rename(bench.folder / "lake")
     assert second.status is dg.DagsterRunStatus.FAILURE
     third = bench.resume(second)
-    assert third.is_success and bench.session(third) == bench.session(first)
+    assert third.is_success
+    assert bench.session(third) == bench.session(first)
     check_published(bench)
 
 
@@ -70,11 +71,13 @@ def test_a_failed_run_that_is_re_executed_twice_is_there_once(bench: Bench) -> N
     second = bench.resume(first)
     assert second.is_success
     third = bench.resume(first)
-    assert third.status is dg.DagsterRunStatus.FAILURE and "double" in bench.error(third)
+    assert third.status is dg.DagsterRunStatus.FAILURE
+    assert "double" in bench.error(third)
     check_published(bench)
     # Who means it can: steps of the run that published.
     fourth = bench.run(reexecution_options=dg.ReexecutionOptions(second.run_id, step_selection=["totals"]))
-    assert fourth.is_success and bench.rows("totals") == of("totals", times=2)
+    assert fourth.is_success
+    assert bench.rows("totals") == of("totals", times=2)
 
 
 def test_the_run_that_took_a_session_over_last_counts(bench: Bench) -> None:
@@ -151,10 +154,13 @@ def test_a_file_is_told_to_be_rewritten_though_its_batch_was_run_again(tmp_path:
     zone = Zone(tmp_path, instance)
     zone.drop("a.parquet", 1)
     (request,) = zone.requests()
-    assert zone.run(request) and not zone.requests()
+    assert zone.run(request)
+    assert not zone.requests()
     zone.drop("a.parquet", 7, 8, 9)
-    assert zone.run(request) and not zone.requests()
-    assert zone.ids() == [1] and [told["lake/rewritten_files"] for told in zone.observations()] == [1]
+    assert zone.run(request)
+    assert not zone.requests()
+    assert zone.ids() == [1]
+    assert [metadata["lake/rewritten_files"] for metadata in zone.observations()] == [1]
 
 
 def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -167,8 +173,8 @@ def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance:
         return pa.table({"id": [2]})
 
     assert materialize([made], resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)}, instance=instance).success
-    found = {path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()}
-    assert found == {"orders": [1], "tables/orders": [2]}
+    rows_by_table = {path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()}
+    assert rows_by_table == {"orders": [1], "tables/orders": [2]}
 
 
 def test_a_password_has_no_place_in_the_root() -> None:
@@ -202,7 +208,8 @@ def test_a_step_that_tries_a_session_again_by_itself(tmp_path: Path, instance: d
         if len(tries) == 1:
             raise RuntimeError("as it was to")
 
-    assert run([made], resources={"lake": lake}, instance=instance).success and tries == [0, 1]
+    assert run([made], resources={"lake": lake}, instance=instance).success
+    assert tries == [0, 1]
     assert lake.open().delta("tables/made").to_arrow()["id"].to_pylist() == [1]
 
 
@@ -257,9 +264,9 @@ def test_what_was_written_by_hand_starts_nothing_before_it_is_published(tmp_path
     for step in "nothing", "a failed run", "a published run", "nothing":
         if step != "nothing":
             materialize([upstream, other], resources={"lake": lake}, instance=instance, raise_on_error=False)
-        told = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
-        asked.append(told.total_requested)
-        cursor = told.cursor
+        result = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
+        asked.append(result.total_requested)
+        cursor = result.cursor
         if step == "a failed run":
             fails.clear()
     assert asked == [0, 0, 1, 0]
@@ -278,14 +285,15 @@ def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monke
 
     def late(*args: Any, **options: Any) -> Any:
         monkeypatch.undo()
-        done = merge(*args, **options)
+        result = merge(*args, **options)
         publish(2)
-        return done
+        return result
 
     publish(1)
     monkeypatch.setattr(lake, "merge", late)
     outcomes = [_merge_one(lake, "b", "backfill-b", "main").outcome for _ in range(2)]
-    assert outcomes == ["running", "merged"] and list(lake.list_branches()) == ["main"]
+    assert outcomes == ["running", "merged"]
+    assert list(lake.list_branches()) == ["main"]
     assert sorted(lake.delta("tables/made").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
@@ -298,7 +306,8 @@ def test_a_file_without_rows_takes_the_place_of_one_that_cannot_be_read(tmp_path
     assert not zone.run(request)
     zone.drop("b.parquet")
     zone.drop("c.parquet", 3)
-    assert zone.run(request) and zone.drain() == 1
+    assert zone.run(request)
+    assert zone.drain() == 1
     assert zone.ids() == [1, 3]
 
 

@@ -23,12 +23,12 @@ class Outcome:
     def __init__(self, instance: dg.DagsterInstance, run_id: str, success: bool) -> None:
         self.run_id, self.success = run_id, success
         self.events = instance.all_logs(run_id)
-        found = [
+        entries = [
             entry.dagster_event.step_materialization_data.materialization.metadata
             for entry in self.events
             if entry.dagster_event and entry.dagster_event.is_step_materialization
         ]
-        self.metadata: dict[str, Any] = {name: value.value for name, value in found[-1].items()} if found else {}
+        self.metadata: dict[str, Any] = {name: value.value for name, value in entries[-1].items()} if entries else {}
 
     @property
     def attempts(self) -> int:
@@ -119,7 +119,8 @@ def test_all_steps_of_a_finished_run_write_again(bench: Bench) -> None:
     bench.die("nowhere")
     first = bench.run("by_hand")
     again = bench.run("by_hand", options=dg.ReexecutionOptions(first.run_id))
-    assert first.success and again.success
+    assert first.success
+    assert again.success
     assert bench.ids("by_hand") == sorted(ALL_BATCHES * 2)
     assert again.metadata.get("lake/skipped", False) is False
 

@@ -57,10 +57,13 @@ def test_a_run_is_published_whole_or_resumed(resource: LakeResource, lake: Lake,
     resources = {"io_manager": DeltaIOManager(lake=resource), "lake": resource}
     failed = testing.materialize([first, second], resources=resources, instance=instance, raise_on_error=False)
     (session,) = lake.list_sessions()
-    assert not failed.success and session.state == "failed" and rows(resource, "first") == 0
+    assert not failed.success
+    assert session.state == "failed"
+    assert rows(resource, "first") == 0
     broken.clear()
     assert testing.materialize([first, second], resources=resources, instance=instance, resume=session.id, selection=[second]).success
-    assert (rows(resource, "first"), rows(resource, "second")) == (2, 2) and len(lake.log()) == 2
+    assert (rows(resource, "first"), rows(resource, "second")) == (2, 2)
+    assert len(lake.log()) == 2
 
 
 @pytest.mark.exhaustive
@@ -77,16 +80,19 @@ def test_files_land_and_are_put_together(
     cursor, runs = None, 0
     while True:
         with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"lake": resource}) as context:
-            found = sensor(context)  # type: ignore[operator]
+            tick = sensor(context)  # type: ignore[operator]
             cursor = context.cursor
-        if not isinstance(found, dg.SensorResult) or not found.run_requests:
+        if not isinstance(tick, dg.SensorResult) or not tick.run_requests:
             break
-        for request in found.run_requests:
+        for request in tick.run_requests:
             assert dg.materialize([asset], resources={"lake": resource}, instance=instance, tags=dict(request.tags)).success  # type: ignore[list-item]
             runs += 1
-    assert runs == 3 and rows(resource, "events") == 3
+    assert runs == 3
+    assert rows(resource, "events") == 3
     maintained = lake_maintenance(["tables/events"], tasks=["compaction", "checkpoint"], max_uncheckpointed_commits=1, checks=False)
     result = dg.materialize(list(maintained.assets or ()), resources={"lake": resource}, instance=instance)  # type: ignore[arg-type]
-    assert result.success and rows(resource, "events") == 3
+    assert result.success
+    assert rows(resource, "events") == 3
     table = resource.find_table("tables/events")
-    assert table is not None and len(table.files()) == 1
+    assert table is not None
+    assert len(table.files()) == 1

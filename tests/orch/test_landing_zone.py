@@ -55,13 +55,13 @@ class Zone:
 
     def tick(self) -> Any:
         with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
-            found = self.sensor(context)
+            result = self.sensor(context)
             self.cursor = context.cursor
-        return found
+        return result
 
     def requests(self) -> list[dg.RunRequest]:
-        found = self.tick()
-        return list(found.run_requests) if isinstance(found, dg.SensorResult) else []
+        result = self.tick()
+        return list(result.run_requests) if isinstance(result, dg.SensorResult) else []
 
     def run(self, request: dg.RunRequest) -> bool:
         result = dg.materialize(
@@ -84,8 +84,8 @@ class Zone:
 
     def observations(self) -> list[dict[str, Any]]:
         records = self.instance.fetch_observations(dg.AssetKey("events"), limit=50).records
-        found = [record.event_log_entry.asset_observation for record in records]
-        return [{name: value.value for name, value in one.metadata.items()} for one in found if one is not None]
+        events = [record.event_log_entry.asset_observation for record in records]
+        return [{name: value.value for name, value in event.metadata.items()} for event in events if event is not None]
 
 
 @pytest.fixture
@@ -105,14 +105,18 @@ def test_files_land_once_in_order(zone: Zone) -> None:
     zone.drop("sub/b.parquet", 3)
     zone.drop("_hidden.parquet", 99)
     zone.drop("other.csv", 98)
-    assert zone.drain() == 1 and zone.ids() == [1, 2, 3]
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2, 3]
     assert zone.drain() == 0
     zone.drop("c.parquet", 4)
-    assert zone.drain() == 1 and zone.ids() == [1, 2, 3, 4]
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2, 3, 4]
     event = zone.instance.get_latest_materialization_event(dg.AssetKey("events"))
-    assert event is not None and event.asset_materialization is not None
-    told = event.asset_materialization.metadata
-    assert told["lake/landing_batch"].value == 2 and told["lake/files_landed"].value == 1
+    assert event is not None
+    assert event.asset_materialization is not None
+    metadata = event.asset_materialization.metadata
+    assert metadata["lake/landing_batch"].value == 2
+    assert metadata["lake/files_landed"].value == 1
 
 
 def test_a_lost_cursor_lands_nothing_twice(zone: Zone) -> None:
@@ -122,16 +126,21 @@ def test_a_lost_cursor_lands_nothing_twice(zone: Zone) -> None:
     assert zone.drain() == 0
     zone.drop("b.parquet", 2)
     zone.cursor = '{"landed": 0, "batch": 0}'
-    assert zone.drain() == 1 and zone.ids() == [1, 2]
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2]
 
 
 def test_a_batch_that_is_run_again_adds_nothing(zone: Zone) -> None:
     zone.drop("a.parquet", 1)
     (request,) = zone.requests()
     zone.drop("b.parquet", 2)
-    assert zone.run(request) and zone.run(request) and zone.ids() == [1]
-    assert zone.drain() == 1 and zone.ids() == [1, 2]
-    assert zone.run(request) and zone.ids() == [1, 2], "an orphan of the first batch comes last"
+    assert zone.run(request)
+    assert zone.run(request)
+    assert zone.ids() == [1]
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2]
+    assert zone.run(request)
+    assert zone.ids() == [1, 2], "an orphan of the first batch comes last"
 
 
 def test_a_failed_batch_is_tried_again_and_those_behind_it_wait(zone: Zone) -> None:
@@ -144,12 +153,14 @@ def test_a_failed_batch_is_tried_again_and_those_behind_it_wait(zone: Zone) -> N
         assert not zone.run(request)
     assert len(set(keys)) == 4, "each try is a run of its own"
     zone.drop("b.parquet", 2)
-    told = str(zone.tick())
-    assert "failed 4 times" in told and "re-execute" in told
+    message = str(zone.tick())
+    assert "failed 4 times" in message
+    assert "re-execute" in message
     zone.fail = False
     zone.run(request)
     assert zone.ids() == [1]
-    assert zone.drain() == 1 and zone.ids() == [1, 2]
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2]
 
 
 def test_a_batch_does_not_land_before_an_earlier_one(zone: Zone) -> None:
@@ -158,11 +169,15 @@ def test_a_batch_does_not_land_before_an_earlier_one(zone: Zone) -> None:
     (first,) = zone.requests()
     zone.drop("b.parquet", 2)
     ledger = ledger_of(zone.zone, zone.lake)
-    made = ledger.make_batch(zone.zone.files())
-    assert made is not None and made.number == 2
+    batch = ledger.make_batch(zone.zone.files())
+    assert batch is not None
+    assert batch.number == 2
     second = dg.RunRequest(tags={**first.tags, BATCH_TAG: "2"})
-    assert not zone.run(second) and zone.ids() == []
-    assert zone.run(first) and zone.run(second) and zone.ids() == [1, 2]
+    assert not zone.run(second)
+    assert zone.ids() == []
+    assert zone.run(first)
+    assert zone.run(second)
+    assert zone.ids() == [1, 2]
 
 
 def test_late_and_rewritten_files_are_told_once(zone: Zone) -> None:
@@ -171,10 +186,12 @@ def test_late_and_rewritten_files_are_told_once(zone: Zone) -> None:
     zone.drop("2024-01.parquet", 1)
     zone.drain()
     assert zone.ids() == [1, 2]
-    assert [told["lake/late_files"] for told in zone.observations() if "lake/late_files" in told] == [1]
+    assert [metadata["lake/late_files"] for metadata in zone.observations() if "lake/late_files" in metadata] == [1]
     zone.drop("2024-02.parquet", 2, 22)
-    assert zone.drain() == 0 and zone.drain() == 0 and zone.ids() == [1, 2]
-    assert [told["lake/rewritten_files"] for told in zone.observations() if "lake/rewritten_files" in told] == [1]
+    assert zone.drain() == 0
+    assert zone.drain() == 0
+    assert zone.ids() == [1, 2]
+    assert [metadata["lake/rewritten_files"] for metadata in zone.observations() if "lake/rewritten_files" in metadata] == [1]
 
 
 def test_a_file_that_is_replaced_before_it_landed_is_read_as_it_is(zone: Zone) -> None:
@@ -184,8 +201,10 @@ def test_a_file_that_is_replaced_before_it_landed_is_read_as_it_is(zone: Zone) -
     zone.run(request)
     zone.drop("a.parquet", 10, 11)
     zone.fail = False
-    assert zone.drain() == 1 and zone.ids() == [10, 11]
-    assert zone.drain() == 0 and zone.observations() == []
+    assert zone.drain() == 1
+    assert zone.ids() == [10, 11]
+    assert zone.drain() == 0
+    assert zone.observations() == []
 
 
 def test_a_file_that_is_gone_before_it_landed(zone: Zone) -> None:
@@ -196,24 +215,28 @@ def test_a_file_that_is_gone_before_it_landed(zone: Zone) -> None:
     with pytest.raises(FilesGone, match=r"a\.parquet is gone"):
         LandedBatch.begin(ledger_of(zone.zone, zone.lake), 1)
     zone.drop("a.parquet", 1)
-    assert zone.drain() == 1 and zone.ids() == [1]
+    assert zone.drain() == 1
+    assert zone.ids() == [1]
 
 
 def test_an_expired_marker_is_no_reason_to_land_again(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     zone = Zone(tmp_path, instance, is_lake=False)
     zone.drop("a.parquet", 1)
-    assert zone.drain() == 1 and zone.drain() == 0
+    assert zone.drain() == 1
+    assert zone.drain() == 0
     table = DeltaTable.open(f"{zone.lake.root}/tables/events")
     table.set_properties({"delta.setTransactionRetentionDuration": "interval 0 seconds"})
     zone.drop("b.parquet", 2)
-    assert zone.drain() == 1 and zone.ids() == [1, 2]
+    assert zone.drain() == 1
+    assert zone.ids() == [1, 2]
 
 
 def test_batches_are_bounded(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     zone = Zone(tmp_path, instance, max_files=2)
     for number in range(5):
         zone.drop(f"{number}.parquet", number)
-    assert zone.drain() == 3 and zone.ids() == [0, 1, 2, 3, 4]
+    assert zone.drain() == 3
+    assert zone.ids() == [0, 1, 2, 3, 4]
     assert [len(batch.files) for batch in ledger_of(zone.zone, zone.lake).batches()] == [2, 2, 1]
 
 
@@ -223,13 +246,15 @@ def test_files_settle_before_they_count(tmp_path: Path, instance: dg.DagsterInst
     assert zone.drain() == 0
     an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).timestamp()
     os.utime(zone.landing / "a.parquet", (an_hour_ago, an_hour_ago))
-    assert zone.drain() == 1 and zone.ids() == [1]
+    assert zone.drain() == 1
+    assert zone.ids() == [1]
 
 
 def test_formats_by_name(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     zone = Zone(tmp_path, instance, pattern="*.csv")
     csv.write_csv(pa.table({"id": [7]}), zone.landing / "a.csv")
-    assert zone.drain() == 1 and zone.ids() == [7]
+    assert zone.drain() == 1
+    assert zone.ids() == [7]
     mixed = Zone(tmp_path / "mixed", instance, pattern="*") if (tmp_path / "mixed").mkdir() is None else zone
     mixed.drop("a.parquet", 1)
     (mixed.landing / "b.unknown").write_bytes(b"?")
@@ -247,9 +272,10 @@ def test_names_that_name_no_zone(name: str) -> None:
 
 def test_two_sensors_make_one_batch_between_them(zone: Zone) -> None:
     zone.drop("a.parquet", 1)
-    one, other = ledger_of(zone.zone, zone.lake), ledger_of(zone.zone, zone.lake)
+    first, other = ledger_of(zone.zone, zone.lake), ledger_of(zone.zone, zone.lake)
     files = zone.zone.files()
-    assert one.make_batch(files) is not None and other.make_batch(files) is None
+    assert first.make_batch(files) is not None
+    assert other.make_batch(files) is None
     assert [batch.number for batch in other.batches()] == [1]
 
 

@@ -34,7 +34,7 @@ class Outside:
     def wish(self, *wishes: str) -> None:
         (self.folder / "wishes.json").write_text(json.dumps(wishes))
 
-    def told(self) -> list[dict[str, Any]]:
+    def reports(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "told.jsonl").read_text().splitlines()]
 
     def asset(self, retries: int = 1) -> dg.AssetsDefinition:
@@ -55,7 +55,8 @@ class Outside:
         return sorted(DeltaTable.open(f"{self.root}/tables/{table}").to_arrow()["id"].to_pylist())
 
     def check_written_once(self) -> None:
-        assert self.ids("first") == [1, 2, 3] and self.ids("second") == [1, 2, 2, 3, 3]
+        assert self.ids("first") == [1, 2, 3]
+        assert self.ids("second") == [1, 2, 2, 3, 3]
 
 
 @pytest.fixture
@@ -66,7 +67,8 @@ def outside(tmp_path: Path) -> Iterator[Outside]:
 
 def metadata(outside: Outside) -> dict[str, Any]:
     event = outside.instance.get_latest_materialization_event(dg.AssetKey("outside"))
-    assert event is not None and event.asset_materialization is not None
+    assert event is not None
+    assert event.asset_materialization is not None
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}
 
 
@@ -76,12 +78,14 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
     lake = Lake.create(outside.root)
     outside.wish(death)
     result = dg.materialize([outside.asset()], resources=outside.resources(), instance=outside.instance)
-    assert result.success and len(outside.told()) == 2
+    assert result.success
+    assert len(outside.reports()) == 2
     outside.check_written_once()
     assert len(lake.log()) == 2, "one commit, and the one that made the lake"
-    told = metadata(outside)
-    assert told["lake/state"] == "published" and told["lake/commit"] == lake.list_branches()["main"]
-    assert told.get("lake/skipped", False) is (death == "die after")
+    entries = metadata(outside)
+    assert entries["lake/state"] == "published"
+    assert entries["lake/commit"] == lake.list_branches()["main"]
+    assert entries.get("lake/skipped", False) is (death == "die after")
     assert lake.at().get("files/note.txt") == b"3"
 
 
@@ -89,20 +93,22 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
 def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) -> None:
     lake = Lake.create(outside.root)
     outside.wish(death)
-    seen: list[int] = []
+    dataset_counts: list[int] = []
 
     @dg.asset(deps=["outside"])
     def afterwards(lake: LakeResource) -> None:
-        seen.append(len(lake.open().list_datasets()))
+        dataset_counts.append(len(lake.open().list_datasets()))
 
     result = lake_orch.testing.materialize([outside.asset(), afterwards], resources=outside.resources(), instance=outside.instance)
-    assert result.success and seen == [0], "main has nothing until the run publishes"
+    assert result.success
+    assert dataset_counts == [0], "main has nothing until the run publishes"
     outside.check_written_once()
-    told = metadata(outside)
-    session = lake.get_session(told["lake/session"]).record
-    assert "lake/state" not in told
-    assert session.state == "published" and len(lake.log()) == 2
-    first, second = outside.told()
+    entries = metadata(outside)
+    session = lake.get_session(entries["lake/session"]).record
+    assert "lake/state" not in entries
+    assert session.state == "published"
+    assert len(lake.log()) == 2
+    first, second = outside.reports()
     assert first["extras"]["lake"]["output"] == second["extras"]["lake"]["output"]
     assert first["extras"]["lake"]["attempt"] < second["extras"]["lake"]["attempt"]
 
@@ -114,9 +120,11 @@ def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
     result = lake_orch.testing.materialize(
         [outside.asset(retries=0)], resources=outside.resources(), instance=outside.instance, raise_on_error=False
     )
-    assert not result.success and lake.list_datasets() == []
+    assert not result.success
+    assert lake.list_datasets() == []
     (session,) = lake.list_sessions()
-    assert session.epoch > outside.told()[0]["extras"]["lake"]["epoch"] and not session.batches
+    assert session.epoch > outside.reports()[0]["extras"]["lake"]["epoch"]
+    assert not session.batches
     assert lake.at(session.id).datasets() == {}
 
 
@@ -124,7 +132,8 @@ def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
 def test_in_a_folder_of_plain_tables_each_write_is_there_once(outside: Outside, death: str) -> None:
     outside.wish(death)
     result = dg.materialize([outside.asset()], resources=outside.resources(), instance=outside.instance)
-    assert result.success and len(outside.told()) == 2
+    assert result.success
+    assert len(outside.reports()) == 2
     outside.check_written_once()
     assert metadata(outside).get("lake/skipped", False) is (death == "die after")
 
@@ -139,7 +148,8 @@ def test_it_writes_to_the_runs_branch(outside: Outside) -> None:
     lake = Lake.create(outside.root)
     resources = outside.resources(branch="dev", branch_from="main")
     assert dg.materialize([outside.asset()], resources=resources, instance=outside.instance).success
-    assert lake.list_datasets() == [] and len(lake.list_datasets("dev")) == 2
+    assert lake.list_datasets() == []
+    assert len(lake.list_datasets("dev")) == 2
 
 
 def test_a_run_that_starts_over_writes_again(outside: Outside) -> None:
@@ -161,17 +171,19 @@ def test_secrets_go_by_the_environment_alone(outside: Outside, monkeypatch: pyte
         "    found = {'argv': sys.argv, 'extras': pipes.extras, 'options': os.environ['LAKE_PIPES_STORAGE_OPTIONS']}\n"
         "    pipes.report_custom_message(found)\n"
     )
-    seen: list[Any] = []
+    messages: list[Any] = []
 
     @dg.asset
     def look(context: dg.AssetExecutionContext, external: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
-        done = external.run(context=context, command=[sys.executable, str(script)], extras={"own": 1})
-        seen.extend(done.get_custom_messages())
-        return done.get_materialize_result()
+        result = external.run(context=context, command=[sys.executable, str(script)], extras={"own": 1})
+        messages.extend(result.get_custom_messages())
+        return result.get_materialize_result()
 
     result = dg.materialize([look], resources=resources, instance=outside.instance)
-    assert json.loads(seen[0]["options"]) == {"asynchronous_secret": "hunter2"} and seen[0]["extras"]["own"] == 1
-    assert "hunter2" not in json.dumps([seen[0]["argv"], seen[0]["extras"]]) and "hunter2" not in repr(resources)
+    assert json.loads(messages[0]["options"]) == {"asynchronous_secret": "hunter2"}
+    assert messages[0]["extras"]["own"] == 1
+    assert "hunter2" not in json.dumps([messages[0]["argv"], messages[0]["extras"]])
+    assert "hunter2" not in repr(resources)
     assert not [entry for entry in outside.instance.all_logs(result.run_id) if "hunter2" in str(entry)]
 
 
@@ -183,7 +195,8 @@ def test_the_other_side_needs_no_dagster() -> None:
         "with open_dagster_pipes() as p, open_workspace(p): pass"
     )
     alone = subprocess.run([sys.executable, "-W", "ignore", "-c", by_hand], cwd=ROOT, timeout=60, capture_output=True, text=True)
-    assert alone.returncode == 1 and "NotHandedOver" in alone.stderr
+    assert alone.returncode == 1
+    assert "NotHandedOver" in alone.stderr
 
 
 def test_the_command_line_of_spark_submit() -> None:
@@ -224,6 +237,7 @@ def test_spark_submit_for_real(outside: Outside) -> None:
         return submit.run(context=context, application=SCRIPT, arguments=[str(outside.folder / "wishes.json")]).get_materialize_result()
 
     result = lake_orch.testing.materialize([submitted], resources={"submit": client, "lake": resource}, instance=outside.instance)
-    assert result.success and len(outside.told()) == 2
+    assert result.success
+    assert len(outside.reports()) == 2
     outside.check_written_once()
     assert len(lake.log()) == 2

@@ -27,8 +27,10 @@ def failed_publish(bench: Bench) -> dg.DagsterRun:
     """A run all of whose steps succeed, and whose publish is refused."""
     bench.lake.settings.protect("main")
     run = bench.run()
-    assert run.status is dg.DagsterRunStatus.FAILURE and "protected" in bench.error(run)
-    assert bench.state(run) == "failed" and [bench.rows(table) for table in ALL] == [[], [], [], []]
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert "protected" in bench.error(run)
+    assert bench.state(run) == "failed"
+    assert [bench.rows(table) for table in ALL] == [[], [], [], []]
     return run
 
 
@@ -52,7 +54,8 @@ def test_the_job_recovers_what_can_be(bench: Bench) -> None:
     job = lake_recover()
     lake = LakeResource(root=f"{bench.folder}/lake")
     result = job.execute_in_process(instance=bench.instance, resources={"lake": lake.get_resource_definition()})
-    assert result.success and bench.state(run) == "published"
+    assert result.success
+    assert bench.state(run) == "published"
     check_published(bench)
 
 
@@ -79,7 +82,8 @@ def test_a_session_that_is_gone_is_not_carried_on(bench: Bench) -> None:
     bench.lake.get_session(bench.session(run)).abandon()
     bench.wish()
     again = bench.resume(run)
-    assert again.status is dg.DagsterRunStatus.FAILURE and SessionLost.__name__ in bench.error(again)
+    assert again.status is dg.DagsterRunStatus.FAILURE
+    assert SessionLost.__name__ in bench.error(again)
     assert [bench.rows(table) for table in ALL] == [[], [], [], []]
 
 
@@ -91,7 +95,8 @@ def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
     alerts: list[SessionAlert] = []
     reaper = lake_session_reaper(alert=alerts.append)
     result = dg.materialize([reaper], resources={"lake": LakeResource(root=f"{bench.folder}/lake")}, instance=bench.instance)
-    assert result.success and bench.state(run) == "failed"
+    assert result.success
+    assert bench.state(run) == "failed"
     assert [(alert.kind, alert.session) for alert in alerts] == [("run_failed", bench.session(run))]
     bench.wish()
     assert bench.resume(run).is_success
@@ -100,7 +105,7 @@ def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
 
 
 def sensor(sensors: Sequence[dg.SensorDefinition], name: str) -> dg.SensorDefinition:
-    return next(found for found in sensors if found.name.endswith(name))
+    return next(candidate for candidate in sensors if candidate.name.endswith(name))
 
 
 def evaluate(bench: Bench, sensors: Sequence[dg.SensorDefinition], name: str, run: dg.DagsterRun, lake: LakeResource) -> Any:
@@ -146,7 +151,10 @@ def test_a_conflict_says_what_to_do(bench: Bench) -> None:
     thread.start()
     run = bench.run()
     thread.join()
-    assert run.status is dg.DagsterRunStatus.FAILURE and bench.state(run) == "failed"
-    assert "tables/orders" in bench.error(run) and "re-execute all steps" in bench.error(run)
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(run) == "failed"
+    assert "tables/orders" in bench.error(run)
+    assert "re-execute all steps" in bench.error(run)
     again = bench.run(reexecution_options=dg.ReexecutionOptions(run.run_id))
-    assert again.is_success and bench.rows("orders") == [f"orders0-{id}" for id in range(3)]
+    assert again.is_success
+    assert bench.rows("orders") == [f"orders0-{id}" for id in range(3)]

@@ -22,7 +22,8 @@ def held_back(bench: Bench) -> dg.DagsterRun:
     """A run whose steps are green, and which a check that does not block holds back: its job asks for that."""
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
-    assert run.status is dg.DagsterRunStatus.FAILURE and bench.state(run) == "failed"
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(run) == "failed"
     return run
 
 
@@ -30,8 +31,10 @@ def test_recovery_holds_the_gate_of_the_run(bench: Bench) -> None:
     """The resource's own gate is weaker."""
     run = held_back(bench)
     (error,) = recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP).values()
-    assert isinstance(error, GateFailed) and error.checks == ("totals:totals_fine",)
-    assert bench.rows("orders") == [] and bench.state(run) == "failed"
+    assert isinstance(error, GateFailed)
+    assert error.checks == ("totals:totals_fine",)
+    assert bench.rows("orders") == []
+    assert bench.state(run) == "failed"
 
 
 def test_an_alert_tells_a_gate_from_a_publish_that_failed(bench: Bench) -> None:
@@ -39,7 +42,8 @@ def test_an_alert_tells_a_gate_from_a_publish_that_failed(bench: Bench) -> None:
     alerts: list[SessionAlert] = []
     reap(LakeResource(root=f"{bench.folder}/lake"), bench.instance, alerts.append)
     assert [(alert.kind, alert.run) for alert in alerts] == [("gate_failed", run.run_id)]
-    assert "totals:totals_fine" in alerts[0].message and "run lake_recover to publish it" not in alerts[0].message
+    assert "totals:totals_fine" in alerts[0].message
+    assert "run lake_recover to publish it" not in alerts[0].message
 
 
 def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
@@ -50,10 +54,14 @@ def test_somebody_may_lift_the_gate_of_one_session(bench: Bench) -> None:
         run_config = {"ops": {"recover_sessions": {"config": config}}}
         return lake_recover().execute_in_process(run_config, bench.instance, resources=resources, raise_on_error=False).success
 
-    assert job() and bench.rows("orders") == [], "what a gate holds back is no failure of a recovery, and stays held back"
-    assert not job(session=bench.session(run)) and not job(gate="none") and not job(session=bench.session(run), gate="no")
+    assert job()
+    assert bench.rows("orders") == [], "what a gate holds back is no failure of a recovery, and stays held back"
+    assert not job(session=bench.session(run))
+    assert not job(gate="none")
+    assert not job(session=bench.session(run), gate="no")
     assert bench.rows("orders") == []
-    assert job(session=bench.session(run), gate="none") and bench.state(run) == "published"
+    assert job(session=bench.session(run), gate="none")
+    assert bench.state(run) == "published"
     check_published(bench)
 
 
@@ -64,7 +72,8 @@ def test_where_no_step_failed_chosen_steps_go_on_in_the_session(bench: Bench) ->
         recover(bench.instance, bench.lake, bench.session(run), gate="blocking", keep_failed_for=KEEP)
     bench.wish()
     again = bench.run("strict", reexecution_options=dg.ReexecutionOptions(run.run_id, step_selection=["totals*"]))
-    assert again.is_success and bench.session(again) == bench.session(run)
+    assert again.is_success
+    assert bench.session(again) == bench.session(run)
     check_published(bench)
 
 
@@ -72,7 +81,8 @@ def test_an_executor_that_is_wrapped_twice_has_one_session(bench: Bench, monkeyp
     """As `lake_job(executor_def=lake_executor)` does."""
     monkeypatch.setattr("tests.orch.session_pipeline.lake_executor", with_sessions(lake_executor))
     run = bench.run()
-    assert run.is_success and run.tags[EPOCH_TAG] == "1"
+    assert run.is_success
+    assert run.tags[EPOCH_TAG] == "1"
     check_published(bench)
 
 
@@ -91,8 +101,10 @@ def test_a_bare_run_that_nobody_published_is_recovered(bench: Bench) -> None:
     lake = Unmoved(root=f"{bench.folder}/lake", scope="run")
     assert dg.materialize([made], resources={"io_manager": DeltaIOManager(lake=lake)}, instance=bench.instance).success
     assert bench.rows("made") == []
-    (found,) = settle(bench.instance, bench.lake, keep_failed_for=KEEP)
-    assert found.outcome == "failed" and found.publishable and "ended as success" in found.reason
+    (settled,) = settle(bench.instance, bench.lake, keep_failed_for=KEEP)
+    assert settled.outcome == "failed"
+    assert settled.publishable
+    assert "ended as success" in settled.reason
     recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP)
     assert bench.rows("made") == ["made-1"]
 

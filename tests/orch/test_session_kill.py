@@ -64,7 +64,8 @@ def test_a_step_is_killed(bench: Bench) -> None:
     with worker(bench) as process:
         assert process.wait(90) is not None
     run = only_run(bench)
-    assert run.status is dg.DagsterRunStatus.FAILURE and bench.state(run) == "failed"
+    assert run.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(run) == "failed"
     assert [bench.rows(table) for table in ALL] == [[], [], [], []]
     bench.wish()
     assert bench.resume(run).is_success
@@ -84,7 +85,7 @@ def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
     assert bench.state(run) == "open", "nobody could say that it is over"
     bench.instance.report_run_failed(run, "as the code server does that finds its worker dead")
     run = bench.run_of(run.run_id)
-    assert [found.outcome for found in settle(bench.instance, bench.lake, keep_failed_for=KEEP)] == ["failed"]
+    assert [settled.outcome for settled in settle(bench.instance, bench.lake, keep_failed_for=KEEP)] == ["failed"]
 
     (bench.folder / "wish-2.json").write_text("{}")  # the runs that take over look there: the orphan goes on waiting
     os.environ["LAKE_TEST_WISHES"] = "wish-2.json"
@@ -92,7 +93,8 @@ def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
         resumed = bench.resume(run)
     finally:
         del os.environ["LAKE_TEST_WISHES"]
-    assert resumed.is_success and resumed.tags[EPOCH_TAG] == "2"
+    assert resumed.is_success
+    assert resumed.tags[EPOCH_TAG] == "2"
     check_published(bench)
     bench.wish()
     until(lambda: _ended(bench, run), "the orphan's end")
@@ -145,7 +147,8 @@ def test_a_run_is_cancelled(bench: Bench) -> None:
         process.wait(60)
     run = until(lambda: only_run(bench) if only_run(bench).is_finished else None, "the run's end")
     assert run.status is dg.DagsterRunStatus.CANCELED or run.status is dg.DagsterRunStatus.FAILURE
-    assert bench.state(run) == "failed" and [bench.rows(table) for table in ALL] == [[], [], [], []]
+    assert bench.state(run) == "failed"
+    assert [bench.rows(table) for table in ALL] == [[], [], [], []]
     bench.wish()
     assert bench.resume(run).is_success
     check_published(bench)

@@ -19,30 +19,35 @@ def check_published(bench: Bench, round: int = 0) -> None:
 def test_a_run_is_published_whole_at_its_end(bench: Bench) -> None:
     run = bench.run()
     assert run.status is dg.DagsterRunStatus.SUCCESS
-    assert bench.state(run) == "published" and run.tags[EPOCH_TAG] == "1"
+    assert bench.state(run) == "published"
+    assert run.tags[EPOCH_TAG] == "1"
     check_published(bench)
     head, *_, first = bench.lake.log()
     assert head.parents == (first.id,), "one commit holds all of the run"
-    seen = bench.lake.delta("tables/totals").to_arrow()["seen"].to_pylist()
-    assert seen == [3, 3, 3], "a step sees what the steps before it staged"
+    counts = bench.lake.delta("tables/totals").to_arrow()["seen"].to_pylist()
+    assert counts == [3, 3, 3], "a step sees what the steps before it staged"
     for step in ALL:
         event = bench.instance.get_latest_materialization_event(dg.AssetKey(step))
-        assert event is not None and event.asset_materialization is not None
+        assert event is not None
+        assert event.asset_materialization is not None
         metadata = event.asset_materialization.metadata
         assert metadata["lake/session"].value == bench.session(run)
         (record,) = bench.instance.fetch_observations(dg.AssetKey(step), limit=5).records
         observed = record.event_log_entry.asset_observation
         assert observed is not None
-        told = {name: value.value for name, value in observed.metadata.items()}
-        assert told["lake/state"] == "published" and told["lake/commit"] == head.id and told["lake/branch"] == "main"
-        assert told["lake/version"] == bench.lake.delta(f"tables/{step}").version
+        observation = {name: value.value for name, value in observed.metadata.items()}
+        assert observation["lake/state"] == "published"
+        assert observation["lake/commit"] == head.id
+        assert observation["lake/branch"] == "main"
+        assert observation["lake/version"] == bench.lake.delta(f"tables/{step}").version
 
 
 @pytest.mark.parametrize("step", ["lines", "totals", "stock"])
 def test_a_failed_run_leaves_main_and_is_resumed(bench: Bench, step: str) -> None:
     bench.wish(**{step: "fail"})
     failed = bench.run()
-    assert failed.status is dg.DagsterRunStatus.FAILURE and bench.state(failed) == "failed"
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(failed) == "failed"
     assert [bench.rows(table) for table in ALL] == [[], [], [], []]
     assert bench.rows("orders", bench.session(failed)) == of("orders"), "what was staged can be read"
     bench.wish()
@@ -56,14 +61,16 @@ def test_a_run_of_all_steps_starts_over(bench: Bench) -> None:
     first = bench.run()
     bench.wish(round=1)
     again = bench.run(reexecution_options=dg.ReexecutionOptions(first.run_id))
-    assert again.status is dg.DagsterRunStatus.SUCCESS and bench.session(again) != bench.session(first)
+    assert again.status is dg.DagsterRunStatus.SUCCESS
+    assert bench.session(again) != bench.session(first)
     assert bench.rows("orders") == sorted(of("orders") + of("orders", 1))
 
 
 def test_a_blocking_check_holds_the_run_back_until_it_is_mended(bench: Bench) -> None:
     bench.wish(lines_seen="fail")
     failed = bench.run()
-    assert failed.status is dg.DagsterRunStatus.FAILURE and bench.state(failed) == "failed"
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(failed) == "failed"
     assert bench.rows("orders") == []
     bench.wish()
     resumed = bench.resume(failed)
@@ -74,8 +81,10 @@ def test_a_blocking_check_holds_the_run_back_until_it_is_mended(bench: Bench) ->
 def test_other_checks_gate_where_the_policy_says_so(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     strict = bench.run("strict")
-    assert strict.status is dg.DagsterRunStatus.FAILURE and bench.state(strict) == "failed"
-    assert "totals:totals_fine" in bench.error(strict) and "re-execute" in bench.error(strict)
+    assert strict.status is dg.DagsterRunStatus.FAILURE
+    assert bench.state(strict) == "failed"
+    assert "totals:totals_fine" in bench.error(strict)
+    assert "re-execute" in bench.error(strict)
     assert bench.rows("orders") == []
     lenient = bench.run()
     assert lenient.status is dg.DagsterRunStatus.SUCCESS
@@ -85,7 +94,8 @@ def test_other_checks_gate_where_the_policy_says_so(bench: Bench) -> None:
 def test_a_run_can_be_asked_to_publish_asset_by_asset(bench: Bench) -> None:
     bench.wish(totals="fail")
     failed = bench.run(tags={"lake/scope": "asset"})
-    assert failed.status is dg.DagsterRunStatus.FAILURE and "lake/session" not in failed.tags
+    assert failed.status is dg.DagsterRunStatus.FAILURE
+    assert "lake/session" not in failed.tags
     assert [bench.rows(step) for step in ("orders", "lines", "totals")] == [of("orders"), of("lines"), []]
     bench.wish()
     resumed = bench.run(tags={"lake/scope": "asset"}, reexecution_options=dg.ReexecutionOptions.from_failure(failed.run_id, bench.instance))

@@ -75,7 +75,8 @@ def test_a_merge_brings_what_a_branch_has_changed(pool: Pool) -> None:
     pool.load([{"k": 2}], "dev")
     pool.load([{"k": 3}])
     commit = pool.merge("dev", author="ada")
-    assert commit is not None and (commit.author, commit.message, commit.merged) == ("ada", "merged 'dev' into 'main'", pool.tip("dev"))
+    assert commit is not None
+    assert (commit.author, commit.message, commit.merged) == ("ada", "merged 'dev' into 'main'", pool.tip("dev"))
     assert (keys(pool), keys(pool, "dev")) == ([1, 2, 3], [1, 2])
     assert pool.merge("dev") is None
     assert pool.tip() == commit.id
@@ -168,7 +169,8 @@ def test_a_revert_undoes_one_commit_once(pool: Pool, change: Callable[[Pool], st
 def test_a_revert_of_a_revert_brings_the_change_back(pool: Pool) -> None:
     commit = load(pool)
     undone = pool.revert(commit)
-    assert undone is not None and undone.message == f"reverted {commit}"
+    assert undone is not None
+    assert undone.message == f"reverted {commit}"
     pool.revert(undone.id)
     assert keys(pool) == [1, 7, 8]
 

@@ -44,7 +44,8 @@ def test_overlapping_objects_become_disjoint_ones_with_the_same_values(pool: Poo
     load_shuffled(pool)
     before = contents(pool)
     commit = pool.compact()
-    assert commit is not None and commit.message.startswith("compacted 6 data objects\n")
+    assert commit is not None
+    assert commit.message.startswith("compacted 6 data objects\n")
     assert contents(pool) == before
     groups = partitions(pool.objects(), pool.config)
     assert len(groups) == len(pool.objects()) > 1

@@ -24,7 +24,8 @@ def keys(pool: Pool) -> list[int]:
 
 def test_records_are_deleted_for_which_the_predicate_is_true(pool: Pool) -> None:
     commit = pool.delete("level = 'debug'", author="ada")
-    assert commit is not None and commit.author == "ada"
+    assert commit is not None
+    assert commit.author == "ada"
     assert commit.message.startswith("deleted 2 data objects\n")
     assert keys(pool) == [0, 3, 6, 9, 20]
 

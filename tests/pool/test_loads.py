@@ -98,12 +98,15 @@ def test_every_commit_carries_the_markers_that_count(store: ObjectStore) -> None
     pool.load([{"k": 1}], txn=("app", 7))
     clock.pass_days(20)
     commit = pool.load([{"k": 2}], meta="mine")
-    assert commit is not None and commit.meta.decode() == "mine"
-    assert commit.markers is not None and commit.markers["app"].version == 7
+    assert commit is not None
+    assert commit.meta.decode() == "mine"
+    assert commit.markers is not None
+    assert commit.markers["app"].version == 7
     clock.pass_days(20)
     assert not pool.has_marker(("app", 7)), "it has expired"
     later = pool.load([{"k": 3}])
-    assert later is not None and later.markers == {}
+    assert later is not None
+    assert later.markers == {}
     assert list(pool.log())[:2] == [later, commit]
 
 

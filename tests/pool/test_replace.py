@@ -33,7 +33,8 @@ def test_exactly_the_range_is_replaced_in_one_commit(pool: Pool) -> None:
         *('{k:0,v:"old"}', '{k:2,v:"new"}', '{k:3,v:"old"}', '{k:6,v:"new"}', '{k:7,v:"old"}'),
         *('{k:"text"}', '{v:"no key"}'),
     ]
-    assert commit is not None and len(list(pool.log())) == 4
+    assert commit is not None
+    assert len(list(pool.log())) == 4
     assert len(before & {each.id for each in pool.objects()}) == 2, "objects outside of the range stay"
     assert pool.replace([], ranges, txn=("a", 1)) is None
     assert len(contents(pool)) == 7

@@ -153,4 +153,5 @@ def test_no_row_is_pruned_that_a_predicate_keeps(where: str) -> None:
     boxes = {(number // 2, number % 2) for number in pruning.boxes.tolist()}
     for x, y in kept:
         assert (x // 2, y // 3) in boxes
-        assert pruning.places[0][x] and pruning.places[1][y]
+        assert pruning.places[0][x]
+        assert pruning.places[1][y]

@@ -96,7 +96,8 @@ def test_rows_become_objects_whose_keys_do_not_overlap(spark: SparkSession, tmp_
     pool = created(tmp_path, order="desc", key="in.k", threshold=2000)
     df = spark.range(1000).selectExpr("named_struct('k', IF(id % 100 = 0, NULL, (id * 7919) % 1000)) AS in", "CAST(id AS string) AS text")
     commit = load_pool(df, pool, author="spark", message="rows")
-    assert commit is not None and (commit.author, commit.message) == ("spark", "rows")
+    assert commit is not None
+    assert (commit.author, commit.message) == ("spark", "rows")
     assert load_pool(df.where("false"), pool) is None
     keys = [record["in"]["k"] for record in pool.scan().records()]
     assert keys == [None] * 10 + sorted((number * 7919 % 1000 for number in range(1000) if number % 100), reverse=True)

@@ -16,19 +16,19 @@ from lake_core.testing import FaultStore, ObjectStoreSuite, SharedObjectStoreSui
 class TestFolderInMemory(ObjectStoreSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield _among_others(MemoryStore())
+        return _among_others(MemoryStore())
 
 
 class TestFolderOfFiles(SharedObjectStoreSuite):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[ObjectStore]:
-        yield _among_others(LocalStore(tmp_path))
+        return _among_others(LocalStore(tmp_path))
 
 
 class TestFolderInFolder(ObjectStoreSuite):
     @pytest.fixture
     def store(self) -> Iterator[ObjectStore]:
-        yield FolderStore(_among_others(MemoryStore()), "é x")
+        return FolderStore(_among_others(MemoryStore()), "é x")
 
 
 def _among_others(store: ObjectStore) -> ObjectStore:
@@ -44,7 +44,8 @@ def test_it_is_the_stores_own_folder() -> None:
     folder = FolderStore(store, "t/orders")
     put = folder.put("part-0", b"hello", if_absent=True, unique=True)
     assert store.get("t/orders/part-0") == b"hello"
-    assert put == folder.head("part-0") and put.last_modified == moment
+    assert put == folder.head("part-0")
+    assert put.last_modified == moment
     assert (folder.url(), folder.url("x y")) == (store.url("t/orders"), store.url("t/orders/x y"))
     store.put("t/orders/a/b", b"")
     assert folder.list_folders() == ["a"]

@@ -88,7 +88,7 @@ class Changes(StateTree):
         with self.lock:
             if path not in self._buffers:
                 self._buffers[path] = create()
-            return cast(BufferT, self._buffers[path])
+            return cast("BufferT", self._buffers[path])
 
     def has_buffer(self, path: str, buffer: WriteBuffer) -> bool:
         """Return whether a buffer is the one of a dataset."""

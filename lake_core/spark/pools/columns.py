@@ -20,8 +20,7 @@ from lake_core.pool import types
 from lake_core.pool.arrow.arrow_type import arrow_type
 from lake_core.pool.arrow.bodies import validity
 from lake_core.pool.arrow.table import TYPE_KEY, WHOLE, struct_array
-from lake_core.pool.fused_type import JSON
-from lake_core.pool.types import ArrayType, EnumType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, UnionType, under
+from lake_core.pool.types import ArrayType, EnumType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, under
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.errors import InvalidColumns, InvalidValues
 
@@ -37,27 +36,6 @@ _WIDENED: Final[dict[Type, pa.DataType]] = {
     types.NULL: pa.string(),
 }
 """Primitive types whose Arrow type Spark lacks, and what holds them."""
-
-
-def without_unions(type: Type) -> Type:
-    """Return a type with JSON text in the place of each union."""
-    match type:
-        case NamedType(_, inner):
-            plain = without_unions(inner)
-            return type if plain == inner else plain
-        case UnionType():
-            return JSON
-        case RecordType(fields):
-            return RecordType(tuple(Field(each.name, without_unions(each.type)) for each in fields))
-        case ArrayType(element):
-            return ArrayType(without_unions(element))
-        case SetType(element):
-            return SetType(without_unions(element))
-        case MapType(key, value):
-            return MapType(without_unions(key), without_unions(value))
-        case ErrorType(inner):
-            return ErrorType(without_unions(inner))
-    return type
 
 
 def fields_of(type: Type) -> tuple[Field, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from lake_core.pool.arrow.columns import Column, values_of
-from lake_core.pool.arrow.shapes import Shape
+from lake_core.pool.arrow.columns import Column, read_columns, values_of
+from lake_core.pool.arrow.shapes import Shape, shapes
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import DataObject
 from lake_core.pool.key_range import KeyRange
@@ -50,6 +51,25 @@ class PoolPart:
         values = values_of(column.type, column.values)
         rows = np.flatnonzero([self.key_range.contains(value, self.path) for value in values])
         return Column(column.type, column.values.take(pa.array(rows)), column.rows[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPart:
+    """Values that travel to the executors."""
+
+    data: bytes
+    """The values as ZNG."""
+
+    def columns(self) -> Iterator[list[Column]]:
+        """Yield the values."""
+        yield list(read_columns(self.data))
+
+    def shapes(self) -> Iterator[Shape]:
+        """Yield the types of the values, and how many have each."""
+        yield from shapes(self.data)
+
+
+Part: TypeAlias = PoolPart | EncodedPart
 
 
 def plan_tasks(

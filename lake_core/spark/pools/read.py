@@ -10,18 +10,20 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lake_core.pool import Pool, PoolLake
+from lake_core.pool import DataObject, Pool, PoolLake
 from lake_core.pool.arrow.columns import Column
 from lake_core.pool.arrow.fuse import InexactInteger, widen_columns
 from lake_core.pool.chosen_shape import choose_shape
-from lake_core.pool.fused_type import fused_type
+from lake_core.pool.fused_type import fused_type, without_unions
 from lake_core.pool.key_range import KeyRange
 from lake_core.pool.types import NULL, Type
+from lake_core.pool.value import Value
+from lake_core.pool.zng.writer import encode_values
 from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.executor import BatchFunction, batch_function
-from lake_core.spark.pools.columns import arrow_schema_of, spark_schema_of, to_batch, without_unions
-from lake_core.spark.pools.parts import PoolPart, plan_tasks
+from lake_core.spark.pools.columns import arrow_schema_of, spark_schema_of, to_batch
+from lake_core.spark.pools.parts import EncodedPart, Part, plan_tasks
 from lake_core.spark.runner import run_in
 from lake_core.store import ObjectStore
 
@@ -70,7 +72,43 @@ def read_pool(
     opened = open_pool(pool, name, storage_options)
     key_range = KeyRange.of(start, stop)
     objects = opened.scan(branch, commit, start=key_range.start, stop=key_range.stop).objects
-    rows = PoolRows(tuple(map(tuple, plan_tasks(opened.store.data_root, opened.config, objects, key_range, _BYTES_PER_TASK))))
+    return read_objects(spark, opened, objects, [key_range], shape=shape, truncate_times=truncate_times)
+
+
+def read_objects(
+    spark: SparkSession,
+    pool: Pool,
+    objects: Sequence[DataObject],
+    ranges: Sequence[KeyRange],
+    *,
+    values: Sequence[Value] = (),
+    shape: str | None = None,
+    truncate_times: bool = False,
+) -> DataFrame:
+    """Return the records of data objects as rows of one schema, as `read_pool` does.
+
+    Args:
+        spark: A session, classic or of Connect.
+        pool: The pool.
+        objects: Data objects of it.
+        ranges: The ranges of keys that are read, which do not overlap.
+        values: Values that are rows, too.
+        shape: As of `read_pool`.
+        truncate_times: As of `read_pool`.
+
+    Raises:
+        NoSuchShape: No record has the shape.
+        InvalidColumns: The names of fields differ in case alone.
+        SparkJobFailed: A data object cannot be read.
+    """
+    store = pool.store.data_root
+    tasks: list[Sequence[Part]] = []
+    for each in ranges:
+        overlapping = [one for one in objects if one.count and each.overlaps(one.min, one.max)]
+        tasks += plan_tasks(store, pool.config, overlapping, each, _BYTES_PER_TASK)
+    if values:
+        tasks.append([EncodedPart(encode_values(values))])
+    rows = PoolRows(tuple(map(tuple, tasks)))
     types = _types(spark, rows)
     if shape is not None:
         types = choose_shape(shape, types)
@@ -123,7 +161,7 @@ def _fused(types: Sequence[Type], *, round_integers: bool) -> Type:
 class PoolRows:
     """What executors need to read parts of data objects."""
 
-    tasks: tuple[tuple[PoolPart, ...], ...]
+    tasks: tuple[tuple[Part, ...], ...]
     chosen: tuple[str, ...] | None = None
     """The types of the values that are read, as text; None for all."""
 

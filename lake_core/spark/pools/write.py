@@ -6,7 +6,7 @@ A task that failed or ran twice leaves at most data objects that no commit names
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,9 +23,12 @@ from lake_core.pool.arrow.arrow_type import inferred_type
 from lake_core.pool.arrow.table import TYPE_KEY, struct_array
 from lake_core.pool.config import PoolConfig
 from lake_core.pool.errors import InvalidZson
+from lake_core.pool.fused_type import without_unions
+from lake_core.pool.key_range import KeyRange
 from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.metadata import Record
 from lake_core.pool.object_sorter import write_unsorted
+from lake_core.pool.replace import checked
 from lake_core.pool.types import Field, RecordType, Type
 from lake_core.pool.value_batch import ValueBatch
 from lake_core.pool.zng.reader import read_values
@@ -34,7 +37,7 @@ from lake_core.pool.zson.reader import parse_type
 from lake_core.pool.zson.type_text import format_type
 from lake_core.spark.errors import InvalidColumns
 from lake_core.spark.executor import batch_function, named_error, raise_ours
-from lake_core.spark.pools.columns import arrow_schema_of, without_unions
+from lake_core.spark.pools.columns import arrow_schema_of
 from lake_core.spark.pools.read import open_pool
 from lake_core.spark.write import arrow_schema
 from lake_core.store import ObjectStore
@@ -82,23 +85,43 @@ def load_pool(
         SparkJobFailed: The job failed. Nothing of it is visible, as after all of these errors.
     """
     opened = open_pool(pool, name, storage_options)
-    type = _record_type(df)
-    for path in opened.config.keys:
-        _check_key(df.schema, path, opened)
+    opened.tip(branch)
     if txn is not None and opened.has_marker(txn, branch):
         return None
-    opened.tip(branch)
+    objects = write_pool_objects(df, opened)
+    return opened.add_objects(objects, branch, author=author, message=message, meta=meta, txn=txn) if objects else None
+
+
+def write_pool_objects(
+    df: DataFrame, pool: Pool, ranges: Sequence[KeyRange] = (KeyRange(),), *, name: str = "the DataFrame"
+) -> list[DataObject]:
+    """Write rows as data objects of a pool, which its `add_objects` or `replace` commits.
+
+    Args:
+        df: The rows.
+        pool: The pool.
+        ranges: The ranges of keys that the rows may have.
+        name: What errors call the rows.
+
+    Raises:
+        InvalidColumns: The DataFrame lacks the pool's key, or has a column without a Zed type.
+        InvalidValue: A value does not fit the Zed type of its column.
+        OutsideRange: A row has a key that is in none of the ranges.
+        SparkJobFailed: The job failed.
+    """
+    type = _record_type(df)
+    for path in pool.config.keys:
+        _check_key(df.schema, path, pool)
     # Under plain names: `mapInArrow` resolves columns by name, and stumbles over dots and backticks.
     plain = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
-    keys = [_key_column(df.columns, path).asc_nulls_last() for path in opened.config.keys]
-    writer = PoolObjectWriter(opened.store.data_root, opened.config, format_type(type), arrow_schema_of(type))
+    keys = [_key_column(df.columns, path).asc_nulls_last() for path in pool.config.keys]
+    writer = PoolObjectWriter(pool.store.data_root, pool.config, format_type(type), arrow_schema_of(type), tuple(ranges), name)
     written = plain.repartitionByRange(*keys).sortWithinPartitions(*keys).mapInArrow(batch_function(writer.write), _WRITTEN)
     try:
         rows = written.toArrow().to_pylist()
     except PySparkException as error:
         raise_ours(error)
-    objects = list(_data_objects(rows))
-    return opened.add_objects(objects, branch, author=author, message=message, meta=meta, txn=txn) if objects else None
+    return list(_data_objects(rows))
 
 
 def _record_type(df: DataFrame) -> RecordType:
@@ -168,6 +191,10 @@ class PoolObjectWriter:
     """The type of the rows, as text."""
     schema: pa.Schema
     """Its columns."""
+    ranges: tuple[KeyRange, ...]
+    """The ranges of keys that rows may have."""
+    name: str
+    """What errors call the rows."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of batches, and yield rows of `_WRITTEN`."""
@@ -180,10 +207,10 @@ class PoolObjectWriter:
             yield _written(None, f"{type(error).__name__}: {error}")
 
     def _values(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ValueBatch]:
-        record = parse_type(self.type)
+        record, check = parse_type(self.type), checked(self.config, self.ranges, self.name)
         for batch in batches:
             columns = [column.cast(type) for column, type in zip(batch.columns, self.schema.types, strict=True)]
-            yield ValueBatch.of_column(record, struct_array(self.schema.names, columns, batch.num_rows))
+            yield check(ValueBatch.of_column(record, struct_array(self.schema.names, columns, batch.num_rows)))
 
 
 def _written(data_object: DataObject | None, error: str | None) -> pa.RecordBatch:

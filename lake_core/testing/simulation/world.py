@@ -163,5 +163,6 @@ class World:
 
     @staticmethod
     def _resume(event: _Event | None) -> None:
-        assert event is not None and event.process is not None
+        assert event is not None
+        assert event.process is not None
         event.process.turn.release()

@@ -1,0 +1,58 @@
+"""What commits add up to, kept to read the commits that follow them with."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lake_core.pool.commit_store import CommitStore
+from lake_core.pool.data_object import DataObject
+from lake_core.pool.marker import Markers
+
+_CACHED: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a branch holds as of a commit.
+
+    Attributes:
+        objects: The data objects by their ids.
+        markers: The markers by their applications.
+    """
+
+    objects: Mapping[str, DataObject]
+    markers: Markers
+
+
+class ContentsCache:
+    """The contents of the commits that were read last. Commits never change, so they stay what they are."""
+
+    def __init__(self) -> None:
+        self._contents: OrderedDict[tuple[str, str], Contents] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, commits: CommitStore, tip: str) -> Contents:
+        """Return what a pool holds as of a commit. Raises DamagedLake."""
+
+        def known(id: str) -> Mapping[str, DataObject] | None:
+            contents = self._get(commits.folder, id)
+            return None if contents is None else contents.objects
+
+        contents = self._get(commits.folder, tip)
+        if contents is None:
+            contents = Contents(commits.objects(tip, known), commits.markers(tip))
+            with self._lock:
+                self._contents[commits.folder, tip] = contents
+                while len(self._contents) > _CACHED:
+                    self._contents.popitem(last=False)
+        return contents
+
+    def _get(self, pool: str, id: str) -> Contents | None:
+        with self._lock:
+            if (pool, id) in self._contents:
+                self._contents.move_to_end((pool, id))
+            return self._contents.get((pool, id))

@@ -1,0 +1,72 @@
+"""Files of rows: lines of JSON, ZNG and Parquet."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, cast
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from lake_core.pool.errors import InvalidJson, InvalidValue
+from lake_core.pool.ndjson_batches import read_ndjson_batches
+from lake_core.pool.value_batch import ValueBatch, batches_of_arrow, read_batches
+
+_JSON: Final = (".ndjson", ".jsonl", ".json")
+_BUFFER: Final = 1 << 20
+_PARQUET_ROWS: Final = 1 << 16
+
+
+def batches_of_path(path: str | os.PathLike[str]) -> Iterator[ValueBatch]:
+    """Yield the values of a file of lines of JSON (.ndjson, .jsonl, .json), of ZNG (.zng) or of Parquet (.parquet).
+
+    Raises:
+        InvalidValue: There is no such file, its name has another ending, or it is no Parquet.
+        InvalidJson: A line is not JSON.
+        InvalidZng: It is not ZNG.
+    """
+    ending = os.path.splitext(os.fspath(path))[1].lower()
+    try:
+        if ending == ".parquet":
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(_PARQUET_ROWS):
+                    yield from batches_of_arrow(batch)
+        elif ending == ".zng":
+            with open(path, "rb", _BUFFER) as binary:
+                yield from read_batches(binary)
+        elif ending in _JSON:
+            with open(path, encoding="utf-8") as text:
+                yield from _lines(text)
+        else:
+            endings = ", ".join((*_JSON, ".zng", ".parquet"))
+            raise InvalidValue(
+                f"{os.fspath(path)!r} is of no known kind: its name must end in one of {endings}; or open it and give the stream"
+            )
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InvalidValue(f"{os.fspath(path)!r} cannot be read: {error}") from None
+
+
+def batches_of_stream(stream: Any) -> Iterator[ValueBatch]:
+    """Yield the values of an open file: of lines of JSON where it holds text or bytes that begin with `{`, of ZNG otherwise.
+
+    Raises:
+        InvalidJson: A line is not JSON.
+        InvalidZng: It is not ZNG.
+    """
+    if isinstance(stream, io.TextIOBase):
+        yield from _lines(stream)
+        return
+    binary = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stream), _BUFFER)
+    if binary.peek(1)[:1] == b"{":
+        yield from _lines(io.TextIOWrapper(binary, encoding="utf-8"))
+    else:
+        yield from read_batches(cast(BinaryIO, binary))
+
+
+def _lines(text: Any) -> Iterator[ValueBatch]:
+    try:
+        yield from read_ndjson_batches(text)
+    except UnicodeDecodeError as error:
+        raise InvalidJson(f"the lines are not UTF-8: {error}") from None

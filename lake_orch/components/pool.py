@@ -1,0 +1,76 @@
+"""Records of any shape as a component: the function that returns them, and the pool that they are stored in."""
+
+# No `from __future__ import annotations` here: components' fields are read as objects.
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from lake_orch.components.dataset import DatasetComponent
+from lake_orch.components.references import described, load_function
+from lake_orch.components.scaffolding import scaffolds
+from lake_orch.definition_metadata import missing_partition_expr
+from lake_orch.pools.key_ranges import check_partitions
+from lake_orch.pools.settings import PoolSettings
+
+
+@dg.scaffold_with(
+    scaffolds(
+        """
+        asset:
+          key: NAME
+          description: What the records are.
+          group_name: pools
+        function: .NAME:NAME               # in NAME.py, beside this file
+        key: ts                            # what the pool is sorted by
+        # partition_expr: ts               # the same key, where the asset is partitioned
+        # times: [ts]                      # texts that are times, as JSON has them
+        """,
+        """
+        from datetime import datetime, timezone
+        from typing import Any
+
+
+        def NAME() -> list[dict[str, Any]]:
+            return [{"ts": datetime(2025, 1, 1, tzinfo=timezone.utc), "level": "info"}]
+        """,
+    )
+)
+class PoolComponent(DatasetComponent):
+    """An asset whose records become a pool, exactly once: those that a Python function returns, whatever their shapes."""
+
+    function: Annotated[
+        str,
+        described("module:function that returns records, such as a list of dicts; its parameters are assets that it reads, and resources."),
+    ]
+    mode: Annotated[
+        Literal["overwrite", "append", "error", "ignore"] | None,
+        described("How records are written; by default what the IO manager says."),
+    ] = None
+    key: Annotated[str | None, described("The field that the pool is sorted by, such as ts or a.b.")] = None
+    order: Annotated[Literal["asc", "desc"] | None, described("In which direction; by default desc.")] = None
+    threshold: Annotated[int | None, Field(gt=0), described("Bytes of records that a data object holds; by default 500 MB.")] = None
+    times: Annotated[list[str] | None, described("Fields whose texts are stored as times.")] = None
+    preview_rows: Annotated[int | None, Field(ge=0, le=50), described("How many records the asset's page shows.")] = None
+    io_manager_key: Annotated[str, described("The IO manager that stores the records.")] = Field(default="pool_io_manager")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Build the definitions. Raises InvalidDefinition for settings that cannot be followed, and a function that is not there."""
+        options = self._options(("zed", "python"))
+        asset: Any = dg.asset(ins=self._inputs_of_function(), **options)
+        definition: dg.AssetsDefinition = asset(load_function(self.function, context))
+        return dg.Definitions(assets=[definition])
+
+    def _metadata(self) -> dict[str, Any]:
+        names = ("mode", "key", "order", "threshold", "times", "preview_rows")
+        return {f"lake/{name}": getattr(self, name) for name in names}
+
+    def _check(self, metadata: Mapping[str, Any]) -> None:
+        settings = PoolSettings.parse(self.asset.key.path, metadata, self._subject)
+        if self.asset.partitions_def is None:
+            return
+        if settings.partition_expr is None:
+            raise missing_partition_expr(self._subject, "column")
+        check_partitions(self.asset.partitions_def, self._subject)

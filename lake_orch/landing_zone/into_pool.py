@@ -1,0 +1,75 @@
+"""Landing a batch in a pool: records of any shape, line by line, as the files have them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from lake_core.pool.errors import InvalidJson
+from lake_core.pool.ndjson import read_ndjson
+from lake_core.pool.value import Value
+from lake_orch.errors import UnsupportedData
+from lake_orch.landing_zone.batch import LandedBatch
+from lake_orch.pools.data import named_errors, rows_of
+from lake_orch.pools.metadata import PoolResult, pool_metadata
+from lake_orch.pools.owner import claim
+from lake_orch.pools.settings import PoolSettings
+from lake_orch.pools.times import with_times
+from lake_orch.resources import LakeResource, StepContext, partition_keys
+from lake_orch.runs.attempt import Attempt
+from lake_orch.tables.owner import Owner
+
+
+def last_batch(lake: LakeResource, path: str, app_id: str, ref: str | None) -> int | None:
+    """Return the number of the last batch that a pool records; None where it records none. Raises NoSuchPool."""
+    pool = lake.read_pool(path, None, ref=ref)
+    markers = next((commit.markers for commit in pool.log() if commit.markers is not None), {})
+    return markers[app_id].version if app_id in markers else None
+
+
+def land_in_pool(
+    context: StepContext, lake: LakeResource, batch: LandedBatch, rows: Any, settings: PoolSettings, owner: Owner
+) -> dict[str, Any]:
+    """Load a batch into its pool, once, and return the metadata of the materialization.
+
+    Args:
+        context: The context of the step.
+        lake: The lake.
+        batch: The batch.
+        rows: The records that were made of it; None for those of its files, which are lines of JSON.
+        settings: The pool.
+        owner: The asset that lands the batch.
+
+    Raises:
+        UnsupportedData: A line is not JSON, or a record has no form in a pool. Nothing was written.
+    """
+    name = f"batch {batch.number} of landing zone {batch.zone.name!r}"
+    attempt = Attempt.of_step(context, partition_keys(context), f"{settings.path}#{batch.number}")
+    with lake.workspace(attempt) as workspace:
+        pool = workspace.find_pool(settings.path) or workspace.create_pool(settings.path, **settings.options)
+        result = PoolResult(pool.tip(), None)
+        if not pool.has_marker(batch.txn):
+            meta = claim(pool, owner, settings.ownership, replaces=False) or None
+            with named_errors(name):
+                values = with_times(_lines(batch), settings.times) if rows is None else rows_of(rows, name, settings.times)
+                objects = pool.write_objects(values, name=name)
+            commit = pool.add_objects(objects, message=name, meta=meta, txn=batch.txn)
+            result = PoolResult(pool.tip() if commit is None else commit.id, objects)
+    after = workspace.pool_after(settings.path)
+    url = workspace.url(settings.path)
+    context.log.info(f"{name}: {'nothing written, it had landed before' if result.skipped else f'{result.records} records'} in {url}")
+    shown = 5 if settings.preview_rows is None else settings.preview_rows
+    return pool_metadata(result, after, url=url, path=settings.path, operation="append", receipt=workspace.receipt, preview_rows=shown)
+
+
+def _lines(batch: LandedBatch) -> Iterator[Value]:
+    for file, path in zip(batch.files, batch.paths, strict=True):
+        with batch.filesystem.open(path, "rb", compression="infer") as opened, io.TextIOWrapper(opened, encoding="utf-8") as lines:
+            try:
+                yield from read_ndjson(lines)
+            except (InvalidJson, UnicodeDecodeError) as error:
+                raise UnsupportedData(
+                    f"{file.key} of landing zone {batch.zone.name!r} is not lines of JSON: {error}. Mend the file, or give the zone a "
+                    f"read= of its own. Nothing of batch {batch.number} was written"
+                ) from None

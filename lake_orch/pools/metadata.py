@@ -1,0 +1,166 @@
+"""What the UI shows of a write to a pool: Dagster's own metadata keys where it has them, `lake/…` for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from typing import Any
+
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema
+
+from lake_core.pool import DataObject, Pool, Scan
+from lake_core.pool.arrow.fuse import fuse
+from lake_core.pool.arrow.shapes import Shape
+from lake_core.pool.fused_type import JSON, fused_type
+from lake_core.pool.key_range import KeyRange
+from lake_core.pool.order import compare_values
+from lake_core.pool.types import NULL, RecordType, Type, under
+from lake_core.pool.zng.writer import encode_values
+from lake_core.pool.zson.formatter import format_value
+from lake_core.pool.zson.type_text import format_type
+from lake_core.readable import count_of
+from lake_core.workspace import STAGED, Receipt
+from lake_orch.location import table_name
+from lake_orch.pools.settings import POOL_COMMIT
+from lake_orch.runs.observations import read_with
+from lake_orch.tables.markdown import markdown_table
+from lake_orch.tables.metadata import SIZE
+from lake_orch.tables.preview import PREVIEW
+from lake_orch.tags import READ_WITH
+from lake_pipes.metadata import PATH, SKIPPED, receipt_metadata
+
+RECORDS_WRITTEN = "lake/records_written"
+_LARGEST = 64 << 20
+"""Bytes of data objects: of more, the shapes are not told, for all of them are read to find these."""
+_MOST_SHAPES = 20
+_WIDTH = 200
+"""Characters of a type that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolResult:
+    """The result of one write."""
+
+    commit: str
+    """Id of the commit that recorded it, or of the last one before where there was nothing to do."""
+    objects: Sequence[DataObject] | None = ()
+    """The data objects that it wrote; None where an earlier attempt did."""
+
+    @property
+    def skipped(self) -> bool:
+        """Whether an earlier attempt had committed it."""
+        return self.objects is None
+
+    @property
+    def records(self) -> int:
+        """How many records were written."""
+        return sum(each.count for each in self.objects or ())
+
+    @property
+    def bytes(self) -> int:
+        """The size of the data objects that were written."""
+        return sum(each.size for each in self.objects or ())
+
+
+def pool_metadata(
+    result: PoolResult, pool: Pool, *, url: str, path: str, operation: str, receipt: Receipt | None = None, preview_rows: int = 0
+) -> dict[str, Any]:
+    """Describe a write, and the pool as it stands after it, as output metadata.
+
+    Args:
+        result: The write.
+        pool: The pool after it.
+        url: Where it lies in place.
+        path: Where it lies below the root.
+        operation: The mode of the write.
+        receipt: Where the write went, in a lake.
+        preview_rows: How many of the records that were written are shown.
+    """
+    staged = receipt is not None and receipt.state == STAGED
+    objects, written = pool.objects(), list(result.objects or ())
+    counts = (
+        {} if result.skipped else {RECORDS_WRITTEN: result.records, "lake/bytes_written": result.bytes, "lake/files_added": len(written)}
+    )
+    return {
+        **(receipt_metadata(receipt) if receipt is not None else {}),
+        **({} if staged else {POOL_COMMIT: result.commit}),
+        **({READ_WITH: read_with(receipt.commit, path, "pool")} if receipt is not None and receipt.commit else {}),
+        **({SKIPPED: True} if result.skipped else {}),
+        **_preview(pool, written, preview_rows),
+        "dagster/row_count": sum(each.count for each in objects),
+        **counts,
+        "lake/num_files": len(objects),
+        SIZE: sum(each.size for each in objects),
+        **key_range(written),
+        "lake/operation": operation,
+        **_shapes(pool, written),
+        "dagster/table_name": table_name(path),
+        "dagster/uri": url,
+        PATH: path,
+    }
+
+
+def key_range(objects: Sequence[DataObject]) -> dict[str, str]:
+    """Tell the smallest and the largest key of data objects; nothing where there are none."""
+    if not objects:
+        return {}
+    smallest = reduce(lambda one, other: other if compare_values(other, one) < 0 else one, (each.min for each in objects))
+    largest = reduce(lambda one, other: other if compare_values(other, one) > 0 else one, (each.max for each in objects))
+    return {"lake/key_range": f"{format_value(smallest)} to {format_value(largest)}"}
+
+
+def _shapes(pool: Pool, objects: Sequence[DataObject]) -> dict[str, Any]:
+    """Describe the types of records: how many have each, and the columns that they have in common."""
+    if not objects or sum(each.size for each in objects) > _LARGEST:
+        return {}
+    shapes = sorted(Scan(pool.store, pool.config, objects, KeyRange()).shapes(), key=lambda shape: -shape.count)
+    common: Type = NULL
+    for shape in shapes:
+        common = fused_type(common, shape.type, "json", round_integers=True)
+    return {
+        "lake/num_shapes": len(shapes),
+        "lake/shapes": MetadataValue.md(_shapes_table(shapes)),
+        "dagster/column_schema": column_schema(common, pool),
+    }
+
+
+def _shapes_table(shapes: Sequence[Shape]) -> str:
+    lines = ["| records | shape |", "| ---: | --- |"]
+    for shape in shapes[:_MOST_SHAPES]:
+        text = format_type(shape.type)
+        shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+        lines.append(f"| {shape.count} | `` {shown.replace('|', chr(0x2502))} `` |")
+    if len(shapes) > _MOST_SHAPES:
+        lines.append(f"\nand {count_of(len(shapes) - _MOST_SHAPES, 'more shape')}")
+    return "\n".join(lines)
+
+
+def column_schema(type: Type, pool: Pool) -> TableSchema:
+    """Describe the fields of records as the columns of a schema, in types of Zed."""
+    record = under(type)
+    fields = record.fields if isinstance(record, RecordType) else ()
+    key = pool.config.keys[0][0]
+    return TableSchema(
+        columns=[
+            TableColumn(
+                name=each.name,
+                type=format_type(each.type),
+                description="of several types" if each.type == JSON else None,
+                constraints=TableColumnConstraints(other=["key of the pool"] if each.name == key else []),
+            )
+            for each in fields
+        ]
+    )
+
+
+def _preview(pool: Pool, objects: Sequence[DataObject], most: int) -> dict[str, Any]:
+    if most <= 0 or not objects:
+        return {}
+    try:
+        smallest = min(objects, key=lambda each: each.size)
+        values = list(islice(Scan(pool.store, pool.config, [smallest], KeyRange()).values(), most))
+        return {PREVIEW: MetadataValue.md(markdown_table(fuse(encode_values(values), conflicts="json"), most))}
+    except Exception as error:  # the records are committed: whatever cannot be shown fails no step
+        return {PREVIEW: f"these records cannot be shown: {error}"[:300]}

@@ -1,0 +1,131 @@
+"""What an asset's or an input's metadata says of its pool, read and checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from lake_orch.definition_metadata import (
+    COLUMNS,
+    MODE,
+    OWNER,
+    PARTITION_EXPR,
+    REF,
+    Ownership,
+    check_spelling,
+    plain_metadata,
+    read_choice,
+    read_names,
+    read_ownership,
+    read_text,
+)
+from lake_orch.errors import InvalidDefinition
+from lake_orch.location import PATH_METADATA, table_path
+from lake_orch.tables.settings import PREVIEW_ROWS
+
+PoolWriteMode: TypeAlias = Literal["overwrite", "append", "error", "ignore"]
+KeyOrder: TypeAlias = Literal["asc", "desc"]
+
+KEY = "lake/key"
+ORDER = "lake/order"
+THRESHOLD = "lake/threshold"
+TIMES = "lake/times"
+
+SHAPE = "lake/shape"
+START, STOP = "lake/start", "lake/stop"
+SINCE = "lake/since"
+LAST_RUN = "last run"
+POOL_COMMIT = "lake/pool_commit"
+
+_OF_OUTPUTS = (MODE, OWNER, PATH_METADATA, KEY, ORDER, THRESHOLD, TIMES, PREVIEW_ROWS)
+_OF_INPUTS = (SHAPE, START, STOP, SINCE, REF, POOL_COMMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """One pool, and how it is written."""
+
+    path: str
+    mode: PoolWriteMode = "overwrite"
+    ownership: Ownership = "keep"
+    partition_expr: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What a pool that is created is like, as `PoolLake.create_pool` takes it."""
+    times: tuple[str, ...] = ()
+    """Fields whose texts become times, where they are such."""
+    preview_rows: int | None = None
+
+    @classmethod
+    def parse(
+        cls, asset_key: Sequence[str] | None, metadata: Mapping[str, Any], subject: str, *, mode: PoolWriteMode = "overwrite"
+    ) -> PoolSettings:
+        """Read an output's definition metadata; `mode` holds where it says nothing. Raises InvalidDefinition."""
+        metadata = plain_metadata(metadata)
+        check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
+        partition_expr = metadata.get(PARTITION_EXPR)
+        if not isinstance(partition_expr, str | None):
+            raise InvalidDefinition(f"{PARTITION_EXPR} of {subject} is {partition_expr!r}: name the key that the pool is sorted by")
+        key = read_text(metadata, KEY, subject)
+        if None not in (key, partition_expr) and key != partition_expr:
+            raise InvalidDefinition(
+                f"{PARTITION_EXPR} of {subject} is {partition_expr!r}, and {KEY} is {key!r}: partitions stand for the key that the pool is "
+                f"sorted by"
+            )
+        options: dict[str, Any] = {"key": key or partition_expr or "ts"}
+        if ORDER in metadata:
+            options["order"] = read_choice(metadata, ORDER, "desc", get_args(KeyOrder), subject)
+        if THRESHOLD in metadata:
+            options["threshold"] = _whole(metadata, THRESHOLD, subject, least=1)
+        return cls(
+            path=table_path(asset_key, metadata),
+            mode=read_choice(metadata, MODE, mode, get_args(PoolWriteMode), subject),
+            ownership=read_ownership(metadata, subject),
+            partition_expr=partition_expr,
+            options=options,
+            times=read_names(metadata, TIMES, subject, kind="names of fields", allow_single=True) or (),
+            preview_rows=_whole(metadata, PREVIEW_ROWS, subject, most=50),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInputSettings:
+    """What is read of a pool, and of which state of it."""
+
+    columns: tuple[str, ...] | None = None
+    shape: str | None = None
+    start: Any = None
+    stop: Any = None
+    since_last_run: bool = False
+    ref: str | None = None
+    commit: str | None = None
+
+    @classmethod
+    def parse(cls, metadata: Mapping[str, Any], subject: str) -> PoolInputSettings:
+        """Read an input's metadata. Raises InvalidDefinition."""
+        metadata = plain_metadata(metadata)
+        check_spelling(metadata, _OF_INPUTS, subject, others=_OF_OUTPUTS)
+        since = metadata.get(SINCE)
+        if since not in (None, LAST_RUN):
+            raise InvalidDefinition(f"{SINCE} of {subject} is {since!r}: use {LAST_RUN!r}")
+        others = [name for name in (POOL_COMMIT, REF) if name in metadata]
+        if since is not None and others:
+            raise InvalidDefinition(f"{subject} asks for what is new {SINCE} its {LAST_RUN}, and by {others[0]}: leave one of them out")
+        return cls(
+            columns=read_names(metadata, COLUMNS, subject, kind="column names"),
+            shape=read_text(metadata, SHAPE, subject),
+            start=metadata.get(START),
+            stop=metadata.get(STOP),
+            since_last_run=since is not None,
+            ref=read_text(metadata, REF, subject),
+            commit=read_text(metadata, POOL_COMMIT, subject),
+        )
+
+
+def _whole(metadata: Mapping[str, Any], name: str, subject: str, *, least: int = 0, most: int | None = None) -> int | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        raise InvalidDefinition(f"{name} of {subject} is {value!r}: use a whole number from {least}" + (f" to {most}" if most else ""))
+    return value
