@@ -56,6 +56,7 @@ class PoolLake:
         location: str | os.PathLike[str] | ObjectStore,
         *,
         storage_options: Mapping[str, object] | None = None,
+        read_only: bool = False,
         clock: AwareClock = system_clock,
         txn_retention: timedelta | None = TXN_RETENTION,
     ) -> PoolLake:
@@ -64,6 +65,8 @@ class PoolLake:
         Args:
             location: A path or URL as `open_store` takes it, or a store whose root is the lake.
             storage_options: Those of the store.
+            read_only: Whether the caller only reads. Reading never writes; with this, opening a location does not try out whether it takes
+                writes, either.
             clock: Tells the time of what is written.
             txn_retention: For how long the markers of `load(txn=...)` count; None for ever. Each commit holds those that count.
 
@@ -71,7 +74,7 @@ class PoolLake:
             NotALake: No Zed lake stands there.
             UnsupportedLakeVersion: Its version is not 3.
         """
-        store = store_at(location, storage_options)
+        store = store_at(location, storage_options, read_only=read_only)
         _check_magic(store)
         return cls(store, clock, txn_retention=txn_retention)
 
