@@ -1,4 +1,4 @@
-"""Maintenance as a component: one block of YAML over chosen tables and arrays."""
+"""The component for maintenance of chosen tables and arrays."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -17,7 +17,7 @@ from lake_orch.maintenance.definitions import POOL
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
-    """What is good for a table or arrays; by default what a table's own properties, or Delta's defaults, say."""
+    """The settings for a table or arrays. The defaults are the table's properties, then Delta's defaults."""
 
     zorder_by: Annotated[list[str] | None, described("Columns that the task zorder orders rows by.")] = None
     target_size: Annotated[int | None, Field(gt=0), described("Bytes that a compacted file should have.")] = None
@@ -33,16 +33,23 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
         int | None, Field(gt=0), described("Manifests of arrays that could be put together, from which a rewrite is due.")
     ] = None
 
+    max_mergeable_objects: Annotated[
+        int | None, Field(gt=1), described("Data objects of a pool that could be put together, from which compaction is due.")
+    ] = None
+
     def given(self) -> dict[str, Any]:
-        """Return the settings that say something."""
+        """Return the settings that have a value."""
         return {name: value for name, value in self if value is not None}
 
 
 def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
-    """Read the settings of each table or arrays; a list names those without any."""
+    """Read the settings by key. A list stands for keys without settings."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(value)
-    return {key: None if one is None else MaintenanceSettings.resolve_from_model(context.at_path(key), one) for key, one in value.items()}
+    return {
+        key: None if settings is None else MaintenanceSettings.resolve_from_model(context.at_path(key), settings)
+        for key, settings in value.items()
+    }
 
 
 def _targets(description: str) -> dg.Resolver:
@@ -51,7 +58,7 @@ def _targets(description: str) -> dg.Resolver:
 
 
 class CheckLimits(dg.Model, dg.Resolvable):
-    """Where the health checks begin to warn."""
+    """The limits from which the health checks warn."""
 
     small_file_ratio: Annotated[float | None, described("The part of small files.")] = None
     small_files: Annotated[int | None, described("How many small files are worth a warning at all.")] = None
@@ -60,10 +67,11 @@ class CheckLimits(dg.Model, dg.Resolvable):
     uncheckpointed_commits: Annotated[int | None, described("Commits since the last checkpoint.")] = None
     statistics_coverage: Annotated[float | None, described("The part of files that have statistics, at least.")] = None
     mergeable_manifests: Annotated[int | None, described("Manifests of arrays that could be put together with others.")] = None
+    mergeable_objects: Annotated[int | None, described("Data objects of a pool that could be put together.")] = None
     snapshots: Annotated[int | None, described("Snapshots that a repository outside of a lake stores.")] = None
 
     def limits(self) -> HealthLimits:
-        """Return the limits as checks take them."""
+        """Return the limits for the checks."""
         return HealthLimits(**{name: value for name, value in self if value is not None})
 
 
@@ -72,7 +80,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
         """
         tables:               # by asset key; null for settings that hold for all
           orders:
-        tasks:                # each with a cron schedule, or null for when somebody materializes it
+        tasks:                # each with a cron schedule, or null to materialize it by hand
           compaction: "0 3 * * *"
           checkpoint: "0 * * * *"
           vacuum: "0 4 * * 0"
@@ -80,7 +88,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     )
 )
 class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Assets that maintain tables and arrays of the lake, one a task, with schedules or automation conditions, and health checks."""
+    """Assets that maintain tables and arrays, one for each task, with schedules or automation conditions, and health checks."""
 
     tables: Annotated[
         dict[str, MaintenanceSettings | None],
@@ -90,6 +98,10 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, MaintenanceSettings | None],
         _targets("Assets whose arrays are maintained, by key: a list, or a mapping to settings of their own."),
     ] = Field(default_factory=dict)
+    pools: Annotated[
+        dict[str, MaintenanceSettings | None],
+        _targets("Assets whose pools are maintained, by key: a list, or a mapping to settings of their own."),
+    ] = Field(default_factory=dict)
     paths: Annotated[dict[str, str], described("Where tables and arrays lie that do not lie at tables/<key>: paths by asset key.")] = Field(
         default_factory=dict
     )
@@ -97,7 +109,8 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, str | None] | list[str] | None,
         described(
             "Of compaction, zorder, checkpoint, vacuum, log_cleanup, txn_expiry for tables, manifest_rewrite, snapshot_expiry for arrays, "
-            "health, garbage_collection, session_reaper; as a mapping each with its own cron schedule."
+            "pool_compaction, pool_vacuum for pools, health, garbage_collection, session_reaper; as a mapping each with its own cron "
+            "schedule."
         ),
     ] = None
     schedule: Annotated[str | None, described("The cron schedule of tasks that have none of their own.")] = None
@@ -113,10 +126,10 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for no tables and arrays, unknown tasks, and a function that is not there."""
-        strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys())
+        """Build the definitions. Raises InvalidDefinition without anything to maintain, for unknown tasks, or for a missing function."""
+        strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
         if strangers:
-            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables and arrays: name it there")
+            raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables, arrays and pools: name it there")
         common = self.settings.given() if self.settings else {}
         checks: bool | HealthLimits = self.checks
         if self.checks and self.limits is not None:
@@ -124,6 +137,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
         return lake_maintenance(
             self._targets_of(self.tables, common),
             arrays=self._targets_of(self.arrays, common),
+            pools=self._targets_of(self.pools, common),
             tasks=self.tasks,
             schedule=self.schedule,
             automation=self.automation,

@@ -1,4 +1,4 @@
-"""Asset checks that say what a table or arrays need."""
+"""Asset checks that say what a table, arrays or a pool need."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,9 @@ from typing import Any
 import dagster as dg
 
 from lake_core.delta.errors import TableNotFound
+from lake_core.pool.errors import NoSuchPool
 from lake_core.readable import readable_bytes
-from lake_orch.maintenance.health import ArrayHealth, TableHealth, array_health, table_health
+from lake_orch.maintenance.health import ArrayHealth, Health, PoolHealth, TableHealth, array_health, pool_health, table_health
 from lake_orch.maintenance.target import SMALL_FILE, MaintenanceTarget, TargetFormat
 from lake_orch.resources import LakeResource
 from lake_orch.runs.attempt import RunOfStep
@@ -27,6 +28,7 @@ class HealthLimits:
     statistics_coverage: float = 0.95
     mergeable_manifests: int = 50
     snapshots: int = 10_000
+    mergeable_objects: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,13 @@ _REMEDY = {
     "uncheckpointed_commits": "checkpoint puts it right",
     "statistics_coverage": "compaction puts it right",
     "mergeable_manifests": "manifest_rewrite puts it right",
+    "mergeable_objects": "pool_compaction puts it right",
     "snapshots": "snapshot_expiry, and garbage_collection after it, put it right",
 }
 NAMES: Mapping[TargetFormat, Sequence[str]] = {
     "delta": ("small_files", "tombstones", "log_length", "uncheckpointed_commits", "statistics_coverage"),
     "icechunk": ("mergeable_manifests", "snapshots"),
+    "pool": ("mergeable_objects",),
 }
 
 
@@ -64,12 +68,17 @@ def description_of(name: str, limits: HealthLimits, small_file: int = SMALL_FILE
         "statistics_coverage": f"The share of data files with statistics, by which filters skip files. Warns below "
         f"{limits.statistics_coverage:.0%}",
         "mergeable_manifests": f"Manifests that could be put together with others. Warns above {limits.mergeable_manifests:,}",
+        "mergeable_objects": f"Data objects that overlap, or small neighbors, which could be put together. Warns above "
+        f"{limits.mergeable_objects:,}",
         "snapshots": f"Snapshots that are stored; none are counted in a lake, which keeps its history. Warns above {limits.snapshots:,}",
     }[name]
     return f"{measure}; {_REMEDY[name]}."
 
 
-def _findings(health: TableHealth | ArrayHealth, limits: HealthLimits) -> Iterator[_Finding]:
+def _findings(health: Health, limits: HealthLimits) -> Iterator[_Finding]:
+    if isinstance(health, PoolHealth):
+        mergeable = health.mergeable_objects
+        return iter([_Finding("mergeable_objects", mergeable <= limits.mergeable_objects, mergeable, limits.mergeable_objects)])
     return _findings_of_arrays(health, limits) if isinstance(health, ArrayHealth) else _findings_of_table(health, limits)
 
 
@@ -97,8 +106,8 @@ def check_specs(key: dg.AssetKey, target: MaintenanceTarget, limits: HealthLimit
     ]
 
 
-def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> TableHealth | ArrayHealth | None:
-    """Measure a table or arrays as a run stands: what it has written into its session is not on the branch yet.
+def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> Health | None:
+    """Measure a table, arrays or a pool as a run stands: what it has written into its session is not on the branch yet.
 
     Returns None where there is nothing yet.
     """
@@ -106,6 +115,11 @@ def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> Ta
         try:
             return table_health(lake.read_table(target.path, run), small_file=target.small_file)
         except TableNotFound:
+            return None
+    if target.format == "pool":
+        try:
+            return pool_health(lake.read_pool(target.path, run))
+        except NoSuchPool:
             return None
     from lake_core.icechunk.errors import RepositoryNotFound  # needs the extra `arrays`
 
@@ -115,7 +129,7 @@ def measure(target: MaintenanceTarget, lake: LakeResource, run: RunOfStep) -> Ta
         return None
 
 
-def check_results(key: dg.AssetKey, health: TableHealth | ArrayHealth, limits: HealthLimits) -> list[dg.AssetCheckResult]:
+def check_results(key: dg.AssetKey, health: Health, limits: HealthLimits) -> list[dg.AssetCheckResult]:
     """Judge the health of a table or of arrays. What needs doing is a warning, and gates nothing."""
     return [
         dg.AssetCheckResult(

@@ -1,4 +1,4 @@
-"""Assets, schedules and checks that maintain tables and arrays, from one call."""
+"""Assets, schedules and checks that maintain tables, arrays and pools, from one call."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +11,7 @@ from lake_orch.jobs.session_sensors import Alert, lake_session_reaper
 from lake_orch.maintenance.array_tasks import ARRAY_TASKS, collect_repository
 from lake_orch.maintenance.checks import HealthLimits, lake_session_check
 from lake_orch.maintenance.measuring import HEALTH, health_assets
+from lake_orch.maintenance.pool_tasks import POOL_TASKS
 from lake_orch.maintenance.target import KIND, Maintainable, MaintenanceConfig, MaintenanceTarget, TargetFormat, targets_of
 from lake_orch.maintenance.tasks import TABLE_TASKS, Job, Task, garbage_collection
 from lake_orch.resources import LakeResource
@@ -19,13 +20,14 @@ from lake_orch.spark.resource import SparkResource
 __all__ = ["TASKS", "MaintenanceConfig", "MaintenanceTarget", "lake_maintenance"]
 
 LAKE_TASKS = ("garbage_collection", "session_reaper")
-TASKS = (*TABLE_TASKS, *ARRAY_TASKS, HEALTH, *LAKE_TASKS)
+TASKS = (*TABLE_TASKS, *ARRAY_TASKS, *POOL_TASKS, HEALTH, *LAKE_TASKS)
 DEFAULT_TASKS: Mapping[TargetFormat, Sequence[str]] = {
     "delta": ("compaction", "checkpoint", "vacuum"),
     "icechunk": ("manifest_rewrite", "snapshot_expiry", "garbage_collection"),
+    "pool": tuple(POOL_TASKS),
 }
-_TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {"delta": TABLE_TASKS, "icechunk": ARRAY_TASKS}
-_DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays"}
+_TASKS_OF: Mapping[TargetFormat, Mapping[str, Task]] = {"delta": TABLE_TASKS, "icechunk": ARRAY_TASKS, "pool": POOL_TASKS}
+_DATASETS: Mapping[TargetFormat, str] = {"delta": "tables", "icechunk": "arrays", "pool": "pools"}
 
 POOL = "lake_maintenance"
 """The pool that rearranging assets take a slot of: limit it, so that they do not fight writers for the machine."""
@@ -35,6 +37,7 @@ def lake_maintenance(
     tables: Sequence[Maintainable] = (),
     *,
     arrays: Sequence[Maintainable] = (),
+    pools: Sequence[Maintainable] = (),
     tasks: Sequence[str] | Mapping[str, str | None] | None = None,
     schedule: str | None = None,
     automation: bool = False,
@@ -47,26 +50,28 @@ def lake_maintenance(
     alert: Alert | None = None,
     **settings: Any,
 ) -> dg.Definitions:
-    """Make assets that maintain tables and arrays of the resource `lake`, one a task, partitioned by path where there are several.
+    """Make assets that maintain tables, arrays and pools of the resource `lake`, one a task, partitioned by path where there are several.
 
-    What a task did to a table or to arrays is observed on their own asset.
+    What a task did to a table, arrays or a pool is observed on its own asset.
 
     Args:
         tables: paths below the lake's root, asset keys, assets, or `MaintenanceTarget`s with settings of their own.
         arrays: Icechunk repositories, named in the same ways.
-        tasks: of `TASKS`, each for tables or for arrays or for the lake; a mapping gives each its own cron schedule. By default
-            compaction, checkpoint and vacuum of tables, and manifest_rewrite, snapshot_expiry and garbage_collection of arrays.
+        pools: pools, named in the same ways.
+        tasks: of `TASKS`, each for tables, for arrays, for pools or for the lake; a mapping gives each its own cron schedule. By default
+            compaction, checkpoint and vacuum of tables, manifest_rewrite, snapshot_expiry and garbage_collection of arrays, and
+            pool_compaction and pool_vacuum of pools.
         schedule: the cron schedule of tasks that have none of their own; without one they run when somebody materializes them.
         automation: let automation conditions follow the schedules, instead of schedules of the code location.
         checks: add the task `health`: assets `<key_prefix>/health/<key>`, whose checks say what each target needs, all measured in one
             step. It follows its own schedule, else `schedule`, else that of the first task that has one. `HealthLimits` sets where
             the checks warn.
         spark: rearrange tables above `spark_above` bytes with the resource `spark`.
-        settings: what holds for all tables and arrays: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
+        settings: what holds for all tables, arrays and pools: the fields of `MaintenanceTarget`, such as `min_small_file_ratio=0.3`.
 
     Raises InvalidDefinition for unknown tasks, those of arrays where none are named, and a Z-order of no columns.
     """
-    targets = targets_of(tables, arrays, **settings)
+    targets = targets_of(tables, arrays, pools, **settings)
     crons = _crons(_default_tasks(targets) if tasks is None else tasks, schedule, with_health=checks is not False)
     _check_tasks(crons, targets)
     prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix)

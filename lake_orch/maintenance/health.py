@@ -1,9 +1,10 @@
-"""What a table or arrays need, told from the table's log or the newest snapshot: no data file is opened."""
+"""What a table, arrays or a pool need, told from the log, newest snapshot or last commit: no data file is opened."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from lake_orch.maintenance.target import SMALL_FILE
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,37 @@ class ArrayHealth:
     """Manifests that could be put together with others."""
     snapshots: int | None
     """Snapshots that are stored, of any branch; None in a lake, which keeps those of main's history."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHealth:
+    """The state of repair of a pool at the last commit of main."""
+
+    commit: str
+    objects: int
+    records: int
+    bytes: int
+    """Of the data objects."""
+    mergeable_objects: int
+    """Data objects that could be put together: those that overlap, and small neighbors."""
+
+
+Health: TypeAlias = TableHealth | ArrayHealth | PoolHealth
+
+
+def pool_health(pool: Pool) -> PoolHealth:
+    """Measure a pool. Raises what reading its last commit raises."""
+    from lake_core.pool.compact import runs_to_compact
+
+    objects = pool.objects()
+    runs = runs_to_compact(objects, pool.config, datetime.now(UTC), timedelta(0))
+    return PoolHealth(
+        commit=pool.tip(),
+        objects=len(objects),
+        records=sum(each.count for each in objects),
+        bytes=sum(each.size for each in objects),
+        mergeable_objects=sum(map(len, runs)),
+    )
 
 
 def array_health(repository: Repository) -> ArrayHealth:

@@ -1,4 +1,4 @@
-"""The task `health`: one step that measures all tables and arrays, and judges each on an asset of its own."""
+"""The task `health`: one step that measures all tables, arrays and pools, and judges each on an asset of its own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,8 +7,9 @@ import dagster as dg
 
 from lake_orch.arrays.settings import SNAPSHOT
 from lake_orch.maintenance.checks import HealthLimits, check_results, check_specs, measure
-from lake_orch.maintenance.health import ArrayHealth, TableHealth
+from lake_orch.maintenance.health import ArrayHealth, Health, PoolHealth, TableHealth
 from lake_orch.maintenance.target import KIND, MaintenanceTarget, TargetFormat
+from lake_orch.pools.settings import POOL_COMMIT
 from lake_orch.resources import LakeResource
 from lake_orch.tags import VERSION
 from lake_pipes.metadata import PATH
@@ -17,7 +18,7 @@ HEALTH = "health"
 
 
 def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], limits: HealthLimits, **options: Any) -> dg.AssetsDefinition:
-    """Make an asset `<prefix>/health/<key>` for each table or arrays, with checks that say what these need.
+    """Make an asset `<prefix>/health/<key>` for each table, arrays or pool, with checks that say what these need.
 
     They are no checks of the targets' own assets: Dagster would run those with every run of one. `options`: of each asset's spec.
     """
@@ -61,16 +62,23 @@ def health_assets(targets: Sequence[MaintenanceTarget], prefix: Sequence[str], l
 _DESCRIPTION: Mapping[TargetFormat, str] = {
     "delta": "What the table {path} needs, measured from its log alone.",
     "icechunk": "What the arrays {path} need, measured from their newest snapshot.",
+    "pool": "What the pool {path} needs, measured from its last commit alone.",
 }
+
+
+_SUBJECT: Mapping[TargetFormat, str] = {"delta": "lake/table", "icechunk": "lake/arrays", "pool": "lake/pool"}
 
 
 def _subject(target: MaintenanceTarget) -> dict[str, Any]:
     """Link what was measured."""
-    return {"lake/table" if target.format == "delta" else "lake/arrays": dg.MetadataValue.asset(target.asset_key)}
+    return {_SUBJECT[target.format]: dg.MetadataValue.asset(target.asset_key)}
 
 
-def _metadata(target: MaintenanceTarget, health: TableHealth | ArrayHealth) -> dict[str, Any]:
-    measured = _measured_arrays(health) if isinstance(health, ArrayHealth) else _measured_table(health)
+def _metadata(target: MaintenanceTarget, health: Health) -> dict[str, Any]:
+    if isinstance(health, PoolHealth):
+        measured = _measured_pool(health)
+    else:
+        measured = _measured_arrays(health) if isinstance(health, ArrayHealth) else _measured_table(health)
     return {**_subject(target), PATH: target.path, **measured}
 
 
@@ -81,6 +89,16 @@ def _measured_arrays(health: ArrayHealth) -> dict[str, Any]:
         "lake/manifests": health.manifests,
         "lake/mergeable_manifests": health.mergeable_manifests,
         **({} if health.snapshots is None else {"lake/snapshots": health.snapshots}),
+    }
+
+
+def _measured_pool(health: PoolHealth) -> dict[str, Any]:
+    return {
+        POOL_COMMIT: health.commit,
+        "dagster/row_count": health.records,
+        "dagster/size_bytes": health.bytes,
+        "lake/num_files": health.objects,
+        "lake/mergeable_objects": health.mergeable_objects,
     }
 
 

@@ -1,4 +1,4 @@
-"""Which table or arrays are maintained, and how."""
+"""Which table, arrays or pool are maintained, and how."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +16,11 @@ from lake_orch.location import checked_path, table_path
 SMALL_FILE = 32 << 20
 """A data file below this many bytes counts as small."""
 _SNAPSHOT_RETENTION = "30 days"
+_POOL_RETENTION = "8 days"
+"""Longer than any load takes: nothing tells that its objects are in use."""
 
-TargetFormat: TypeAlias = Literal["delta", "icechunk"]
-KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk"}
+TargetFormat: TypeAlias = Literal["delta", "icechunk", "pool"]
+KIND: Mapping[TargetFormat, str] = {"delta": "deltalake", "icechunk": "icechunk", "pool": "zed"}
 """What the UI calls the formats."""
 Maintainable: TypeAlias = "str | dg.AssetKey | dg.AssetSpec | dg.AssetsDefinition | MaintenanceTarget"
 
@@ -32,7 +34,7 @@ class MaintenanceConfig(dg.Config):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTarget:
-    """A table or arrays, and what is good for them. Other settings than those of its format have no effect."""
+    """A table, arrays or a pool, and what is good for them. Other settings than those of its format have no effect."""
 
     path: str
     asset_key: dg.AssetKey
@@ -46,18 +48,26 @@ class MaintenanceTarget:
     max_uncheckpointed_commits: int = 10
     """A checkpoint is due from this many commits on."""
     retention: str | None = None
-    """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days."""
+    """How long removed files of a table stay, such as `14 days`, by default as the table says; snapshots of arrays, by default 30 days;
+    what a pool no longer needs, by default 8 days."""
     txn_retention: str | None = None
     """How long transaction markers are kept, such as `30 days`; by default for ever."""
     spark_above: int = 8 << 30
     """Bytes from which on a table is rearranged by Spark, where there is a Spark resource."""
     max_mergeable_manifests: int = 10
     """Manifests are rewritten from this many on that others could take in."""
+    max_mergeable_objects: int = 10
+    """Data objects of a pool are compacted from this many on that could be put together."""
     format: TargetFormat = "delta"
-    """`delta` for a table, `icechunk` for arrays."""
+    """`delta` for a table, `icechunk` for arrays, `pool` for a pool."""
 
     def check(self) -> None:
         """Raise InvalidDefinition for settings that cannot be followed."""
+        mergeable: object = self.max_mergeable_objects
+        if self.format == "pool":
+            _ = self.pool_retention
+        if self.format == "pool" and (not isinstance(mergeable, int) or mergeable < 2):
+            raise InvalidDefinition(f"max_mergeable_objects is {mergeable!r}: use a whole number from 2 on (of {self.path})")
         if self.format != "icechunk":
             return
         _ = self.snapshot_retention
@@ -68,7 +78,15 @@ class MaintenanceTarget:
     @property
     def snapshot_retention(self) -> timedelta:
         """How long snapshots of arrays stay. Raises InvalidDefinition for a `retention` that is no interval."""
-        retention: object = _SNAPSHOT_RETENTION if self.retention is None else self.retention
+        return self._retention(_SNAPSHOT_RETENTION)
+
+    @property
+    def pool_retention(self) -> timedelta:
+        """How long what a pool no longer needs stays. Raises InvalidDefinition for a `retention` that is no interval."""
+        return self._retention(_POOL_RETENTION)
+
+    def _retention(self, default: str) -> timedelta:
+        retention: object = default if self.retention is None else self.retention
         if not isinstance(retention, str):
             raise InvalidDefinition(f"retention is {retention!r}: use an interval such as '7 days' (of {self.path})")
         try:
@@ -77,19 +95,24 @@ class MaintenanceTarget:
             raise InvalidDefinition(f"{error} (of {self.path})") from None
 
 
-def targets_of(tables: Sequence[Maintainable], arrays: Sequence[Maintainable] = (), **settings: Any) -> list[MaintenanceTarget]:
-    """Return the tables and arrays of a call, with settings that hold for all of them.
+def targets_of(
+    tables: Sequence[Maintainable], arrays: Sequence[Maintainable] = (), pools: Sequence[Maintainable] = (), **settings: Any
+) -> list[MaintenanceTarget]:
+    """Return the tables, arrays and pools of a call, with settings that hold for all of them.
 
     Raises InvalidDefinition for none, for one that is named twice, and for a retention of arrays that is no interval.
     """
     targets = [target for table in tables for target in _targets(table, settings)]
     targets += [replace(target, format="icechunk") for array in arrays for target in _targets(array, settings)]
+    targets += [replace(target, format="pool") for pool in pools for target in _targets(pool, settings)]
     paths = [target.path for target in targets]
     if not targets:
-        raise InvalidDefinition("maintenance needs tables or arrays: name paths, asset keys or assets")
+        raise InvalidDefinition("maintenance needs tables, arrays or pools: name paths, asset keys or assets")
     twice = sorted({path for path in paths if paths.count(path) > 1})
     if twice:
-        raise InvalidDefinition(f"maintenance is asked for {', '.join(twice)} twice: name each table, and all arrays at a path, once")
+        raise InvalidDefinition(
+            f"maintenance is asked for {', '.join(twice)} twice: name each table and pool, and all arrays at a path, once"
+        )
     for target in targets:
         target.check()
     return targets

@@ -21,6 +21,7 @@ from lake_pipes.metadata import COMMIT
 
 if TYPE_CHECKING:
     from lake_core.icechunk import Repository
+    from lake_core.pool import Pool
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One task on one table, or on the arrays at one path."""
+    """One task on one table, pool, or the arrays at one path."""
 
     lake: LakeResource
     target: MaintenanceTarget
@@ -50,10 +51,15 @@ class Job:
         """Open the repository of the arrays as it stands. Raises RepositoryNotFound."""
         return self.lake.read_repository(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
 
+    def pool(self) -> "Pool":
+        """Open the pool as it stands. Raises NoSuchPool."""
+        return self.lake.read_pool(self.target.path, None, ref=self.branch if self.lake.is_lake() else None)
+
 
 Task: TypeAlias = Callable[[Job], dict[str, Any]]
-"""A task on one table or repository, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that there
-was nothing to do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS` or `ARRAY_TASKS`.
+"""A task on one table, repository or pool, which returns metadata. It honours `job.config.dry_run` itself; `"lake/due": False` says that
+there was nothing to do, so that no observation is made; its docstring is shown in the UI. A new one is added to `TABLE_TASKS`,
+`ARRAY_TASKS` or `POOL_TASKS`.
 """
 
 

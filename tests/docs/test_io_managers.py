@@ -34,6 +34,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place
     assert sum(months.values()) == 4
     assert rows("checked") == [{"n": 1}]
     assert len(names["rows"]) == 2
+    assert [row["level"] for row in rows("levels")] == ["info", "info"]
     files = names["lake"].read_files(None)
     assert files.get("files/report.json") == b'{\n "months": 2\n}'
     assert files.get("reports/index.html") == b"<p>2 months</p>"

@@ -237,6 +237,6 @@ def test_a_table_is_not_maintained_as_arrays(tmp_path: Path, instance: dg.Dagste
 
 
 def test_every_task_has_a_description() -> None:
-    defs = lake_maintenance(["a"], arrays=["b"], tasks=TASKS, zorder_by=("id",))
+    defs = lake_maintenance(["a"], arrays=["b"], pools=["c"], tasks=TASKS, zorder_by=("id",))
     assets = [asset for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)]
     assert all(spec.description for asset in assets for spec in asset.specs)

@@ -1,0 +1,66 @@
+"""What can be done for pools: tasks as those of tables."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from lake_core.lake.errors import Conflict
+from lake_core.pool.errors import DeleteConflict
+from lake_orch.maintenance.health import PoolHealth, pool_health
+from lake_orch.maintenance.tasks import Job, Task, until_undisturbed
+from lake_orch.pools.settings import POOL_COMMIT
+from lake_pipes.metadata import COMMIT
+
+
+def pool_compaction(job: Job) -> dict[str, Any]:
+    """Put data objects together that overlap or are small, if there are many of them: readers merge each that their keys are in."""
+    before = pool_health(job.pool())
+    due = before.mergeable_objects >= job.target.max_mergeable_objects
+    if job.config.dry_run or not due:
+        return {**_objects(before), "lake/due": due}
+    commit = _compact(job)
+    after = _objects(pool_health(job.pool()))
+    return {**after, "lake/files_before": before.objects, "lake/due": due} | ({COMMIT: commit} if commit else {})
+
+
+def _compact(job: Job) -> str | None:
+    """Compact in a commit of its own. Who deletes from the pool meanwhile goes first."""
+    message = f"Compact {job.target.path}"
+    if job.lake.is_lake():
+        return until_undisturbed(lambda: _compact_in_lake(job, message), Conflict)
+    until_undisturbed(lambda: job.pool().compact(message=message), DeleteConflict)
+    return None
+
+
+def _compact_in_lake(job: Job, message: str) -> str | None:
+    with job.lake.open().session(job.branch, message=message, metadata={"dagster/task": "maintenance"}) as session:
+        session.pool(job.target.path).compact(message=message)
+    return session.publish().commit
+
+
+def pool_vacuum(job: Job) -> dict[str, Any]:
+    """Delete data objects and cached snapshots that no branch needs, past the retention. In a lake it ends the retention alone."""
+    retention, dry_run = job.target.pool_retention, job.config.dry_run
+    metadata: dict[str, Any] = {"lake/older_than": (datetime.now(UTC) - retention).isoformat(timespec="seconds")}
+    if not job.lake.is_lake():
+        result = job.pool().vacuum(retention, dry_run=dry_run)
+        snapshots = sum(key.endswith(".snap.zng") for key in result.keys)
+        counts = {"lake/reclaimed_files": len(result.keys), "lake/reclaimed_bytes": result.bytes, "lake/reclaimed_snapshots": snapshots}
+        return {**metadata, **counts, "lake/due": bool(result.keys)}
+    job.pool()  # which must be there, in a dry run as well
+    if not dry_run:
+        with job.lake.open().session(job.branch, message=f"Vacuum {job.target.path}") as session:
+            session.pool(job.target.path).vacuum(retention)
+    return metadata
+
+
+def _objects(health: PoolHealth) -> dict[str, Any]:
+    return {
+        "lake/num_files": health.objects,
+        "dagster/size_bytes": health.bytes,
+        "lake/mergeable_objects": health.mergeable_objects,
+        POOL_COMMIT: health.commit,
+    }
+
+
+POOL_TASKS: Mapping[str, Task] = {"pool_compaction": pool_compaction, "pool_vacuum": pool_vacuum}
