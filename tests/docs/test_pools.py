@@ -31,6 +31,6 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.
         "events/raw": "pool",
         "tables/events": "delta",
     }
-    assert len(pq.read_table("events.parquet")) == len(lake.delta("tables/events").to_arrow()) == 4
+    assert len(pq.read_table("events.parquet")) == len(lake.delta("tables/events").to_arrow()) == 3
     assert PoolLake.open("lake/events/raw").pool("raw").scan().to_zson() == lake.pool("events/raw").scan().to_zson()
     assert names["merged"] == [2, 1]
