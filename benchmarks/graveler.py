@@ -144,11 +144,12 @@ def measure(count: int, large: int) -> None:
 
 def _build(folder: str, count: int) -> str:
     Path(folder).mkdir()
-    done = run(Program(SETUP + f"folder, n = {folder!r}, {count}", BUILD))
-    tree, cpu, ranges, mean, most = done.result  # type: ignore[misc]
+    measured = run(Program(SETUP + f"folder, n = {folder!r}, {count}", BUILD))
+    tree, cpu, ranges, mean, most = measured.result  # type: ignore[misc]
     rate = f"{count / cpu / 1000:.0f}k keys/s"
     _say(
-        f"build of {count} keys", f"{cpu:.1f} s CPU ({rate}), {done.peak:.0f} MB; {ranges} ranges, {mean:.0f} records each, at most {most}"
+        f"build of {count} keys",
+        f"{cpu:.1f} s CPU ({rate}), {measured.peak:.0f} MB; {ranges} ranges, {mean:.0f} records each, at most {most}",
     )
     return str(tree)
 
@@ -165,11 +166,11 @@ def _gets(folder: str, tree: str, count: int) -> None:
     """Two processes at once, each over all keys. By CPU time: whatever else runs on the machine takes turns with them."""
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda seed: run(_program(GETS, folder, tree, count, seed)), (1, 2)))
-    warm = sum(done.result[0] for done in both)  # type: ignore[index]
-    cold = sum(done.result[1] for done in both)  # type: ignore[index]
-    peak = statistics.mean(done.peak for done in both)
+    warm = sum(measured.result[0] for measured in both)  # type: ignore[index]
+    cold = sum(measured.result[1] for measured in both)  # type: ignore[index]
+    peak = statistics.mean(measured.peak for measured in both)
     _say("random gets, 100k a batch, 2 processes", f"{warm / 1000:.0f}k a second of both CPUs, {cold / 1000:.0f}k cold, {peak:.0f} MB each")
 
 
-def _say(name: str, told: str) -> None:
-    print(f"{name:<48} {told}", flush=True)
+def _say(name: str, figures: str) -> None:
+    print(f"{name:<48} {figures}", flush=True)

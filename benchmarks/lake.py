@@ -176,24 +176,27 @@ def measure(commits: int, keys: int) -> None:
         run(_program(new, "lake = new_lake(LocalStore(folder)); result = 0"))
         first = _publish("new lake", new)
         _read("new lake", new)
-        done = run(_program(old, HISTORY.format(commits=commits)))
-        assert done.result == commits
-        _say(f"{commits} publishes of 3 tables, in memory", f"{done.seconds:.1f} s, {done.peak:.0f} MB")
+        measured = run(_program(old, HISTORY.format(commits=commits)))
+        assert measured.result == commits
+        _say(f"{commits} publishes of 3 tables, in memory", f"{measured.seconds:.1f} s, {measured.peak:.0f} MB")
         later = _publish(f"{commits} commits", old)
         _say("its growth", f"{later / first:.2f} x")
         _read(f"{commits} commits", old)
-        done = run(_program(old, COLLECT))
-        found, cpu = done.result  # type: ignore[misc]
-        _say(f"dry run of gc, {commits} commits", f"{done.seconds:.2f} s, {cpu:.2f} s CPU, {done.peak:.0f} MB; {found} objects")
+        measured = run(_program(old, COLLECT))
+        collected, cpu = measured.result  # type: ignore[misc]
+        _say(f"dry run of gc, {commits} commits", f"{measured.seconds:.2f} s, {cpu:.2f} s CPU, {measured.peak:.0f} MB; {collected} objects")
         for count in sorted({keys // 10, keys}):
             _keys(f"{folder}/{count}", count)
         _race(f"{folder}/race", 8, 10)
 
 
 def _publish(name: str, folder: str) -> float:
-    done = run(_program(folder, PUBLISH, "store = Counting(folder); lake = Lake.open(store)"))
-    seconds, cpu, whole, writes, most, reads = done.result  # type: ignore[misc]
-    _say(f"publish of 3 tables, {name}", f"{seconds:.3f} s, {cpu:.3f} s CPU, {done.peak:.0f} MB; {whole:.3f} s with the session's appends")
+    measured = run(_program(folder, PUBLISH, "store = Counting(folder); lake = Lake.open(store)"))
+    seconds, cpu, whole, writes, most, reads = measured.result  # type: ignore[misc]
+    _say(
+        f"publish of 3 tables, {name}",
+        f"{seconds:.3f} s, {cpu:.3f} s CPU, {measured.peak:.0f} MB; {whole:.3f} s with the session's appends",
+    )
     _say("  its writes", _told(writes))
     _say("  at most", _told(most))
     _say("  its reads", _told(reads))
@@ -208,28 +211,28 @@ def _told(counted: dict[str, int]) -> str:
 def _read(name: str, folder: str) -> None:
     """Measure, imports aside, from a process that has opened nothing to the rows of one table."""
     runs = [run(_program(folder, READ, "cpu_begin = time.process_time()")) for _ in range(5)]
-    opened = statistics.median(done.result[0] for done in runs)  # type: ignore[index]
-    cpu = statistics.median(done.result[1] for done in runs)  # type: ignore[index]
-    seconds, peak = (statistics.median(getattr(done, field) for done in runs) for field in ("seconds", "peak"))
+    opened = statistics.median(measured.result[0] for measured in runs)  # type: ignore[index]
+    cpu = statistics.median(measured.result[1] for measured in runs)  # type: ignore[index]
+    seconds, peak = (statistics.median(getattr(measured, field) for measured in runs) for field in ("seconds", "peak"))
     _say(f"open, then first read, {name}", f"{opened:.3f} s, then {seconds - opened:.3f} s; {cpu:.3f} s CPU, {peak:.0f} MB")
 
 
 def _keys(folder: str, count: int) -> None:
     setup = IMPORT_SETUP.format(count=count)
-    done = run(_program(folder, IMPORT, setup))
-    named, cpu = done.result  # type: ignore[misc]
-    told = f"{named:.1f} s, {done.seconds - named:.2f} s to publish, {cpu:.1f} s CPU, {done.peak:.0f} MB"
-    _say(f"import of {count} objects, uncopied", told)
-    done = run(_program(folder, ONE_FILE, setup))
-    seconds, cpu = done.result  # type: ignore[misc]
-    _say(f"one-file commit, {count} keys", f"{seconds:.3f} s, {cpu:.3f} s CPU, {done.peak:.0f} MB")
+    measured = run(_program(folder, IMPORT, setup))
+    named, cpu = measured.result  # type: ignore[misc]
+    figures = f"{named:.1f} s, {measured.seconds - named:.2f} s to publish, {cpu:.1f} s CPU, {measured.peak:.0f} MB"
+    _say(f"import of {count} objects, uncopied", figures)
+    measured = run(_program(folder, ONE_FILE, setup))
+    seconds, cpu = measured.result  # type: ignore[misc]
+    _say(f"one-file commit, {count} keys", f"{seconds:.3f} s, {cpu:.3f} s CPU, {measured.peak:.0f} MB")
 
 
 def _race(folder: str, workers: int, count: int) -> None:
     program = SETUP.format(folder=folder) + PUBLISHER
     setup = f"new_lake(LocalStore(folder)); program, workers, count = {program!r}, {workers}, {count}"
-    done = run(_program(folder, RACE, setup))
-    rate, seconds = done.result  # type: ignore[misc]
+    measured = run(_program(folder, RACE, setup))
+    rate, seconds = measured.result  # type: ignore[misc]
     _say(f"{workers} processes, {count} publishes each", f"{rate:.1f} commits/s ({seconds:.1f} s)")
 
 
@@ -238,5 +241,5 @@ def _program(folder: str, body: str, setup: str = "") -> Program:
     return Program(f"{SETUP.format(folder=folder)}\n{setup}\n", body)
 
 
-def _say(name: str, told: str) -> None:
-    print(f"{name:<48} {told}", flush=True)
+def _say(name: str, figures: str) -> None:
+    print(f"{name:<48} {figures}", flush=True)

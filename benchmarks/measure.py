@@ -42,11 +42,11 @@ class Run:
 
 def run(program: Program) -> Run:
     source = _FRAME.format(setup=program.setup, body=program.body)
-    done = subprocess.run([program.python, "-c", source], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Run(told["seconds"], told["peak"], told["result"], told["cpu"])
+    process = subprocess.run([program.python, "-c", source], capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise RuntimeError(process.stderr)
+    report = json.loads(process.stdout.splitlines()[-1])
+    return Run(report["seconds"], report["peak"], report["result"], report["cpu"])
 
 
 def compare(name: str, ours: Program, theirs: Program, *, rounds: int = 5, peer: str = "deltalake", memory: bool = True) -> None:

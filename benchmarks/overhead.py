@@ -98,4 +98,4 @@ def _in_turn(kinds: dict[str, Callable[[], object]], rounds: int) -> dict[str, f
             begin = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - begin)
-    return {name: 1000 * statistics.median(found[1:]) for name, found in seconds.items()}
+    return {name: 1000 * statistics.median(samples[1:]) for name, samples in seconds.items()}

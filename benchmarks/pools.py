@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -68,8 +67,11 @@ pool = PoolLake.create(folder).create_pool("log", key="ts")
 pool.load(Path({folder!r}, "log.ndjson"))
 result = sum(each.count for each in pool.objects())
 """
-_SCAN = """
+_STREAM = """
 result = sum(batch.num_rows for batch in PoolLake.open({folder!r} + "/lake").pool({pool!r}).scan().to_reader())
+"""
+_TABLE = """
+result = PoolLake.open({folder!r} + "/lake").pool({pool!r}).scan().to_table().num_rows
 """
 _RANGE_SETUP = """
 from lake_core.store import LocalStore
@@ -81,12 +83,18 @@ class CountingStore(LocalStore):
         return data
 pool = PoolLake.open(CountingStore({folder!r} + "/lake")).pool("log")
 size = sum(each.size for each in pool.objects())
-first = pa.scalar(1_700_000_000_000_000_000 + {count} // 2 * 1_000_000, pa.timestamp("ns", "UTC")).as_py()
-last = pa.scalar(1_700_000_000_000_000_000 + ({count} // 2 + {count} // 1000) * 1_000_000, pa.timestamp("ns", "UTC")).as_py()
+def key(number):
+    return pa.scalar(1_700_000_000_000_000_000 + number * 1_000_000, pa.timestamp("ns", "UTC")).as_py()
+width = {count} // 1000
+starts = np.random.default_rng(1).integers(0, {count} - width, 20).tolist()
 """
 _RANGE = """
-rows = pool.scan(start=first, stop=last).to_table().num_rows
-result = [rows, round(100 * read[0] / size, 2)]
+rows = [pool.scan(start=key(start), stop=key(start + width)).to_table().num_rows for start in starts]
+assert set(rows) == {{width}}
+result = round(100 * read[0] / size / len(starts), 2)
+"""
+_ONE_RANGE = """
+result = pool.scan(start=key({count} // 2), stop=key({count} // 2 + width)).to_table().num_rows
 """
 
 
@@ -159,11 +167,17 @@ def measure(folder: str, rounds: int, count: int) -> None:
     )
     versus(f"load of {count} lines of JSON", Program(setup, _LOAD_NDJSON.format(folder=folder)), load("json", "log.ndjson"))
     for pool, name in (("log", "one object"), ("overlapping", "10 overlapping objects")):
-        program = Program(setup, _SCAN.format(folder=folder, pool=pool))
-        versus(f"scan of {name} to Arrow (zed: to ZNG)", program, query(f"from {pool}"))
+        for kind, text in (("table", _TABLE), ("stream", _STREAM)):
+            program = Program(setup, text.format(folder=folder, pool=pool))
+            versus(f"scan of {name} to an Arrow {kind} (zed: ZNG)", program, query(f"from {pool}"))
+    program = Program(setup + _RANGE_SETUP.format(folder=folder, count=count), _RANGE.format())
+    _report("20 ranges of 0.1 %: % of bytes read", [run(program) for _ in range(rounds)], [])
     first, last = _times(count // 2, count // 1000)
-    program = Program(setup + _RANGE_SETUP.format(folder=folder, count=count), _RANGE)
-    versus("range of 0.1 %: rows, % of bytes", program, query(f"from log | ts >= {first} and ts < {last}"))
+    versus(
+        "one of them",
+        Program(setup + _RANGE_SETUP.format(folder=folder, count=count), _ONE_RANGE.format(count=count)),
+        query(f"from log | ts >= {first} and ts < {last}"),
+    )
     _compaction(folder, setup, rounds, count, versus)
 
 
@@ -173,16 +187,27 @@ for number in range(100):
     pool.load(records({count} // 100, number, number, 100))
 result = [each.id for each in pool.objects()]
 """
-_MERGE = """
-import hashlib
-scan = PoolLake.open({folder!r} + "/hundred").pool("hundred").scan()
-result = sum(batch.num_rows for batch in scan.to_reader())
+_COMPACT = """
+shutil.copytree({folder!r} + "/hundred", folder, dirs_exist_ok=True)
+pool = PoolLake.open(folder).pool("hundred")
+ids = [each.id for each in pool.objects()]
+"""
+_COMPACT_BODY = """
+pool.compact(ids)
+result = sum(each.count for each in pool.objects())
 """
 
 
 def _compaction(folder: str, setup: str, rounds: int, count: int, versus: Callable[[str, Program, Callable[[], Run]], None]) -> None:
+    """Print what it takes to put 100 overlapping objects together: a copy of them each time."""
     objects = run(Program(setup, _HUNDRED.format(folder=folder, count=count))).result
     assert isinstance(objects, list)
-    assert all(re.fullmatch("[0-9A-Za-z]{27}", each) for each in objects)
-    program = Program(setup, _MERGE.format(folder=folder))
-    versus("merge of 100 overlapping objects", program, lambda: _zed(Path(folder, "hundred"), "query", "-f", "zng", "from hundred")[0])
+    program = Program(setup + _COMPACT.format(folder=folder), _COMPACT_BODY)
+
+    def theirs() -> Run:
+        copy = Path(folder, "copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(Path(folder, "hundred"), copy)
+        return _zed(copy, "compact", "-use", "hundred", *objects)[0]
+
+    versus("compaction of 100 overlapping objects", program, theirs)

@@ -50,11 +50,11 @@ def count() -> None:
         if "sha256_sorted_rows" in expected:
             readable[path.name.removesuffix(".expected.json")] = expected["sha256_sorted_rows"]
     for name, read in READERS.items():
-        seen: Counter[str] = Counter()
-        for table, wanted in readable.items():
+        tally: Counter[str] = Counter()
+        for table, hash_of_rows in readable.items():
             try:
-                seen["right" if rowhash.row_hash(read(str(CASES / table))) == wanted else "wrong"] += 1
+                tally["right" if rowhash.row_hash(read(str(CASES / table))) == hash_of_rows else "wrong"] += 1
             except Exception:  # whatever a peer raises
-                seen["refused"] += 1
-        counts = "  ".join(f"{kind} {seen[kind]:>3}" for kind in ("right", "refused", "wrong"))
+                tally["refused"] += 1
+        counts = "  ".join(f"{kind} {tally[kind]:>3}" for kind in ("right", "refused", "wrong"))
         print(f"{name:<32} {counts}  of {len(readable)}", flush=True)

@@ -60,8 +60,8 @@ def measure(rounds: int) -> None:
             os.environ[_ROOT] = str(Path(home) / "lake")
             seconds = [_run(instance) for _ in range(rounds + 1)]
             later = sorted(seconds[1:])
-            told = f"{later[len(later) // 2] / _STEPS:.2f} s; the first run {seconds[0] / _STEPS:.2f} s"
-            print(f"{f'a step, {name}':<48} {told}", flush=True)
+            figures = f"{later[len(later) // 2] / _STEPS:.2f} s; the first run {seconds[0] / _STEPS:.2f} s"
+            print(f"{f'a step, {name}':<48} {figures}", flush=True)
             if kind == "shared":
                 from lake_orch.spark.connect_server import stop_servers
 

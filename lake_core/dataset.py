@@ -331,13 +331,13 @@ def _format_classes() -> dict[str, EntryPoint]:
 @cache
 def dataset_format(name: str) -> DatasetFormat:
     """Return a format by its name, one object a process. Raises UnknownFormat."""
-    known = _format_classes()
-    if name not in known:
+    installed = _format_classes()
+    if name not in installed:
         raise UnknownFormat(
-            f"no format {name!r} is installed (there are {', '.join(sorted(known)) or 'none'}): install the package that has it"
+            f"no format {name!r} is installed (there are {', '.join(sorted(installed)) or 'none'}): install the package that has it"
         )
     try:
-        return known[name].load()()  # type: ignore[no-any-return]
+        return installed[name].load()()  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
         raise UnknownFormat(
             f"the format {name!r} needs the package {error.name}, which is not installed: install the format's package with its extras"

@@ -55,15 +55,15 @@ def _is_metadata(key: str) -> bool:
     return key == METADATA or key.endswith(f"/{METADATA}")
 
 
-def _node_above(key: str, state: PlainKeys, known: dict[str, str | None]) -> str | None:
+def _node_above(key: str, state: PlainKeys, cache: dict[str, str | None]) -> str | None:
     """Find the nearest `zarr.json` above a key."""
     folder, slash, _ = key.rpartition("/")
     if not slash:
         return None
-    if folder not in known:
+    if folder not in cache:
         metadata = f"{folder}/{METADATA}"
-        known[folder] = metadata if state.identity(metadata) is not None else _node_above(folder, state, known)
-    return known[folder]
+        cache[folder] = metadata if state.identity(metadata) is not None else _node_above(folder, state, cache)
+    return cache[folder]
 
 
 def _keeps_chunks(before: Any, after: Any) -> bool:

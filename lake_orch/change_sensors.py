@@ -113,13 +113,13 @@ def _lake_changes(lake: Lake, branch: str, watched: Mapping[str, dg.AssetKey], c
         since.append(commit)
     state = lake.at(head)
     for path, key in watched.items():
-        own = [commit for commit in reversed(since) if path in changed_datasets(commit)]
-        if path not in state.datasets() or (not own and last is not None):
+        changes = [commit for commit in reversed(since) if path in changed_datasets(commit)]
+        if path not in state.datasets() or (not changes and last is not None):
             continue
-        entries = [changed_datasets(commit)[path] for commit in own]
-        operations = [str(one.get("operation")) for one in entries]
-        metrics = _sum(one.get("summary") for one in entries)
-        yield TableChange(path, key, state.delta(path).version, operations, metrics, len(own), own[-1].id if own else head)
+        entries = [changed_datasets(commit)[path] for commit in changes]
+        operations = [str(entry.get("operation")) for entry in entries]
+        metrics = _sum(entry.get("summary") for entry in entries)
+        yield TableChange(path, key, state.delta(path).version, operations, metrics, len(changes), changes[-1].id if changes else head)
 
 
 def _plain_changes(lake: LakeResource, watched: Mapping[str, dg.AssetKey], cursor: dict[str, Any]) -> Iterator[TableChange]:

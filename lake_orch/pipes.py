@@ -165,8 +165,8 @@ class LakeSparkSubmitClient(ConfigurableResource, dg.PipesClient):  # type: igno
         ) as session:
             bootstrap = [word for pair in session.get_bootstrap_cli_arguments().items() for word in pair] if remote else []
             words = self.command(application, [*arguments, *bootstrap], conf=conf, name=context.get_step_execution_context().step.key)
-            own = {} if remote else {**handed.environment, **session.get_bootstrap_env_vars()}
-            _wait(context, Popen(words, env={**os.environ, **self.env, **(env or {}), **own}))
+            session_env = {} if remote else {**handed.environment, **session.get_bootstrap_env_vars()}
+            _wait(context, Popen(words, env={**os.environ, **self.env, **(env or {}), **session_env}))
         return dg.PipesClientCompletedInvocation(session)
 
 

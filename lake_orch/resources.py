@@ -307,7 +307,7 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
 
         Raises InvalidDefinition for a path outside the root, and where none is given by a step with more than one asset, or none.
         """
-        own = _own_table(context) if path is None else None
+        declared = _own_table(context) if path is None else None
         path = _own_path(context) if path is None else checked_path(path)
         step = context.get_step_execution_context()
         handles = _handles.setdefault(step, {})
@@ -327,8 +327,8 @@ class LakeResource(ConfigurableResource):  # type: ignore[type-arg]
                 handlers=handlers_of_step(context),
                 partition_by=tuple(partition_by),
                 one_partition=len(keys) == 1,
-                owner=None if own is None else own[0],
-                ownership="keep" if own is None else own[1],
+                owner=None if declared is None else declared[0],
+                ownership="keep" if declared is None else declared[1],
             )
         return handles[handle_key]
 

@@ -84,9 +84,9 @@ def _as_session(
         handle = lake.open_session(branch, id=resume or session_id(str(uuid.uuid4())), expires_in=EXPIRY, message=name)
         session = RunSession(handle.id, handle.epoch, resumed=resume is not None)
         reason, error = "it was interrupted", None
-        own = {HELD_GATE_TAG: resource.gate_of(tags)} | ({GATE_TAG: gate} if gate else {})  # for whoever recovers it
+        gate_tags = {HELD_GATE_TAG: resource.gate_of(tags)} | ({GATE_TAG: gate} if gate else {})  # recovery reads them
         try:
-            result = run(used, {**tags, **own, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root})
+            result = run(used, {**tags, **gate_tags, **session.tags, PUBLISHER_TAG: "testing", ROOT_TAG: resource.root})
             if result.success:
                 _publish(used, resource, session, gate or resource.gate_of(tags), result)
                 return result

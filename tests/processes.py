@@ -26,9 +26,9 @@ def until(condition: Callable[[], Any], what: str, seconds: float) -> Any:
     """Wait for what other processes do: the first thing that `condition` says, if it is true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.1)
     raise AssertionError(f"waited {seconds} s for {what}")
 

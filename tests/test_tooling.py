@@ -30,19 +30,19 @@ def java(folder: Path, said: str) -> str:
 
 @pytest.mark.parametrize("target", ["demo", "test", "ui"])
 def test_without_java_the_commands_stop_at_once(target: str, tmp_path: Path) -> None:
-    done = make(target, JAVA_HOME=str(tmp_path))
-    assert done.returncode != 0
-    assert "Spark needs Java 17 or newer" in done.stderr
-    assert "is not a working Java: install one" in done.stderr
-    assert done.stdout == ""
+    process = make(target, JAVA_HOME=str(tmp_path))
+    assert process.returncode != 0
+    assert "Spark needs Java 17 or newer" in process.stderr
+    assert "is not a working Java: install one" in process.stderr
+    assert process.stdout == ""
 
 
 @pytest.mark.parametrize("said", ['java version "1.8.0_202"', 'openjdk version "11.0.2" 2019-01-15', 'openjdk version "16-ea" 2021-03-16'])
 def test_with_an_old_java_the_commands_stop_at_once(said: str, tmp_path: Path) -> None:
-    done = make("demo", JAVA_HOME=java(tmp_path, said))
-    assert done.returncode != 0
-    assert "is older" in done.stderr
-    assert "install a newer one" in done.stderr
+    process = make("demo", JAVA_HOME=java(tmp_path, said))
+    assert process.returncode != 0
+    assert "is older" in process.stderr
+    assert "install a newer one" in process.stderr
 
 
 @pytest.mark.parametrize("said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19 LTS', 'openjdk version "25-ea"'])
@@ -51,9 +51,9 @@ def test_newer_javas_are_fine(said: str, tmp_path: Path) -> None:
 
 
 def test_help_names_every_command() -> None:
-    done = make("help")
+    process = make("help")
     for command in ("demo", "ui", "test", "test-all", "test-unit", "stress", "bench", "lint", ".venv"):
-        assert f"make {command} " in done.stdout
+        assert f"make {command} " in process.stdout
 
 
 def test_importing_the_packages_imports_no_spark() -> None:
@@ -83,7 +83,7 @@ def test_a_skip_outside_the_list_fails_ci(tmp_path: Path, ci: str, selected: str
     shutil.copy(ROOT / "tests" / "skip_rule.py", tmp_path)
     (tmp_path / "test_skips.py").write_text(SKIPPING.format(allowed=ALLOWED_SKIPS[0]))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "skip_rule", "-p", "no:cacheprovider", "-k", selected]
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=60)
-    assert (done.returncode == 0) is passes, done.stdout
-    assert ("skips that fail this run" in done.stdout) is not passes
-    assert done.stdout.splitlines()[-1].startswith(("1 skipped", "2 skipped")), "pytest's own line comes last"
+    process = subprocess.run(command, cwd=tmp_path, env={**os.environ, "CI": ci}, capture_output=True, text=True, timeout=60)
+    assert (process.returncode == 0) is passes, process.stdout
+    assert ("skips that fail this run" in process.stdout) is not passes
+    assert process.stdout.splitlines()[-1].startswith(("1 skipped", "2 skipped")), "pytest's own line comes last"

@@ -122,7 +122,7 @@ class Demo:
         return all(fine)
 
     def month(self, number: int) -> bool:
-        name, begun = f"{source.YEAR}-{number:02}", time.monotonic()
+        name, started = f"{source.YEAR}-{number:02}", time.monotonic()
         broken = number == BROKEN_MONTH
         drop("flights", name, source.broken_month(number) if broken else source.flights_of_month(number))
         request = self.ask(definitions.arrivals)
@@ -131,7 +131,7 @@ class Demo:
             return self.repair(run, name)
         rows, hours = self.count(name), self.hours(name)
         size = f"{rows:>7,} flights  {hours} hours of weather  {len(self.touched())} datasets"
-        print(f"  {name}  {size}  {time.monotonic() - begun:5.1f} s", flush=True)
+        print(f"  {name}  {size}  {time.monotonic() - started:5.1f} s", flush=True)
         return run.is_success and rows == source.flights_of_month(number).num_rows and hours == source.hours_of_month(number)
 
     def repair(self, run: dg.DagsterRun, name: str) -> bool:

@@ -115,9 +115,8 @@ def head(context: Context, place: Place, count: int, where: str | None, columns:
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     state = context.open().at(place.ref)
     if _is_pool(state, place.path):
-        if where is not None or names is not None:
-            raise click.UsageError(f"{place} is a pool: --where and --columns are for tables; see `lake pool scan --help`")
-        records = [_columns(record) for record in islice(state.pool(place.path).scan().records(), count)]
+        scan = state.pool(place.path).scan(where=where, columns=names)
+        records = [_columns(record) for record in islice(scan.records(), count)]
         context.output.rows(records, list(dict.fromkeys(name for record in records for name in record)))
         return
     reader = state.delta(place.path).to_batches(names, where)
@@ -233,10 +232,10 @@ def _path_in_lake(lake: Lake, text: str) -> str:
     key = _key(path)
     if root.is_dir():
         root = root.resolve()
-        there = path.resolve()
-        if there.exists() and there.is_relative_to(root):
-            key = _key(there.relative_to(root))
-        elif text not in ("", ".") and (path.is_absolute() or ".." in path.parts or (there.exists() and not (root / path).exists())):
+        resolved = path.resolve()
+        if resolved.exists() and resolved.is_relative_to(root):
+            key = _key(resolved.relative_to(root))
+        elif text not in ("", ".") and (path.is_absolute() or ".." in path.parts or (resolved.exists() and not (root / path).exists())):
             raise InvalidKey(f"{path} lies outside of the lake's folder {root}: move or copy it there first", key=text)
     if not text or not key:
         raise InvalidKey("the lake's folder as a whole cannot be brought in: name a folder or file in it", key=text)
@@ -306,10 +305,10 @@ def _prefixes(lake: Lake, source: Import, to: str | None) -> tuple[str, str]:
 
 def _check_files(lake: Lake, session: Session, prefix: str, target: str) -> bool:
     """Return whether plain files would change anything. Raises AlreadyExists for other files at their keys, InvalidKey."""
-    there = dict(session.view.list(target))
+    existing = dict(session.view.list(target))
     changed = False
     for key, item in references(session, prefix, target):
-        before = there.get(key)
+        before = existing.get(key)
         changed |= before is None
         if before is not None and (before.entry.address, before.entry.etag) != (item.entry.address, item.entry.etag):
             raise AlreadyExists(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any, BinaryIO, Literal, cast
 
 import click
 import pyarrow.parquet as pq
 
-from lake_core.cli.context import Context, command
+from lake_core.cli.context import Context, Span, command
 from lake_core.cli.names import Ref, TablePath
 from lake_core.cli.pool_rows import FORMATS, RowFormat, format_of, read_rows
 from lake_core.delta import DeltaTable
@@ -47,8 +48,8 @@ class _At:
     branch: str = "main"
     commit: str | None = None
 
-    def scan(self, **bounds: Any) -> Scan:
-        return self.pool.scan(self.branch, self.commit, **bounds)
+    def scan(self, **options: Any) -> Scan:
+        return self.pool.scan(self.branch, self.commit, **options)
 
 
 def _at(context: Context, path: str, ref: str, location: str | None) -> _At:
@@ -162,6 +163,8 @@ def load(
 @click.option("--ref", default="main", show_default=True, type=Ref())
 @click.option("--start", metavar="KEY", help="Only keys from this one on, as ZSON writes it: 7, 2026-01-31T00:00:00Z.")
 @click.option("--stop", metavar="KEY", help="Only smaller keys.")
+@click.option("--where", help="Only records for which it is true: Spark SQL over their fields.")
+@click.option("--columns", help="Only these fields, separated by commas.")
 @click.option("-n", "--limit", type=click.IntRange(0), help="At most so many records.")
 @click.option("-f", "--format", type=click.Choice(["zson", "ndjson"]), default="zson", show_default=True)
 @zed_option
@@ -172,12 +175,16 @@ def scan(
     ref: str,
     start: str | None,
     stop: str | None,
+    where: str | None,
+    columns: str | None,
     limit: int | None,
     format: Literal["zson", "ndjson"],
     location: str | None,
 ) -> None:
     """Print the records of a pool in the order of its key, each on a line."""
-    values = islice(_at(context, path, ref, location).scan(start=_key(start), stop=_key(stop)).values(), limit)
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    bounds = {"start": _key(start), "stop": _key(stop)}
+    values = islice(_at(context, path, ref, location).scan(**bounds, where=where, columns=names).values(), limit)
     if context.output.as_json:
         context.output.rows([{"zson": format_value(value)} for value in values], ())
         return
@@ -192,6 +199,23 @@ def _key(text: str | None) -> Value | str | None:
         return None if text is None else parse_value(text)
     except InvalidZson:
         return text
+
+
+@pool.command()
+@click.argument("path", metavar="POOL", type=TablePath())
+@click.option("--branch", default="main", show_default=True, type=Ref())
+@click.option("--cold", type=Span(), default="0s", show_default=True, help="Leave out data objects that are younger.")
+@zed_option
+@command
+def compact(context: Context, path: str, branch: str, cold: timedelta, location: str | None) -> None:
+    """Put small and overlapping data objects of a pool together."""
+    with _written(context, path, branch, f"Compact {path}", location) as (at, published):
+        before = {each.id for each in at.pool.objects(at.branch)}
+        at.pool.compact(branch=at.branch, cold_age=cold)
+        after = {each.id for each in at.pool.objects(at.branch)}
+    counts = {"removed": len(before - after), "added": len(after - before)}
+    text = f"{count_of(counts['removed'], 'data object')} became {counts['added']}"
+    context.output.show(counts | {"published": published()}, text)
 
 
 @pool.command()

@@ -65,8 +65,8 @@ def run_query(state: StateStore, query: str, most_rows: int) -> pa.Table:
             raise InvalidQuery("the statement returns no rows: `lake sql` only reads. Write in a session, from Python or Spark")
         return relation.limit(most_rows).to_arrow_table()
     except duckdb.Error as error:
-        known = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
-        raise InvalidQuery(f"{str(error).strip()}\nThe tables of {state.name} are {known}") from None
+        tables = ", ".join(_quoted(path) for path in sorted(set(names.values()))) or "none"
+        raise InvalidQuery(f"{str(error).strip()}\nThe tables of {state.name} are {tables}") from None
     finally:
         connection.close()
 
@@ -207,8 +207,8 @@ def _as_where(conditions: Sequence[exp.Expr], schema: pa.Schema) -> Iterator[str
         if pa.types.is_struct(fields.get(column.table.lower(), pa.null())):
             continue  # `s.id` may be a field of the column s.
         if _means_the_same(literal, fields.get(column.name.lower(), pa.null())):
-            own = type(condition)(this=exp.column(column.name, quoted=True), expression=literal.copy())
-            yield own.sql(dialect="spark")
+            comparison = type(condition)(this=exp.column(column.name, quoted=True), expression=literal.copy())
+            yield comparison.sql(dialect="spark")
 
 
 def _means_the_same(literal: exp.Literal, kind: pa.DataType) -> bool:

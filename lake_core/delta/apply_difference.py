@@ -97,11 +97,11 @@ def apply_appended(after: Snapshot, commits: CommitRange, head: Snapshot, contex
     return _committed(operation, head, [], changes, context, now)
 
 
-def _alike(one: Snapshot, other: Snapshot) -> bool:
+def _alike(table: Snapshot, other: Snapshot) -> bool:
     """Return whether files of one table may become files of the other: the same columns, constraints and features."""
-    left, right = one.metadata, other.metadata
+    left, right = table.metadata, other.metadata
     same = left.schema == right.schema and left.partition_columns == right.partition_columns and left.configuration == right.configuration
-    return same and supported_features(one.protocol) == supported_features(other.protocol)
+    return same and supported_features(table.protocol) == supported_features(other.protocol)
 
 
 def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: ApplyContext) -> pa.Table:
@@ -115,8 +115,8 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
     if not commits:
         return files
     had = parse_run(commits, (), None).adds["path"]
-    known = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
-    lost = files.filter(pc.and_(pc.is_in(files["path"], value_set=had), pc.invert(known)))
+    present = pc.is_in(file_key(files), value_set=file_key(head.files(_ADD)))
+    lost = files.filter(pc.and_(pc.is_in(files["path"], value_set=had), pc.invert(present)))
     if len(lost):
         raise DatasetConflict(
             f"{context.onto} took {len(lost)} of these files earlier (cherry-picked, merged, or imported too), such as "
@@ -124,7 +124,7 @@ def _lacking(files: pa.Table, head: Snapshot, before: Snapshot | None, context: 
             f"ones back. To undo a revert, revert that",
             kind="RewrittenThere",
         )
-    return files.filter(pc.invert(known))
+    return files.filter(pc.invert(present))
 
 
 def apply_recreated(after: Snapshot, commits: CommitRange, head: Snapshot, context: ApplyContext, now: int) -> Applied:
@@ -219,16 +219,16 @@ def _change_actions(after: Snapshot, commits: CommitRange, context: ApplyContext
     """
     if not _feeds(after) or context.dry_run:
         return ()
-    own = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
+    recorded = {version: list(single_actions(version, data, "cdc")) for version, data in commits.bodies}
     if len(commits.bodies) == 1 or not any(rearranges(version, data) is False for version, data in commits.bodies):
-        return own[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()
+        return recorded[commits.bodies[0][0]] if len(commits.bodies) == 1 else ()
     writer = DataFileWriter(context.place, after.metadata, now, changes=True)
     for version, data in commits.bodies:
-        if not own[version] and rearranges(version, data) is False:
+        if not recorded[version] and rearranges(version, data) is False:
             for batch in read_changes(after, version, version, None, None):
                 rows = pa.Table.from_batches([batch]).drop_columns([COMMIT_VERSION, COMMIT_TIMESTAMP])
                 writer.add(rows)
-    return [*(body for bodies in own.values() for body in bodies), *(file.to_change_json() for file in writer.finish())]
+    return [*(body for bodies in recorded.values() for body in bodies), *(file.to_change_json() for file in writer.finish())]
 
 
 def _committed(

@@ -67,9 +67,9 @@ def read_changes(
     read = pa.schema([*selected, *(child for child in whole if child.name in named and child.name not in selected.names)])
     if first > last:
         return pa.RecordBatchReader.from_batches(schema, iter(()))
-    begun = final if first == last else load_snapshot(snapshot.store, first, allowed_roots=snapshot.allowed_roots)
+    initial = final if first == last else load_snapshot(snapshot.store, first, allowed_roots=snapshot.allowed_roots)
     feed = _Feed(final, first, times, read, schema, predicate)
-    feed.check(begun.metadata, first)
+    feed.check(initial.metadata, first)
     feed.check(metadata, last)
     return pa.RecordBatchReader.from_batches(schema, feed.batches())
 
@@ -202,12 +202,12 @@ class _Feed:
         adds, removes = self._pruned(adds), self._pruned(removes)
         new, old = self._files(version, adds, self.read), self._files(version, removes, self.read)
         before, after = _gone_by_place(old, version), _gone_by_place(new, version)
-        for files, kind, own, other in ((old, "delete", before, after), (new, "insert", after, before)):
-            for number, place in enumerate(own):
+        for files, kind, rows_of_side, other in ((old, "delete", before, after), (new, "insert", after, before)):
+            for number, place in enumerate(rows_of_side):
                 chosen = files
                 if place in other:
                     # The file stayed: of its rows only those changed that one of the deletion vectors names alone.
-                    differing = np.setdiff1d(other[place], own[place], assume_unique=True)
+                    differing = np.setdiff1d(other[place], rows_of_side[place], assume_unique=True)
                     if not len(differing):
                         continue
                     chosen = replace(files, only=[differing if index == number else None for index in range(len(files.keys))])
@@ -218,14 +218,14 @@ class _Feed:
         metadata, roots = self.snapshot.metadata, self.snapshot.roots
         keys, elsewhere = locate_all(files["path"], roots)
         mapping = metadata.column_mapping
-        own = [name for name in schema.names if name != CHANGE_TYPE]
-        physical = _nullable(mapping.physical_schema(own).to_arrow())
+        data_columns = [name for name in schema.names if name != CHANGE_TYPE]
+        physical = _nullable(mapping.physical_schema(data_columns).to_arrow())
         return DataFiles(
             roots[0],
             version,
             keys,
             files["size"].to_pylist(),
-            partition_table(files, metadata, [name for name in metadata.partition_columns if name in own]),
+            partition_table(files, metadata, [name for name in metadata.partition_columns if name in data_columns]),
             schema,
             pa.schema([*physical, *(child for child in schema if child.name == CHANGE_TYPE)]),
             mapping.names_by_id(),
@@ -246,14 +246,14 @@ class _Feed:
         if not pc.any(bare).as_py():
             return removes
         earlier = load_snapshot(self.snapshot.store, version - 1, allowed_roots=self.snapshot.allowed_roots)
-        known = earlier.files(["path", "partitionValues"])
-        rows = pc.index_in(removes["path"].filter(bare), known["path"].combine_chunks())
+        earlier_files = earlier.files(["path", "partitionValues"])
+        rows = pc.index_in(removes["path"].filter(bare), earlier_files["path"].combine_chunks())
         if rows.null_count:
             raise CorruptCommit(f"{commit_key(version)} removes a file without its partition values that version {version - 1} lacks")
         incomplete = removes.filter(bare)
         place = incomplete.column_names.index("partitionValues")
         return pa.concat_tables(
-            [removes.filter(pc.invert(bare)), incomplete.set_column(place, "partitionValues", known["partitionValues"].take(rows))]
+            [removes.filter(pc.invert(bare)), incomplete.set_column(place, "partitionValues", earlier_files["partitionValues"].take(rows))]
         )
 
 
@@ -309,8 +309,8 @@ def _without_values(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     maps = values.combine_chunks()
     if not len(maps):
         return np.empty(0, np.bool_)
-    known = booleans(pc.list_flatten(maps.cast(_ENTRIES)).field("value").is_valid())
-    return np.asarray(~known.reshape(len(maps), -1).any(axis=1), dtype=np.bool_)
+    has_value = booleans(pc.list_flatten(maps.cast(_ENTRIES)).field("value").is_valid())
+    return np.asarray(~has_value.reshape(len(maps), -1).any(axis=1), dtype=np.bool_)
 
 
 def _about(predicate: Predicate, names: set[str]) -> Predicate | None:

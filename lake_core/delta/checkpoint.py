@@ -209,8 +209,10 @@ class Checkpoint:
             rows = np.flatnonzero(booleans(values.is_valid()))
             keep = np.full(len(values), True)
             if len(rows):
-                known = values.slice(int(rows[0]), len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else values.take(integers(rows))
-                keep[rows] = only(pa.table({"partitionValues": known}))
+                partition_values = (
+                    values.slice(int(rows[0]), len(rows)) if rows[-1] - rows[0] + 1 == len(rows) else values.take(integers(rows))
+                )
+                keep[rows] = only(pa.table({"partitionValues": partition_values}))
             if not keep[rows].any() and struct.null_count == len(struct) - len(rows):
                 continue
             first = 0

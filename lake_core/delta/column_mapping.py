@@ -126,11 +126,11 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
                 return kind
 
     def mapped_field(child: StructField) -> StructField:
-        own = dict(child.metadata)
-        if type(own.get(ID)) is not int:
-            own[ID] = next(counter)
-        own.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{runtime.uuid4()}")
-        return StructField(child.name, mapped(child.type), child.nullable, own)
+        metadata = dict(child.metadata)
+        if type(metadata.get(ID)) is not int:
+            metadata[ID] = next(counter)
+        metadata.setdefault(PHYSICAL_NAME, child.name if keep_names else f"col-{runtime.uuid4()}")
+        return StructField(child.name, mapped(child.type), child.nullable, metadata)
 
     result = StructType(tuple(mapped_field(child) for child in schema.fields))
     return result, {**properties, _MAX_ID: str(next(counter) - 1)}
@@ -138,7 +138,7 @@ def with_mapping(schema: StructType, properties: Mapping[str, str], *, keep_name
 
 def without_mapping(schema: StructType) -> StructType:
     """Return a schema without ids and physical names, at any depth. They come from a table with column mapping."""
-    return edited_metadata(schema, lambda own: {key: value for key, value in own.items() if not key.startswith(_PREFIX)})
+    return edited_metadata(schema, lambda metadata: {key: value for key, value in metadata.items() if not key.startswith(_PREFIX)})
 
 
 def edited_metadata(schema: StructType, edit: Callable[[Mapping[str, Any]], dict[str, Any]]) -> StructType:
@@ -171,8 +171,8 @@ def renamed_by_id(kind: pa.DataType, names: Mapping[int, str]) -> pa.DataType:
 
 def renamed_field(child: pa.Field, names: Mapping[int, str]) -> pa.Field:
     """Return a file's field under the physical name of its id, or under a name that no column has if its id is unknown."""
-    own = (child.metadata or {}).get(_FIELD_ID)
+    field_id = (child.metadata or {}).get(_FIELD_ID)
     # A file may claim any text for its id.
-    number = int(own) if own is not None and re.fullmatch(rb"-?[0-9]{1,19}", own) else None
+    number = int(field_id) if field_id is not None and re.fullmatch(rb"-?[0-9]{1,19}", field_id) else None
     name = f"\x00{child.name}" if number is None else names.get(number, f"\x00{child.name}")
     return pa.field(name, renamed_by_id(child.type, names), nullable=child.nullable)

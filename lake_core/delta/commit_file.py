@@ -152,9 +152,11 @@ def add_tags(run: CommitRun) -> dict[str, dict[str, str | None]]:
             body = _loads(version, line).get("add")
             if not isinstance(body, dict):
                 continue
-            own = body.get("tags")
-            if isinstance(own, dict) and own:
-                tags[body["path"]] = {key: text if text is None or isinstance(text, str) else json.dumps(text) for key, text in own.items()}
+            action_tags = body.get("tags")
+            if isinstance(action_tags, dict) and action_tags:
+                tags[body["path"]] = {
+                    key: text if text is None or isinstance(text, str) else json.dumps(text) for key, text in action_tags.items()
+                }
     return tags
 
 

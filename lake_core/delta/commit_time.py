@@ -48,8 +48,8 @@ class CommitTimes:
         bases = [checkpoint.version for checkpoint in listing.checkpoints if checkpoint.version >= first]
         self.earliest = first if not first else min(bases, default=snapshot.version)
         """The first version that can be rebuilt and has a time."""
-        self._own_from = _enabled_from(snapshot.metadata.configuration)
-        self._own: dict[int, int | None] = {}
+        self._in_commit_from = _enabled_from(snapshot.metadata.configuration)
+        self._in_commit_times: dict[int, int | None] = {}
 
     @property
     def versions(self) -> list[int]:
@@ -63,10 +63,10 @@ class CommitTimes:
         """
         if version not in self._times:
             raise VersionNotFound(f"the log no longer holds {commit_key(version)}, so when version {version} was committed is not known")
-        if self._own_from is not None and version >= self._own_from:
-            own = self._in_commit(version) if info is None else in_commit_time(info)
-            if own is not None:
-                return own
+        if self._in_commit_from is not None and version >= self._in_commit_from:
+            timestamp = self._in_commit(version) if info is None else in_commit_time(info)
+            if timestamp is not None:
+                return timestamp
         return self._times[version]
 
     def text(self, version: int) -> str:
@@ -121,7 +121,7 @@ class CommitTimes:
             )
 
     def _in_commit(self, version: int) -> int | None:
-        if version not in self._own:
+        if version not in self._in_commit_times:
             key = commit_key(version)
             try:
                 head = self._store.get(key, 0, _HEAD)
@@ -135,14 +135,14 @@ class CommitTimes:
                 raise VersionNotFound(f"{key} vanished while it was read: the log was cleaned up") from None
             except ValueError as error:
                 raise CorruptCommit(f"{key} holds a line that is not JSON: {error}") from None
-            self._own[version] = in_commit_time(info or {})
-        return self._own[version]
+            self._in_commit_times[version] = in_commit_time(info or {})
+        return self._in_commit_times[version]
 
 
 def in_commit_time(info: dict[str, Any]) -> int | None:
     """Return the commit time that a commitInfo itself contains, None if it has none."""
-    own = info.get("inCommitTimestamp")
-    return own if type(own) is int and abs(own) < 2**53 else None
+    timestamp = info.get("inCommitTimestamp")
+    return timestamp if type(timestamp) is int and abs(timestamp) < 2**53 else None
 
 
 def instant_of(milliseconds: int) -> dt.datetime:

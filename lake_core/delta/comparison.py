@@ -115,11 +115,11 @@ def _signed(snapshot: Snapshot, schema: pa.Schema, files: pa.Table, sign: int) -
 
     Nested values become JSON, by which rows can be grouped. The last column holds `sign`.
     """
-    own = snapshot.metadata.arrow_schema
-    table = pa.concat_tables([own.empty_table(), *_tables(snapshot, files)])
+    table_schema = snapshot.metadata.arrow_schema
+    table = pa.concat_tables([table_schema.empty_table(), *_tables(snapshot, files)])
     columns: dict[str, Any] = {}
     for child in schema:
-        if child.name not in own.names:
+        if child.name not in table_schema.names:
             columns[child.name] = pa.nulls(len(table), _groupable(child.type))
             continue
         column = table[child.name]

@@ -142,17 +142,17 @@ def _harmless(before: Metadata, after: Metadata) -> bool:
     return same and changed and rest(before.configuration) == rest(after.configuration)
 
 
-def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: int) -> bool:
+def check_unseen(footprint: Footprint, base: Snapshot, newest: Snapshot, now: int) -> bool:
     """Do what `check_conflicts` does where the commits in between were cleaned up: from the two states alone, refusing on a doubt."""
     if footprint.transaction is not None:
         recorded = recorded_version(newest, footprint.transaction.app_id, now)
         if recorded is not None and recorded >= footprint.transaction.version:
             return True
-    if newest.metadata != seen.metadata or newest.protocol != seen.protocol or newest.version < seen.version:
-        raise MetadataChanged(f"the table was changed or replaced since version {seen.version}", version=newest.version)
+    if newest.metadata != base.metadata or newest.protocol != base.protocol or newest.version < base.version:
+        raise MetadataChanged(f"the table was changed or replaced since version {base.version}", version=newest.version)
     if footprint.reads is not Reads.NOTHING or footprint.removed:
         raise ConcurrentAppend(
-            f"the commits since version {seen.version} were cleaned up, so nobody can say what they changed",
+            f"the commits since version {base.version} were cleaned up, so nobody can say what they changed",
             version=newest.version,
         )
     return False
@@ -160,14 +160,14 @@ def check_unseen(footprint: Footprint, seen: Snapshot, newest: Snapshot, now: in
 
 def _recorded(transaction: SetTransaction, winners: Sequence[CommitRun], metadata: Metadata, now: int) -> bool:
     # The last word counts: a restore takes markers back.
-    own_markers = (run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners))
-    own = next((markers for markers in own_markers if len(markers)), None)
-    if own is None or is_expired(own["lastUpdated"][-1].as_py(), metadata, now):
+    markers_by_run = (run.transactions.filter(pc.equal(run.transactions["appId"], transaction.app_id)) for run in reversed(winners))
+    markers = next((rows for rows in markers_by_run if len(rows)), None)
+    if markers is None or is_expired(markers["lastUpdated"][-1].as_py(), metadata, now):
         return False
-    latest = own["version"][-1].as_py()
+    latest = markers["version"][-1].as_py()
     if latest >= transaction.version:
         return True
-    version = own["commit"][-1].as_py()
+    version = markers["commit"][-1].as_py()
     raise ConcurrentTransaction(
         f"version {version} recorded version {latest} of application {transaction.app_id!r} while version {transaction.version} "
         f"was under way: two writers share this id",
@@ -230,8 +230,8 @@ def _candidates(footprint: Footprint, run: CommitRun) -> pa.Table:
             return run.adds
 
 
-def _shared(removed: pa.Table, own: pa.Table | None) -> pa.Table:
+def _shared(removed: pa.Table, used: pa.Table | None) -> pa.Table:
     """Return those of the removed files that are among an operation's own."""
-    if own is None or not len(own) or not len(removed):
+    if used is None or not len(used) or not len(removed):
         return removed.slice(0, 0)
-    return removed.filter(pc.is_in(file_key(removed), value_set=file_key(own)))
+    return removed.filter(pc.is_in(file_key(removed), value_set=file_key(used)))

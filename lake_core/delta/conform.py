@@ -95,9 +95,9 @@ def conform_out(batch: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> None:
-    known = {child.name.lower(): child for child in table}
+    table_fields = {child.name.lower(): child for child in table}
     present = {child.name.lower() for child in data}
-    extra = [child.name for child in data if child.name.lower() not in known]
+    extra = [child.name for child in data if child.name.lower() not in table_fields]
     if extra:
         raise SchemaMismatch(
             f"the data has columns that the table lacks: {', '.join(path + name for name in extra)}. "
@@ -107,7 +107,7 @@ def _check_struct(data: list[pa.Field], table: list[pa.Field], path: str) -> Non
         if not child.nullable and child.name.lower() not in present:
             raise SchemaMismatch(f"the data lacks the column {path}{child.name!r}, which the table declares NOT NULL")
     for child in data:
-        _check_type(child.type, known[child.name.lower()].type, path + child.name)
+        _check_type(child.type, table_fields[child.name.lower()].type, path + child.name)
 
 
 def _check_type(data: pa.DataType, table: pa.DataType, path: str) -> None:
@@ -184,10 +184,10 @@ def _convert(array: pa.Array, kind: pa.DataType, *, by_position: bool = False) -
         return _convert(pc.run_end_decode(array), kind)
     if types.is_struct(kind) and types.is_struct(source):
         children = []
-        for index, own in enumerate(_matching_fields(source, kind, by_position)):
+        for index, place in enumerate(_matching_fields(source, kind, by_position)):
             child = kind.field(index)
-            part = pa.nulls(len(array), child.type) if own is None else pc.struct_field(array, [own])
-            children.append(part if own is None else _convert(part, child.type, by_position=by_position))
+            part = pa.nulls(len(array), child.type) if place is None else pc.struct_field(array, [place])
+            children.append(part if place is None else _convert(part, child.type, by_position=by_position))
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null()) if children else _empty_structs(array, kind)
     if types.is_list(kind) and hasattr(source, "value_field"):
         offsets, children = _lists(array)

@@ -114,9 +114,9 @@ class DeltaFormat(DatasetFormat):
         """Commit a table definition without the lake's feature."""
         table = DeltaTable.at(self.snapshot(store))
         protocol = table.protocol
-        rest = supported_features(protocol) - {MANAGED}
-        if rest != supported_features(protocol):
-            without = replace(protocol, writer_features=rest)
+        remaining = supported_features(protocol) - {MANAGED}
+        if remaining != supported_features(protocol):
+            without = replace(protocol, writer_features=remaining)
             table.operate(lambda snapshot, _: Operation("DROP FEATURE", {"featureName": MANAGED}, snapshot, protocol=without), None)
 
     def version(self, store: ObjectStore) -> int | None:
@@ -131,8 +131,8 @@ class DeltaFormat(DatasetFormat):
             commits = CommitRange.between(None if before is None else self.snapshot(before), after)
             # A log that was brought in may hold any history: what counts is what the session does behind it.
             brought = self.version(store.place) if before is None else None
-            own = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
-            CommitRange([*own, (int(match[1]), data)], continues=True).only_rearranges()
+            session_commits = [commit for commit in commits.bodies if brought is None or commit[0] > brought]
+            CommitRange([*session_commits, (int(match[1]), data)], continues=True).only_rearranges()
 
     def apply(self, base: ObjectStore | None, incoming: ObjectStore | None, target: ObjectStore | None, context: ApplyContext) -> Applied:
         now = now_ms(lambda: context.now)
@@ -207,8 +207,8 @@ class DeltaFormat(DatasetFormat):
             return load_snapshot(store, version)
         url = store.url()
         with self._lock:
-            known = [(at, tag) for place, at, tag in self._cache if place == url]
-        for at, tag in sorted(known, reverse=True)[:_LOOKED_UP]:
+            cached_snapshots = [(at, tag) for place, at, tag in self._cache if place == url]
+        for at, tag in sorted(cached_snapshots, reverse=True)[:_LOOKED_UP]:
             if log_etag(store, at) == tag:
                 with self._lock:
                     cached = self._cache.get((url, at, tag))

@@ -37,8 +37,8 @@ def asked_protocol(protocol: Protocol, properties: Mapping[str, str]) -> tuple[P
             raise InvalidProperty(f"{key} is {value!r}: the only value is 'supported'")
     if protocol.writer_features is None:
         protocol = Protocol(max(protocol.min_reader_version, min(reader, 2)), max(protocol.min_writer_version, min(writer, 5)))
-    rest = {key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)}
-    return upgraded(protocol, features), rest
+    plain_properties = {key: value for key, value in properties.items() if key not in _VERSIONS and not key.startswith(_FEATURE_PREFIX)}
+    return upgraded(protocol, features), plain_properties
 
 
 _VERSIONS = {"delta.minReaderVersion": 3, "delta.minWriterVersion": 7}
@@ -93,15 +93,15 @@ def check_partitioning(struct: StructType, partition_by: Sequence[str]) -> None:
         raise SchemaMismatch("every column partitions the table, which leaves none for the data files")
 
 
-def check_same(existing: Metadata, wanted: Metadata, store: ObjectStore) -> None:
+def check_same(existing: Metadata, asked: Metadata, store: ObjectStore) -> None:
     """Raise SchemaMismatch unless the existing table has the schema and the partitioning of the one that was to be created."""
-    if existing.schema.to_arrow() != wanted.schema.to_arrow():
+    if existing.schema.to_arrow() != asked.schema.to_arrow():
         raise SchemaMismatch(
-            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {wanted.schema.to_arrow()}"
+            f"the table at {store.url()} has another schema: {existing.schema.to_arrow()} instead of {asked.schema.to_arrow()}"
         )
-    if existing.partition_columns != wanted.partition_columns:
+    if existing.partition_columns != asked.partition_columns:
         raise SchemaMismatch(
-            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(wanted.partition_columns)}"
+            f"the table at {store.url()} is partitioned by {list(existing.partition_columns)}, not by {list(asked.partition_columns)}"
         )
 
 

@@ -54,11 +54,11 @@ def locate(path: str, roots: Sequence[ObjectStore]) -> tuple[int, str]:
         start = root.url().rstrip("/") + "/"
         if whole.startswith(start):
             return number, _checked(whole[len(start) :], path)
-    known = ", ".join(root.url() for root in roots[1:]) or "none"
+    allowed = ", ".join(root.url() for root in roots[1:]) or "none"
     raise PathOutsideTable(
         f"the log names the data file {path!r}, which is not under the table's root {roots[0].url()}. If the table borrows another's "
         f"files (a shallow clone), and you trust its log, open it with DeltaTable.open(…, allowed_roots=[the folder of those files]); "
-        f"allowed now: {known}"
+        f"allowed now: {allowed}"
     )
 
 

@@ -73,30 +73,30 @@ class RowRules:
         """The columns that writers may leave out though they are NOT NULL."""
         return frozenset(rule.column for rule in self.generated)
 
-    def complete(self, rows: pa.Table, given: Iterable[str]) -> pa.Table:
-        """Return rows in the table's schema with the generated columns computed, except those that were `given`."""
-        folded = {name.lower() for name in given}
+    def complete(self, rows: pa.Table, supplied: Iterable[str]) -> pa.Table:
+        """Return rows in the table's schema and compute the generated columns that are not among `supplied`."""
+        folded = {name.lower() for name in supplied}
         for rule in self.generated:
             if rule.column.lower() not in folded:
                 index = rows.schema.get_field_index(rule.column)
-                own = rows.schema.field(index)
-                rows = rows.set_column(index, own, store_assign(evaluate(rule.expression, rows), own.type))
+                child = rows.schema.field(index)
+                rows = rows.set_column(index, child, store_assign(evaluate(rule.expression, rows), child.type))
         return rows
 
-    def check(self, rows: pa.Table, given: Iterable[str]) -> None:
+    def check(self, rows: pa.Table, supplied: Iterable[str]) -> None:
         """Raise ConstraintViolation naming the first rule that rows in the table's schema break, and one such row.
 
-        Of the generated columns those that were `given` are checked.
+        Only generated columns that are among `supplied` are checked.
         """
-        folded = {name.lower() for name in given}
+        folded = {name.lower() for name in supplied}
         for rule in self.generated:
             if rule.column.lower() not in folded:
                 continue
-            own = rows[rule.column]
-            expected = store_assign(evaluate(rule.expression, rows), own.type)
-            if rule.in_log and pa.types.is_string(own.type):
-                expected = pc.if_else(pc.equal(expected, ""), pa.scalar(None, own.type), expected)
-            same = pc.or_kleene(pc.fill_null(_equal(own, expected), False), pc.and_(pc.is_null(own), pc.is_null(expected)))
+            values = rows[rule.column]
+            expected = store_assign(evaluate(rule.expression, rows), values.type)
+            if rule.in_log and pa.types.is_string(values.type):
+                expected = pc.if_else(pc.equal(expected, ""), pa.scalar(None, values.type), expected)
+            same = pc.or_kleene(pc.fill_null(_equal(values, expected), False), pc.and_(pc.is_null(values), pc.is_null(expected)))
             _refuse(rows.filter(pc.invert(same)), rows, f"the generated column {rule.column!r}", f"{rule.column} <=> ({rule.text})")
         for check in self.checks:
             _refuse(check.violations(rows), rows, check.what, check.text)

@@ -164,14 +164,14 @@ class DataFiles:
                 f"the deletion vector of {self.keys[index]} names row {gone[-1]} of {file.metadata.num_rows}. Restore the table's log"
             )
         folded = {child.name.lower() for child in self._data_fields()[1]}
-        own = file.schema_arrow
-        return file, [old.name for old, new in zip(own, self._named(own), strict=True) if new.name.lower() in folded]
+        file_schema = file.schema_arrow
+        return file, [old.name for old, new in zip(file_schema, self._named(file_schema), strict=True) if new.name.lower() in folded]
 
-    def _named(self, own: pa.Schema) -> pa.Schema:
+    def _named(self, file_schema: pa.Schema) -> pa.Schema:
         """Return a file's own schema under physical names."""
         if not self.names_by_id:
-            return own
-        return pa.schema([child if child.name in self.by_name else renamed_field(child, self.names_by_id) for child in own])
+            return file_schema
+        return pa.schema([child if child.name in self.by_name else renamed_field(child, self.names_by_id) for child in file_schema])
 
     def _data_fields(self) -> tuple[pa.Schema, pa.Schema]:
         """Return the columns that are stored in data files, under the table's names and under physical ones."""
@@ -183,8 +183,8 @@ class DataFiles:
         """Return the rows `first` to `first + count` of a file in the table's columns, without those that are deleted or filtered out."""
         data, physical = self._data_fields()
         if rows.num_columns:
-            own = self._named(rows.schema)
-            rows = relabelled(rows, own)
+            file_schema = self._named(rows.schema)
+            rows = relabelled(rows, file_schema)
         else:
             # A file may lack every wanted column: its rows count all the same.
             rows = pa.table({"\x00rows": pa.nulls(count)})

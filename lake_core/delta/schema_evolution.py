@@ -52,10 +52,10 @@ def added(schema: StructType, new: StructType, path: str = "") -> StructType:
     """
     fields = {child.name.lower(): child for child in schema.fields}
     for child in new.fields:
-        own = fields.get(child.name.lower())
-        if own is not None:
-            kind = _added_type(own.type, child.type, f"{path}{own.name}")
-            fields[child.name.lower()] = own if kind == own.type else replace(own, type=kind)
+        existing = fields.get(child.name.lower())
+        if existing is not None:
+            kind = _added_type(existing.type, child.type, f"{path}{existing.name}")
+            fields[child.name.lower()] = existing if kind == existing.type else replace(existing, type=kind)
         elif not child.nullable:
             raise SchemaMismatch(
                 f"column {path}{child.name!r} is NOT NULL: the rows that are there have no value for it. Add it as nullable"
@@ -73,26 +73,28 @@ def evolved(metadata: Metadata, data: pa.Schema) -> Metadata:
     return metadata if schema == metadata.schema else with_schema(metadata, schema)
 
 
-def _added_type(own: DataType, new: DataType, path: str) -> DataType:
-    match own, new:
+def _added_type(existing: DataType, new: DataType, path: str) -> DataType:
+    match existing, new:
         case StructType(), StructType():
-            return added(own, new, f"{path}.")
+            return added(existing, new, f"{path}.")
         case ArrayType(element=a, contains_null=nulls), ArrayType(element=b):
             return ArrayType(_added_type(a, b, f"{path}.element"), nulls)
         case MapType(key=key, value=a, value_contains_null=nulls), MapType(key=other, value=b):
             return MapType(_added_type(key, other, f"{path}.key"), _added_type(a, b, f"{path}.value"), nulls)
-    if own != new and not _fits(new, own):
+    if existing != new and not _fits(new, existing):
         raise SchemaMismatch(
-            f"column {path!r} is {_name(own)} in the table, and would be {_name(new)}: a column's type cannot be changed. "
+            f"column {path!r} is {_name(existing)} in the table, and would be {_name(new)}: a column's type cannot be changed. "
             f"Write it under another name, or into a new table"
         )
-    return own
+    return existing
 
 
-def _fits(new: DataType, own: DataType) -> bool:
+def _fits(new: DataType, existing: DataType) -> bool:
     """Return whether data of one type can be written to a column of the other as it is: the rules of writing decide."""
     return (
-        not isinstance(new, StructType | ArrayType | MapType) and not isinstance(own, StructType | ArrayType | MapType) and widens(new, own)
+        not isinstance(new, StructType | ArrayType | MapType)
+        and not isinstance(existing, StructType | ArrayType | MapType)
+        and widens(new, existing)
     )
 
 
@@ -102,28 +104,28 @@ def _name(kind: DataType) -> str:
 
 def replaced(schema: StructType, new: StructType) -> StructType:
     """Return the new schema with the old metadata of columns, and fields inside them, that keep their type and bring no metadata."""
-    own = {child.name: child for child in schema.fields}
+    existing = {child.name: child for child in schema.fields}
     fields = []
     for child in edited_metadata(new, _foreign).fields:
-        before = own.get(child.name)
+        before = existing.get(child.name)
         if before is not None and (kind := _replaced_type(before.type, child.type)) is not None:
             child = replace(child, type=kind, metadata={**before.metadata, **child.metadata})
         fields.append(child)
     return StructType(tuple(fields))
 
 
-def _replaced_type(own: DataType, new: DataType) -> DataType | None:
+def _replaced_type(existing: DataType, new: DataType) -> DataType | None:
     """Return the new type with the metadata that fields have in the old one; None if it is another type."""
-    match own, new:
+    match existing, new:
         case StructType(), StructType():
-            return replaced(own, new)
+            return replaced(existing, new)
         case ArrayType(element=a), ArrayType(element=b, contains_null=nulls):
             element = _replaced_type(a, b)
             return None if element is None else ArrayType(element, nulls)
         case MapType(key=a, value=b), MapType(key=c, value=d, value_contains_null=nulls):
             key, value = _replaced_type(a, c), _replaced_type(b, d)
             return None if key is None or value is None else MapType(key, value, nulls)
-    return new if own == new else None
+    return new if existing == new else None
 
 
 def _foreign(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def renamed(metadata: Metadata, column: str, name: str) -> Metadata:
     path = _path(metadata.schema, column)
     _check_unused(metadata, path, "renamed")
     schema = _edited(metadata.schema, path, lambda child: replace(child, name=name))
-    partition_columns = [name if (own,) == path else own for own in metadata.partition_columns]
+    partition_columns = [name if (partition_column,) == path else partition_column for partition_column in metadata.partition_columns]
     return with_schema(metadata, schema, partition_columns)
 
 

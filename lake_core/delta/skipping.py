@@ -313,8 +313,8 @@ def _typed_bound(value: pa.Array, kind: pa.DataType, *, upper: bool) -> pa.Array
         return pc.add(value, slack) if upper else pc.subtract(value, slack)
     # A float's shortest text is another number when it is read as a double.
     if types.is_float64(kind):  # the column may have been a float when the file was written
-        own = value.cast(pa.float32()).cast(kind)
-        return (pc.max_element_wise if upper else pc.min_element_wise)(value, own, skip_nulls=False)
+        rounded = value.cast(pa.float32()).cast(kind)
+        return (pc.max_element_wise if upper else pc.min_element_wise)(value, rounded, skip_nulls=False)
     return value.cast(kind) if types.is_date(kind) or types.is_float32(kind) else value
 
 

@@ -306,8 +306,8 @@ def _replay_segment(store: ObjectStore, segment: LogSegment) -> Snapshot:
         )
     assert protocol is not None
     check_readable(protocol, metadata)
-    known = [*(checkpoint.domains() if checkpoint else ()), *domains]
-    return Snapshot(store, segment.version, protocol, metadata, checkpoint, tuple(runs), _latest_domains(known))
+    all_domains = [*(checkpoint.domains() if checkpoint else ()), *domains]
+    return Snapshot(store, segment.version, protocol, metadata, checkpoint, tuple(runs), _latest_domains(all_domains))
 
 
 def _check_reconciled(runs: Sequence[CommitRun], first: int, last: int) -> None:

@@ -56,9 +56,9 @@ def indexed_leaves(schema: pa.Schema, partition_columns: Sequence[str], properti
 def check_indexed(schema: pa.Schema, properties: Mapping[str, str]) -> None:
     """Raise InvalidProperty where the properties choose statistics columns that make no sense for the schema."""
     indexed_columns(properties)
-    known = [_folded(path) for path, _ in leaf_columns(list(schema))]
+    leaf_paths = [_folded(path) for path, _ in leaf_columns(list(schema))]
     for path in _column_paths(properties.get(STATS_COLUMNS, "")):
-        if not any(names[: len(path)] == _folded(path) for names in known):
+        if not any(names[: len(path)] == _folded(path) for names in leaf_paths):
             raise InvalidProperty(f"{STATS_COLUMNS} names {'.'.join(path)!r}, which is no column of the table")
 
 
@@ -190,10 +190,10 @@ def _upper(value: Any) -> Any:
         return value
     # The tie-breaker must sort above whatever was cut off. U+10FFFF is above everything but itself.
     head = value[:_PREFIX]
-    rest = value[_PREFIX:]
-    if rest[0] < "\ufffd":
+    tail = value[_PREFIX:]
+    if tail[0] < "\ufffd":
         return head + "\ufffd"
-    return head + "\U0010ffff" if rest[0] < "\U0010ffff" else None
+    return head + "\U0010ffff" if tail[0] < "\U0010ffff" else None
 
 
 def _json_value(value: Any) -> Any:

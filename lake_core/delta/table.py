@@ -79,8 +79,8 @@ class DeltaTable(TableView):
         """
         store = store_at(url_or_store, storage_options)
         clock = clock or system_clock
-        protocol, rest = asked_protocol(Protocol(READER_VERSION, WRITER_VERSION), properties or {})
-        metadata = new_metadata(schema, partition_by, rest, now_ms(clock))
+        protocol, plain_properties = asked_protocol(Protocol(READER_VERSION, WRITER_VERSION), properties or {})
+        metadata = new_metadata(schema, partition_by, plain_properties, now_ms(clock))
         protocol = upgraded_for(protocol, None, metadata)
         check_writable(protocol, metadata, store)
         try:

@@ -179,15 +179,15 @@ def _queue(url: str) -> Iterator[None]:
         yield
 
 
-def _overtaken(operation: Operation, seen: Snapshot, newest: Snapshot, now: int) -> bool:
+def _overtaken(operation: Operation, base: Snapshot, newest: Snapshot, now: int) -> bool:
     """Return whether the commits between two snapshots include this very operation. Raises the conflict that prevents it."""
-    if newest.version < seen.version or newest.metadata.id != seen.metadata.id:
-        return check_unseen(operation.footprint, seen, newest, now)  # another table stands here now
+    if newest.version < base.version or newest.metadata.id != base.metadata.id:
+        return check_unseen(operation.footprint, base, newest, now)  # another table stands here now
     try:
-        winners = newest.since(seen)
+        winners = newest.since(base)
     except VersionNotFound:
-        return check_unseen(operation.footprint, seen, newest, now)
-    recorded = check_conflicts(operation.footprint, winners, seen.metadata, seen.protocol, now)
+        return check_unseen(operation.footprint, base, newest, now)
+    recorded = check_conflicts(operation.footprint, winners, base.metadata, base.protocol, now)
     if not recorded:
         check_writable(newest.protocol, newest.metadata, newest.store)
     return recorded
@@ -236,8 +236,8 @@ def encode_operation(operation: Operation, now: int) -> bytes:
         actions.append(("metaData", operation.metadata.to_json()))
     if operation.transaction is not None:
         actions.append(("txn", operation.transaction.to_json()))
-    own = None if operation.transaction is None else operation.transaction.app_id
-    actions += [("txn", marker.to_json()) for marker in operation.markers if marker.app_id != own]
+    recorded_id = None if operation.transaction is None else operation.transaction.app_id
+    actions += [("txn", marker.to_json()) for marker in operation.markers if marker.app_id != recorded_id]
     actions += [("domainMetadata", domain.to_json()) for domain in operation.domains]
     change = operation.data_change
     if operation.removes is not None:

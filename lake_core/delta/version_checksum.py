@@ -81,8 +81,8 @@ def _differences(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[str]
     if checksum.metadata not in (None, snapshot.metadata):
         yield f"the checksum has other metadata than the log: {checksum.metadata} instead of {snapshot.metadata}"
     if checksum.transactions is not None:
-        own = snapshot.transactions().select(["appId", "version"]).to_pylist()
-        recorded = {row["appId"]: row["version"] for row in own}
+        transactions = snapshot.transactions().select(["appId", "version"]).to_pylist()
+        recorded = {row["appId"]: row["version"] for row in transactions}
         # A writer may have let markers expire that the log still has.
         if any(recorded.get(app) != version for app, version in checksum.transactions.items()):
             yield f"the checksum has the markers {dict(checksum.transactions)}, the log {recorded}"

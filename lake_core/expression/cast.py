@@ -63,8 +63,15 @@ def _family(kind: pa.DataType) -> str:
         return "float"
     if types.is_decimal(kind):
         return "decimal"
-    known = {pa.string(): "text", pa.binary(): "binary", pa.bool_(): "boolean", pa.date32(): "date", _TIMESTAMP: "timestamp", _NTZ: "ntz"}
-    return known.get(kind, str(kind))
+    families = {
+        pa.string(): "text",
+        pa.binary(): "binary",
+        pa.bool_(): "boolean",
+        pa.date32(): "date",
+        _TIMESTAMP: "timestamp",
+        _NTZ: "ntz",
+    }
+    return families.get(kind, str(kind))
 
 
 _Cast = tuple[pa.Array, Mask | None]

@@ -162,9 +162,9 @@ def _coalesce(operands: Sequence[Expression], kind: pa.DataType, rows: Rows) -> 
         if not len(left):
             break
         value = evaluate_batch(operand, rows.take(left))
-        known = np.ones(len(left), np.bool_) if number == len(operands) - 1 else valid(value)
-        pieces.append((left[known], value if known.all() else value.filter(booleans(known))))
-        left = left[~known]
+        has_value = np.ones(len(left), np.bool_) if number == len(operands) - 1 else valid(value)
+        pieces.append((left[has_value], value if has_value.all() else value.filter(booleans(has_value))))
+        left = left[~has_value]
     return _assembled(pieces, kind, rows.length)
 
 
@@ -191,10 +191,10 @@ def _junction(junction: And | Or, rows: Rows) -> pa.Array:
         if not len(left):
             break
         answer = evaluate_batch(operand, rows.take(left))
-        known: Mask = valid(answer)
+        has_value: Mask = valid(answer)
         yes = true(answer)
-        settled[left] = yes if settles else known & ~yes
-        unknown[left] |= ~known
+        settled[left] = yes if settles else has_value & ~yes
+        unknown[left] |= ~has_value
     return _array_of_truth(settled if settles else ~settled, ~unknown | settled)
 
 
@@ -203,6 +203,6 @@ def _may_fail(expression: Expression) -> bool:
     return isinstance(expression, (Call, Cast, Case, Coalesce)) or any(map(_may_fail, operands(expression)))
 
 
-def _array_of_truth(answer: Mask, known: Mask) -> pa.BooleanArray:
+def _array_of_truth(answer: Mask, has_value: Mask) -> pa.BooleanArray:
     truth = booleans(answer)
-    return truth if known.all() else pc.if_else(booleans(known), truth, pa.scalar(None, pa.bool_()))
+    return truth if has_value.all() else pc.if_else(booleans(has_value), truth, pa.scalar(None, pa.bool_()))

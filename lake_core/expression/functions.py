@@ -48,8 +48,8 @@ def bind_call(name: str, arguments: Sequence[Expression]) -> Expression:
     """
     function = FUNCTIONS.get(ALIASES.get(name, name))
     if function is None or not name.replace("_", "").isalnum():
-        known = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
-        raise InvalidExpression(f"the function {name}() is not evaluated here. There are: {known}")
+        names = ", ".join(sorted([*(each for each in FUNCTIONS if each.replace("_", "").isalnum()), *ALIASES]))
+        raise InvalidExpression(f"the function {name}() is not evaluated here. There are: {names}")
     if len(arguments) < function.least or (function.most is not None and len(arguments) > function.most):
         raise InvalidExpression(f"{name}() does not take {len(arguments)} arguments")
     return function.bind(ALIASES.get(name, name), arguments)
@@ -159,8 +159,8 @@ def _bind_arithmetic(name: str, arguments: Sequence[Expression]) -> Expression:
 
 def _numbers(name: str, left: Expression, right: Expression) -> Expression:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
-        known = right.type if pa.types.is_null(left.type) else left.type
-        left, right = (implicit(side, known) if is_number(known) and pa.types.is_null(side.type) else side for side in (left, right))
+        kind = right.type if pa.types.is_null(left.type) else left.type
+        left, right = (implicit(side, kind) if is_number(kind) and pa.types.is_null(side.type) else side for side in (left, right))
     left, right = (_operand(name, side) for side in (left, right))
     if pa.types.is_string(left.type) and pa.types.is_string(right.type):
         raise InvalidExpression(f"{name} takes numbers, not two texts; cast them")

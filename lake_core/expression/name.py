@@ -52,8 +52,8 @@ class Names:
             kind = matched.type
         return Column(tuple(path), kind)
 
-    def _unknown(self, names: Sequence[str], known: Sequence[str]) -> InvalidExpression:
-        return InvalidExpression(f"{short(self._text)}: no column {'.'.join(names)!r}; there are {', '.join(known[:20])}")
+    def _unknown(self, names: Sequence[str], columns: Sequence[str]) -> InvalidExpression:
+        return InvalidExpression(f"{short(self._text)}: no column {'.'.join(names)!r}; there are {', '.join(columns[:20])}")
 
 
 def _field(fields: Sequence[pa.Field], name: str) -> pa.Field | None:

@@ -56,9 +56,9 @@ def value_set(kind: pa.DataType, values: Sequence[pa.Scalar]) -> pa.Array:
     if any(value == 0 for value in plain):
         plain += [0.0, -0.0]
     exact = pa.array(plain, pa.float64())
-    own = exact.cast(kind)
+    converted = exact.cast(kind)
     # What is no value of a narrower float equals none of them; NaN equals itself.
-    return own.filter(pc.or_(pc.equal(own.cast(pa.float64()), exact), pc.is_nan(exact)))
+    return converted.filter(pc.or_(pc.equal(converted.cast(pa.float64()), exact), pc.is_nan(exact)))
 
 
 def is_in(operand: pa.Array, values: Sequence[pa.Scalar]) -> pa.Array:

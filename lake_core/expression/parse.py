@@ -57,13 +57,13 @@ def parse_known(text: str, schema: pa.Schema) -> list[Predicate]:
     names = Names(text, schema, relations=False)
     binder = Binder(text, names, None)
     leaves = LeafBinder(text, names, binder)
-    known = []
+    predicates = []
     for node in tree.flatten() if isinstance(tree, exp.And) else [tree]:
         try:
-            known.append(_predicate(node, leaves, binder))
+            predicates.append(_predicate(node, leaves, binder))
         except (InvalidExpression, RecursionError):
             continue
-    return known
+    return predicates
 
 
 def _predicate(node: exp.Expr, leaves: LeafBinder, expressions: Binder) -> Predicate:

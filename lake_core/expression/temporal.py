@@ -87,10 +87,10 @@ def add_interval(call: Call, arguments: Sequence[pa.Array]) -> pa.Array:
     limit = 1 << (31 if unit == 1 else 63)
     far = abs(months) > _MANY_MONTHS
     if months and not far:
-        days, rest = np.divmod(stored, unit)
+        days, time_of_day = np.divmod(stored, unit)
         days = _add_months(days, months)
         far = bool((np.abs(days) >= limit // unit).any())
-        stored = days * unit + rest
+        stored = days * unit + time_of_day
     change = microseconds if unit > 1 else microseconds // _SPANS["day"]
     later = stored + change
     if far or ((later < stored) != (change < 0)).any() or (unit == 1 and (np.abs(later) >= limit).any()):

@@ -38,7 +38,7 @@ class _Side:
     def __init__(self, reader: RangeReader, tree: Metarange, common: set[bytes], prefix: bytes) -> None:
         self._reader = reader
         self._prefix = prefix
-        self._own = iter([name.decode() for at, name in enumerate(tree.ids) if name not in common and within(tree, at, prefix)])
+        self._ids = iter([name.decode() for at, name in enumerate(tree.ids) if name not in common and within(tree, at, prefix)])
         self._keys: Sequence[bytes] = ()
         self._values: Sequence[bytes] = ()
         self._at = self._stop = 0
@@ -58,7 +58,7 @@ class _Side:
 
     def _next(self) -> None:
         self.end = None
-        for name in self._own:
+        for name in self._ids:
             columns = self._reader.columns(name)
             self._keys, self._values = columns.keys, columns.values
             self._at, self._stop = bounds(self._keys, self._prefix)

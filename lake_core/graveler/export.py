@@ -81,7 +81,9 @@ def export_commits(
             written[commit.id] = replace(created, version=commit.version)
     new = {old: commit.id for old, commit in written.items()}
     manifest = {
-        "commits_meta_range_id": _dump(trees, "commit", "CommitData", ((one.id, one.id, one.encode()) for one in written.values())),
+        "commits_meta_range_id": _dump(
+            trees, "commit", "CommitData", ((commit.id, commit.id, commit.encode()) for commit in written.values())
+        ),
         "tags_meta_range_id": _dump(trees, "tag", "TagData", _refs(tags or {}, new)),
         "branches_meta_range_id": _dump(trees, "branch", "BranchData", _refs(branches, new)),
     }
@@ -117,7 +119,7 @@ class _Copier:
         self._target = target
         self._read = read
         self._pool = pool
-        self._done: set[str] = set()
+        self._copied: set[str] = set()
         self.count = 0
         self.bytes = 0
 
@@ -127,11 +129,11 @@ class _Copier:
         while batch := list(islice(source, _BATCH)):
             entries = [Entry.decode(record.value) for record in batch]
             names = [_data_key(entry) for entry in entries]
-            missing = {name: entry for name, entry in zip(names, entries, strict=True) if name not in self._done}
+            missing = {name: entry for name, entry in zip(names, entries, strict=True) if name not in self._copied}
             for size in self._pool.map(self._copy, missing, missing.values()):
                 self.count += size is not None
                 self.bytes += size or 0
-            self._done.update(missing)
+            self._copied.update(missing)
             for record, entry, name in zip(batch, entries, names, strict=True):
                 # lakeFS tells contents apart by size and etag alone, so what tells them apart here has to be in one of them.
                 etag = entry.etag if entry.identity == record.identity else record.identity.hex()

@@ -186,8 +186,8 @@ class Graveler:
         """Yield the keys with records that differ between `base` and `theirs`, each with its record in `target`."""
         walk = self.diff(base, theirs)
         while batch := builtins.list(islice(walk, _BATCH)):
-            standing = self.get_many(target, [difference.key for difference in batch])
-            for (key, before, after), record in zip(batch, standing, strict=True):
+            records = self.get_many(target, [difference.key for difference in batch])
+            for (key, before, after), record in zip(batch, records, strict=True):
                 yield ThreeWay(key, before, after, record)
 
     def merge(

@@ -74,8 +74,8 @@ class Table:
     @property
     def properties(self) -> dict[str, str | bytes]:
         """The properties that its writer set: text where they are UTF-8, else bytes."""
-        own = ((name, value) for name, value in self.table_properties.items() if not name.startswith(b"rocksdb."))
-        return {name.decode("utf-8", "backslashreplace"): _text(value) for name, value in own}
+        written_properties = ((name, value) for name, value in self.table_properties.items() if not name.startswith(b"rocksdb."))
+        return {name.decode("utf-8", "backslashreplace"): _text(value) for name, value in written_properties}
 
     @functools.cached_property
     def columns(self) -> tuple[list[bytes], list[bytes]]:

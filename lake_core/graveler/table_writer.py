@@ -73,11 +73,16 @@ def write_table(
     file = _File()
     file.add_data(keys, values)
     first, last = (keys[0], keys[-1]) if keys else (b"", b"")
-    own = {key.encode(): value.encode() for key, value in properties.items()}
-    own |= {b"min_key": first, b"max_key": last, b"count": b"%d" % len(keys), b"estimated_size_bytes": b"%d" % file.estimated_size}
+    user_properties = {key.encode(): value.encode() for key, value in properties.items()}
+    user_properties |= {
+        b"min_key": first,
+        b"max_key": last,
+        b"count": b"%d" % len(keys),
+        b"estimated_size_bytes": b"%d" % file.estimated_size,
+    }
     if with_file_id:
-        own[b"file_id"] = file_id_of(zip(keys, map(identity_of, values), strict=True)).encode()
-    return WrittenTable(name, file.close(own), first, last, len(keys), file.estimated_size)
+        user_properties[b"file_id"] = file_id_of(zip(keys, map(identity_of, values), strict=True)).encode()
+    return WrittenTable(name, file.close(user_properties), first, last, len(keys), file.estimated_size)
 
 
 class _File:
@@ -134,7 +139,7 @@ class _File:
         self._add_data_block(parts, restarts, previous, None)
         self._data_bytes = self._position
 
-    def close(self, own: Mapping[bytes, bytes]) -> bytes:
+    def close(self, user_properties: Mapping[bytes, bytes]) -> bytes:
         """Return the whole file, with these properties besides the standard ones."""
         top_size = partitions_size = 0
         content = self._index.finish()
@@ -148,7 +153,7 @@ class _File:
             top_size = len(content)
         index = self._append(store_block(content))
         properties = self._standard_properties(partitions_size + len(content) + TRAILER, top_size)
-        properties.update(own)
+        properties.update(user_properties)
         block = BlockBuilder(_NO_RESTARTS)
         for key in sorted(properties):
             block.add(key, properties[key])

@@ -64,14 +64,14 @@ def text(fields: Fields, field: int) -> str:
 
 def texts(fields: Fields, field: int) -> list[str]:
     """Return a repeated text."""
-    return [text({field: [one]}, field) for one in fields.get(field, ())]
+    return [text({field: [value]}, field) for value in fields.get(field, ())]
 
 
 def text_map(fields: Fields, field: int) -> dict[str, str]:
     """Return a map of texts."""
     pairs = {}
-    for one in fields.get(field, ()):
-        pair = read_message(octets({field: [one]}, field))
+    for value in fields.get(field, ()):
+        pair = read_message(octets({field: [value]}, field))
         pairs[text(pair, 1)] = text(pair, 2)
     return pairs
 
@@ -118,8 +118,8 @@ def put_timestamp(field: int, nanoseconds: int) -> bytes:
     """Encode a `google.protobuf.Timestamp` of nanoseconds since the epoch; nothing for 0."""
     if not nanoseconds:
         return b""
-    seconds, rest = divmod(nanoseconds, _NANOSECONDS)
-    return put_octets(field, put_number(1, seconds) + put_number(2, rest))
+    seconds, nanos = divmod(nanoseconds, _NANOSECONDS)
+    return put_octets(field, put_number(1, seconds) + put_number(2, nanos))
 
 
 def _decoded(value: bytes) -> str:

@@ -254,18 +254,18 @@ def _differing(ours: ChunkDifference, remaining: ChunkDifference) -> ChunkDiffer
     return ChunkDifference(written, ours.erased[is_in(ours.erased.T, coordinates)])
 
 
-def _has_document(there: Node | None, node: Node) -> bool:
-    return there is not None and there.node_id == node.node_id and there.user_data == node.user_data
+def _has_document(existing: Node | None, node: Node) -> bool:
+    return existing is not None and existing.node_id == node.node_id and existing.user_data == node.user_data
 
 
-def _is_created_there(assets: AssetManager, node: Node, there: Node | None, shares_groups: bool) -> bool:
-    if there is None or there.user_data != node.user_data:
+def _is_created_there(assets: AssetManager, node: Node, existing: Node | None, shares_groups: bool) -> bool:
+    if existing is None or existing.user_data != node.user_data:
         return False
-    if isinstance(node, GroupNode) and isinstance(there, GroupNode):
-        return shares_groups or node.node_id == there.node_id
-    if node.node_id != there.node_id or not (isinstance(node, ArrayNode) and isinstance(there, ArrayNode)):
+    if isinstance(node, GroupNode) and isinstance(existing, GroupNode):
+        return shares_groups or node.node_id == existing.node_id
+    if node.node_id != existing.node_id or not (isinstance(node, ArrayNode) and isinstance(existing, ArrayNode)):
         return False
-    remaining = chunk_difference(assets, there, node)
+    remaining = chunk_difference(assets, existing, node)
     return not len(remaining.written) and not len(remaining.erased)
 
 

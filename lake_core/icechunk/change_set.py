@@ -142,8 +142,8 @@ class ChangeSet:
         for node_id, parts in other.columns.items():
             self.columns.setdefault(node_id, []).extend(parts)
         for node_id, bounds in other.bounds.items():
-            own = self.bounds.get(node_id, bounds)
-            self.bounds[node_id] = tuple(min(pair) for pair in zip(own, bounds, strict=True))
+            previous = self.bounds.get(node_id, bounds)
+            self.bounds[node_id] = tuple(min(pair) for pair in zip(previous, bounds, strict=True))
         self.touched |= other.touched
 
     def _check_nodes(self, other: ChangeSet) -> None:
@@ -152,13 +152,13 @@ class ChangeSet:
                 raise UnmergeableFork(
                     f"two forks changed the metadata of {path}: let one of them do so, or the session before it is forked"
                 )
-        for one, two in ((self, other), (other, self)):
-            changed = {node.node_id for node in two.nodes.values()} | two.changed_arrays()
-            for node_id, node in one.deleted.items():
+        for fork, counterpart in ((self, other), (other, self)):
+            changed = {node.node_id for node in counterpart.nodes.values()} | counterpart.changed_arrays()
+            for node_id, node in fork.deleted.items():
                 if node_id in changed:
                     raise UnmergeableFork(f"one fork deleted {node.path}, and another changed it")
-            for path, node in one.nodes.items():
-                if node.node_id in two.changed_arrays() and node.node_id in one.bounds:
+            for path, node in fork.nodes.items():
+                if node.node_id in counterpart.changed_arrays() and node.node_id in fork.bounds:
                     raise UnmergeableFork(f"one fork made {path} smaller, and another wrote chunks of it")
 
     def _check_chunks(self, other: ChangeSet) -> None:
@@ -171,10 +171,10 @@ class ChangeSet:
         """Yield the indexes of the chunks of an array that both have written or erased."""
         ours, theirs = self.chunks.get(node_id, {}), other.chunks.get(node_id, {})
         yield from ours.keys() & theirs.keys()
-        for one, two, single in ((self, other, theirs), (other, self, ours)):
-            for part in one.columns.get(node_id, ()):
+        for fork, counterpart, single in ((self, other, theirs), (other, self, ours)):
+            for part in fork.columns.get(node_id, ()):
                 yield from (index for index in single if part.find(index) is not None)
-                for another in two.columns.get(node_id, ()):
+                for another in counterpart.columns.get(node_id, ()):
                     yield from map(tuple, part.index[:, is_in(part.index, another.index)].T.tolist())
 
 

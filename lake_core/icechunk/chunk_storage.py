@@ -104,9 +104,9 @@ def _native(chunks: NativeChunks) -> npt.NDArray[np.bytes_]:
 
 def _virtual(chunks: VirtualChunks, numbers: dict[str, int]) -> npt.NDArray[np.bytes_]:
     """Return ranges in which numbers stand for locations. New locations are given the next numbers."""
-    known = np.array([numbers.setdefault(location, len(numbers)) for location in chunks.locations], "<i8")
+    location_numbers = np.array([numbers.setdefault(location, len(numbers)) for location in chunks.locations], "<i8")
     names = np.zeros((len(chunks.location), 12), np.uint8)
-    names[:, :8] = known[chunks.location].view(np.uint8).reshape(-1, 8)
+    names[:, :8] = location_numbers[chunks.location].view(np.uint8).reshape(-1, 8)
     return _ranges(names, chunks.offset, chunks.length)
 
 

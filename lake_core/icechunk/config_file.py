@@ -119,7 +119,7 @@ def _fields(options: CompressionConfig | CachingConfig | ManifestPreloadConfig) 
 
 def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
     values = dict(document)
-    known = RepositoryConfig(
+    config = RepositoryConfig(
         **{
             name: values.pop(name, None)
             for name in ("inline_chunk_threshold_bytes", "get_partial_values_concurrency", "max_concurrent_requests", "storage")
@@ -128,7 +128,7 @@ def _decode_document(document: dict[str, Any]) -> RepositoryConfig:
     compression, caching = values.pop("compression", None), values.pop("caching", None)
     containers, manifest = values.pop("virtual_chunk_containers", None), values.pop("manifest", None)
     return replace(
-        known,
+        config,
         compression=None if compression is None else CompressionConfig(**compression),
         caching=None if caching is None else CachingConfig(**caching),
         virtual_chunk_containers=None if containers is None else {prefix: _decode_container(value) for prefix, value in containers.items()},

@@ -67,9 +67,9 @@ class RebaseStep:
             if not len(theirs) or not isinstance(array, ArrayNode) or theirs.shape[1] != len(array.shape):
                 continue
             both = np.zeros(len(theirs), bool)
-            own = ours.updated_chunks.get(node_id)
-            if own is not None and len(own):
-                both = is_in(theirs.T, own.T)
+            our_chunks = ours.updated_chunks.get(node_id)
+            if our_chunks is not None and len(our_chunks):
+                both = is_in(theirs.T, our_chunks.T)
             bounds = self.changes.bounds.get(node_id)
             if bounds is not None:  # where the array has grown again, their chunks would vanish
                 both |= (theirs >= np.array(bounds, np.int64)).any(axis=1) & (theirs < np.array(array.grid, np.int64)).all(axis=1)
@@ -101,13 +101,13 @@ class RebaseStep:
                 if node.node_id in new_ids and path not in self.changes.nodes:
                     yield from self._in_invalid_group(node, self.theirs.nodes, {**remaining, **self.changes.nodes})
 
-    def _in_invalid_group(self, node: Node, own: Mapping[str, Node], others: Mapping[str, Node]) -> Iterator[Conflict]:
+    def _in_invalid_group(self, node: Node, nodes: Mapping[str, Node], others: Mapping[str, Node]) -> Iterator[Conflict]:
         """Yield a conflict for each group around a new node that the other side has deleted or replaced by an array."""
         path = node.path
         while path != "/":
             path = parent_path(path)
             other = others.get(path)
-            deleted = other is None and path in self.base.nodes and not (path in own and not _is_same(own[path], self.base.nodes[path]))
+            deleted = other is None and path in self.base.nodes and not (path in nodes and not _is_same(nodes[path], self.base.nodes[path]))
             if deleted or isinstance(other, ArrayNode):
                 yield Conflict(ConflictType.NewNodeInInvalidGroup, path)
 

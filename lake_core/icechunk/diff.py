@@ -81,8 +81,8 @@ def describe(log: TransactionLog, before: Mapping[str, Node], after: Mapping[str
     paths_after = {node.node_id: path for path, node in after.items()}
     paths = paths_before | paths_after
 
-    def named(ids: Iterable[bytes], known: Mapping[bytes, str]) -> set[str]:
-        return {known[node_id] for node_id in ids if node_id in known}
+    def named(ids: Iterable[bytes], paths: Mapping[bytes, str]) -> set[str]:
+        return {paths[node_id] for node_id in ids if node_id in paths}
 
     return Diff(
         new_groups=named(log.new_groups, paths_after),

@@ -94,7 +94,7 @@ class ManifestUpdater:
                 continue
             others = [other for other in self._pieces if overlap(other.extents, extents)]
             if others:
-                self._pieces = [other for other in self._pieces if not any(other is one for one in others)]
+                self._pieces = [other for other in self._pieces if not any(other is overlapped for overlapped in others)]
                 # A piece within one split stays within it: those that overlap share one.
                 pieces.append(concatenated([*others, piece]))
                 continue
@@ -117,7 +117,7 @@ class ManifestUpdater:
             for ref in smallest:
                 self._rewrite(ref, nothing)
             together = [*pieces, *self._pieces]
-            self._pieces = [piece for piece in before if not any(piece is one for one in pieces)]
+            self._pieces = [piece for piece in before if not any(piece is merged for merged in pieces)]
             if together:
                 self._pieces.append(concatenated(together))
         if crowded:

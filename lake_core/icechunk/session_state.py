@@ -89,8 +89,8 @@ class SessionState:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionState):
             return NotImplemented
-        own = (self.assets.store.url(), self._base_id, self._branch, self.change_set)
-        return own == (other.assets.store.url(), other._base_id, other._branch, other.change_set)
+        state = (self.assets.store.url(), self._base_id, self._branch, self.change_set)
+        return state == (other.assets.store.url(), other._base_id, other._branch, other.change_set)
 
     __hash__ = object.__hash__
 

@@ -64,15 +64,15 @@ class Appender:
     """How long a put takes, roughly."""
 
     def run(
-        self, plan: Plan, known: State | None, refresh: Callable[[], State], forget: Callable[[], None]
+        self, plan: Plan, initial: State | None, refresh: Callable[[], State], forget: Callable[[], None]
     ) -> tuple[Appended | None, object]:
-        """Append what the plan makes of the newest state; return the entry, None if that is nothing, and the plan's result.
+        """Append the actions that the plan returns for the newest state. Return the entry (None without actions) and the plan's result.
 
-        `known`: a state to begin with, which saves reading the journal: if the put at the next number works, it was the newest.
+        `initial` is a state to start from instead of reading the journal. If the put at the next number succeeds, it was the newest state.
         `refresh` reads the newest state, `forget` makes it start from nothing.
         """
-        fresh = known is None
-        state = self._newest(refresh) if known is None else known
+        fresh = initial is None
+        state = self._newest(refresh) if initial is None else initial
         lost = 0
         while True:
             refusal: Exception | None = None

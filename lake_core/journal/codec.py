@@ -31,7 +31,7 @@ class Codec(Protocol):
         """Decode the entry of that number. Raises CorruptEntry."""
         ...
 
-    def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
+    def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
         """Return whether the bytes at an entry's place come from the very append that tried to put `data`, the encoded `entry`, there.
 
         By the writer's id where entries carry one, else by comparing all bytes (then they must hold something unique to the append).
@@ -79,9 +79,9 @@ class JsonCodec:
         except (ValueError, RecursionError, OverflowError) as error:
             raise CorruptEntry(f"entry {number} is not one: {str(error)[:200]}") from None
 
-    def owns(self, entry: Entry, data: bytes, found: bytes) -> bool:
+    def owns(self, entry: Entry, data: bytes, stored: bytes) -> bool:
         """See `Codec.owns`: compares the writer's id."""
-        return found == data or self.decode(entry.number, found).writer == entry.writer
+        return stored == data or self.decode(entry.number, stored).writer == entry.writer
 
     def encode_snapshot(self, state: State) -> bytes:
         """See `Codec.encode_snapshot`."""

@@ -38,12 +38,12 @@ _POLLED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What a handle remembers."""
+class _CachedState:
+    """The newest state that a handle has read."""
 
     state: State
-    seen: Moment
-    """Whatever follows the state was written after this moment."""
+    moment: Moment
+    """Entries that follow the state were written after this moment."""
 
 
 class Journal:
@@ -76,7 +76,7 @@ class Journal:
         self._clock = JournalClock(clock)
         self._snapshot_every = snapshot_every
         self._head_every = head_every
-        self._known: _Known | None = None
+        self._cached: _CachedState | None = None
         self._heal_head = False
         self._replayed = 0
         self._put_seconds = 0.0
@@ -116,8 +116,8 @@ class Journal:
 
         Raises CorruptEntry, JournalDamaged, StoreError.
         """
-        known = self._known
-        return known.state if known is not None and not refresh else self._refresh()
+        cached = self._cached
+        return cached.state if cached is not None and not refresh else self._refresh()
 
     def resume(self, state: State) -> None:
         """Go on from a state that was read by other means, as if this handle had read it."""
@@ -135,8 +135,8 @@ class Journal:
             return self._state_at_time(when.astimezone(UTC))
         if when < 0:
             raise ValueError("entries count from 1")
-        known = self._known
-        return known.state if known is not None and known.state.number == when else self._reader.load(when).state
+        cached = self._cached
+        return cached.state if cached is not None and cached.state.number == when else self._reader.load(when).state
 
     def entry(self, number: int) -> Entry:
         """Return one entry. Raises NoSuchEntry, HistoryPurged, CorruptEntry, StoreError."""
@@ -154,8 +154,8 @@ class Journal:
         return self._entries(start, end)
 
     def _entries(self, start: int, end: int | None) -> Iterator[Entry]:
-        known = self._known
-        sure = 0 if known is None else known.state.number
+        cached = self._cached
+        sure = 0 if cached is None else cached.state.number
         hint = sure or self._reader.head().value or 0
         if end is not None:
             sure, hint = min(sure, end), min(hint, end)
@@ -249,8 +249,8 @@ class Journal:
     def _append(self, plan: Plan, end: float) -> Any:
         append = Appender(self._reader, self._clock, runtime.uuid4().hex, end)
         append.put_seconds = self._put_seconds
-        known = self._known
-        trusted = None if known is None or self._clock.asleep(known.seen) else known.state
+        cached = self._cached
+        trusted = None if cached is None or self._clock.asleep(cached.moment) else cached.state
         appended, result = append.run(plan, trusted, self._refresh, self._forget)
         self._put_seconds = append.put_seconds
         if appended is None:
@@ -276,16 +276,16 @@ class Journal:
 
     def _refresh(self) -> State:
         """Read the newest state from the store. Reads only new entries if those read before can be trusted."""
-        started, known = self._clock.moment(), self._known
-        if known is not None:
+        started, cached = self._clock.moment(), self._cached
+        if cached is not None:
             try:
-                state = self._reader.replay(known.state)
+                state = self._reader.replay(cached.state)
             except CorruptEntry:
                 # It may be what a sleeping writer left before TAIL.
-                if not self._clock.asleep(known.seen):
+                if not self._clock.asleep(cached.moment):
                     raise
             else:
-                if not self._clock.asleep(known.seen):
+                if not self._clock.asleep(cached.moment):
                     return self._remember(state, started)
         loaded = self._reader.load()
         with self._lock:
@@ -295,23 +295,23 @@ class Journal:
 
     def _remember(self, state: State, moment: Moment) -> State:
         with self._lock:
-            if self._known is None or state.number >= self._known.state.number:
-                self._known = _Known(state, moment)
+            if self._cached is None or state.number >= self._cached.state.number:
+                self._cached = _CachedState(state, moment)
         return state
 
     def _forget(self) -> None:
         with self._lock:
-            self._known = None
+            self._cached = None
 
     def _absorb(self, entries: Sequence[Entry]) -> None:
         """Take over entries that were read where they follow the known state."""
-        known = self._known
-        if known is None:
+        cached = self._cached
+        if cached is None:
             return
-        new = [entry for entry in entries if entry.number > known.state.number]
-        if new and new[0].number == known.state.number + 1:
+        new = [entry for entry in entries if entry.number > cached.state.number]
+        if new and new[0].number == cached.state.number + 1:
             # What follows may have been there for long already: the moment stays.
-            self._remember(self._reader.advance(known.state, new), known.seen)
+            self._remember(self._reader.advance(cached.state, new), cached.moment)
 
     def _check_retained(self, number: int) -> None:
         tail = self._reader.tail()
@@ -366,10 +366,10 @@ class Journal:
     # Pickling
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_turn", "_known")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_turn", "_cached")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._known = None
+        self._cached = None
         self._lock = threading.Lock()
         self._turn = threading.RLock()

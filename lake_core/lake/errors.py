@@ -155,9 +155,9 @@ class Conflict(LakeError):
         if not self.contradictions:
             return self.summary
         reasons = [str(contradiction) for contradiction in self.contradictions]
-        rest = len(self.kinds) - len(reasons)
-        if rest:
-            reasons.append(f"and {count_of(rest, 'more place')}")
+        remaining = len(self.kinds) - len(reasons)
+        if remaining:
+            reasons.append(f"and {count_of(remaining, 'more place')}")
         return f"{self.summary}. {'; '.join(reasons)}"
 
     def replace(

@@ -34,10 +34,10 @@ class LakeFormat:
 
 def check_no_repository(store: ObjectStore) -> None:
     """Raise FolderInUse where a lakeFS repository keeps its metadata: a lake's own would lie between it."""
-    there = next(iter(store.list("_lakefs/")), None)
-    if there is not None and not store.exists(FORMAT_KEY):
+    meta = next(iter(store.list("_lakefs/")), None)
+    if meta is not None and not store.exists(FORMAT_KEY):
         raise FolderInUse(
-            f"{store.url()} is the storage namespace of a lakeFS repository, or an export for one: it holds {there.key!r}. Create the lake "
+            f"{store.url()} is the storage namespace of a lakeFS repository, or an export for one: it holds {meta.key!r}. Create the lake "
             f"in another folder"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from lake_core.pool.commit import Commit
 from lake_core.pool.commit_store import CommitStore
 from lake_core.pool.config import BranchConfig
 from lake_core.pool.config_journal import branch_of, read_state
-from lake_core.pool.errors import WriteConflict
+from lake_core.pool.errors import DamagedLake, WriteConflict
 from lake_core.pool.ksuid import NIL, new_ksuid
 from lake_core.pool.marker import Marker, Markers, Txn, is_recorded, live_markers, newest_markers
 from lake_core.pool.value import NULL_VALUE, Value
@@ -29,6 +30,10 @@ Plan: TypeAlias = Callable[[str], Sequence[Action]]
 Summary: TypeAlias = Callable[[Sequence[Action]], str]
 """Returns the message of a commit with these actions, whose author gave none."""
 
+_LOG = logging.getLogger(__name__)
+
+_SNAPSHOT_EVERY: Final = 32
+"""Commits between cached snapshots, about: `zed` writes one for each commit that it reads, which takes most of its storage."""
 _DEADLINE: Final = timedelta(minutes=5)
 _AFTER_LOSS: Final = Backoff(0.002, 0.5)
 
@@ -136,13 +141,21 @@ class BranchWriter:
         """Put a commit and move the branch to it. Return whether the branch stood where it was; otherwise nothing is left of the commit."""
         self.commits.write(commit, actions)
         try:
-            self.branches.append(_MoveBranch(branch, commit.id))
-            return True
+            entry = self.branches.append(_MoveBranch(branch, commit.id))
         except (_BranchMoved, AppendTimeout):
             # What is left of a commit that no branch names is for vacuum to delete.
             with suppress(StoreError):
                 self.commits.remove(commit.id)
             return False
+        if entry is not None and entry.number % _SNAPSHOT_EVERY == 0 and not self.commits.store.versioned:
+            self._write_snapshot(commit.id)
+        return True
+
+    def _write_snapshot(self, tip: str) -> None:
+        try:
+            self.commits.write_snapshot(tip)
+        except (StoreError, DamagedLake) as error:
+            _LOG.warning("the commit %s stands, a cache of its data objects does not: %s", tip, error)
 
 
 class _BranchMoved(Exception):

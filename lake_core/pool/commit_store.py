@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from lake_core.errors import NotFound
 from lake_core.pool.action import Action, AddObject, DeleteObject, action_of
@@ -19,12 +19,29 @@ from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import ObjectStore
 
+Known: TypeAlias = Callable[[str], Mapping[str, DataObject] | None]
+"""Returns the data objects as of a commit by their ids, where somebody has kept them."""
+
+
+class _State(NamedTuple):
+    """The data objects as of a commit, and whether the pool has vectors or search indexes."""
+
+    objects: dict[str, DataObject]
+    has_others: bool
+
 
 class Change(NamedTuple):
-    """A commit with its actions."""
+    """A commit with its actions.
+
+    Attributes:
+        commit: The commit.
+        actions: What it does to data objects.
+        has_others: Whether it has actions on vectors or search indexes, too.
+    """
 
     commit: Commit
     actions: Sequence[Action]
+    has_others: bool
 
     @property
     def added(self) -> list[str]:
@@ -72,7 +89,8 @@ class CommitStore:
             commit = Commit.from_value(values[0])
             if commit.id != id:
                 raise InvalidZng(f"it holds the commit {commit.id}")
-            return Change(commit, _actions(values[1:]))
+            actions = _actions(values[1:])
+            return Change(commit, actions, len(actions) + 1 < len(values))
         except InvalidZng as error:
             raise DamagedLake(f"{key} is no commit: {error}; restore it from a backup", key) from None
 
@@ -87,8 +105,8 @@ class CommitStore:
 
     def log(self, tip: str) -> Iterator[Commit]:
         """Yield a commit and those before it, the newest first. Raises DamagedLake."""
-        for commit, _ in self.changes(tip):
-            yield commit
+        for change in self.changes(tip):
+            yield change.commit
 
     def changes(self, tip: str) -> Iterator[Change]:
         """Yield a commit and those before it with their actions, the newest first. Raises DamagedLake."""
@@ -113,7 +131,7 @@ class CommitStore:
                 break
         return {}
 
-    def objects(self, tip: str, known: Callable[[str], Mapping[str, DataObject] | None] = lambda _: None) -> dict[str, DataObject]:
+    def objects(self, tip: str, known: Known = lambda _: None) -> dict[str, DataObject]:
         """Return the data objects as of a commit by their ids.
 
         Args:
@@ -123,23 +141,35 @@ class CommitStore:
         Raises:
             DamagedLake: A commit is missing or cannot be read.
         """
-        chain: list[tuple[str, Sequence[Action]]] = []
-        objects: dict[str, DataObject] = {}
+        return self._state(tip, known).objects
+
+    def write_snapshot(self, tip: str) -> None:
+        """Cache the data objects as of a commit, so that they are read without the commits before it. Raises DamagedLake, StoreError.
+
+        The cache of a pool with vectors or search indexes would have to list these too, so that none is written.
+        """
+        state = self._state(tip)
+        if not state.has_others and state.objects:
+            actions = [AddObject(each).to_value(NIL) for each in state.objects.values()]
+            self.store.put(self.snapshot_key(tip), encode_values(actions))
+
+    def _state(self, tip: str, known: Known = lambda _: None) -> _State:
+        chain: list[Change] = []
+        state = _State({}, False)
         commits = self.changes(tip)
         id = tip
         while id != NIL:
             earlier = known(id)
-            if earlier is None:
-                earlier = self._snapshot(id)
-            if earlier is not None:
-                objects = dict(earlier)
+            snapshot = self._snapshot(id) if earlier is None else _State(dict(earlier), False)
+            if snapshot is not None:
+                state = snapshot
                 break
-            commit, actions = next(commits)
-            chain.append((id, actions))
-            id = commit.parent
-        for id, actions in reversed(chain):
-            self._apply(objects, id, actions)
-        return objects
+            change = next(commits)
+            chain.append(change)
+            id = change.commit.parent
+        for change in reversed(chain):
+            self._apply(state.objects, change.commit.id, change.actions)
+        return _State(state.objects, state.has_others or any(change.has_others for change in chain))
 
     def objects_since(self, tip: str, oldest: str) -> set[str]:
         """Return the ids of the data objects as of each commit from `oldest` to `tip`. Raises DamagedLake."""
@@ -150,21 +180,16 @@ class CommitStore:
             objects.update(change.added)
         return objects
 
-    def write_snapshot(self, id: str, objects: Mapping[str, DataObject]) -> None:
-        """Cache the data objects as of a commit, so that nobody has to read the commits before it. Without any, nothing is written."""
-        if objects:
-            self.store.put(self.snapshot_key(id), encode_values([AddObject(each).to_value(NIL) for each in objects.values()]), unique=True)
-
-    def _snapshot(self, id: str) -> dict[str, DataObject] | None:
+    def _snapshot(self, id: str) -> _State | None:
         """Return the cached data objects as of a commit; None where there is no cache that can be trusted."""
         try:
-            actions = _actions(read_metadata(self.store, self.snapshot_key(id)))
+            values = read_metadata(self.store, self.snapshot_key(id))
+            actions = _actions(values)
         except (NotFound, DamagedLake, InvalidZng):
             return None
+        objects = {action.object.id: action.object for action in actions if isinstance(action, AddObject)}
         # An empty object may be one whose writer died. Where there is nothing, replaying the commits says so, too.
-        if not actions or not all(isinstance(action, AddObject) for action in actions):
-            return None
-        return {action.object.id: action.object for action in actions if isinstance(action, AddObject)}
+        return _State(objects, len(actions) < len(values)) if objects and len(objects) == len(actions) else None
 
     def _apply(self, objects: dict[str, DataObject], commit: str, actions: Sequence[Action]) -> None:
         key = self.key(commit)

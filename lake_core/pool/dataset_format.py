@@ -49,8 +49,8 @@ _OF_OTHERS: Final = re.compile(rf"{_KSUID}/(?:data/{_KSUID}\.vng|index/.+)|index
 """Objects that `zed` makes, and nobody here reads."""
 _BRANCH_ENTRY: Final = re.compile(rf"({_KSUID})/branches/([1-9][0-9]*)\.zng")
 _POOL_ENTRY: Final = re.compile(r"pools/([1-9][0-9]*)\.zng")
+_CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|pools/1\.zng|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
 _POINTER: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/HEAD|pools/[1-9][0-9]*\.zng")
-_CONSTANT: Final = re.compile(rf"{re.escape(MAGIC_KEY)}|(?:pools|{_KSUID}/branches)/TAIL|index_rules/(?:HEAD|TAIL)")
 _SNAPSHOT_EVERY: Final = 20
 """Versions between cached snapshots of commits: so many commits are read, at most, to open a pool."""
 _DERIVED: Final = re.compile(rf"(?:pools|{_KSUID}/branches)/snap\.zng")
@@ -63,6 +63,7 @@ class PoolFormat(DatasetFormat):
 
     def __init__(self) -> None:
         self._cache = ContentsCache()
+        self._pool_ids: dict[str, str] = {}
 
     # Objects
 
@@ -141,33 +142,42 @@ class PoolFormat(DatasetFormat):
         """Return the number of the newest entry of the journal of branches, less 1."""
         if not self.exists(store):
             return None
-        number = last_entry(store, branches_folder(dataset_pool(store).id))
+        number = last_entry(store, branches_folder(self._pool_id(store)))
         return number - 1 if number else None
+
+    def _pool_id(self, store: ObjectStore) -> str:
+        """Return the id of a dataset's pool. In place it is the one that states of the lake have, if that is there."""
+        url = store.url()
+        if isinstance(store, DatasetStore):
+            self._pool_ids[url] = dataset_pool(store).id
+            return self._pool_ids[url]
+        known = self._pool_ids.get(url)
+        return known if known is not None and store.exists(head_key(branches_folder(known))) else dataset_pool(store).id
 
     def log_keys(self, store: ObjectStore, version: int) -> Sequence[str]:
         """List the entry of the journal of branches; for the first version, before it all that never changes."""
-        folder = branches_folder(dataset_pool(store).id if self.exists(store) else new_pool_id(store))
+        folder = branches_folder(self._pool_id(store) if self.exists(store) else new_pool_id(store))
         entry = entry_key(folder, version + 1)
         if version:
             return [entry]
-        constants = ["index_rules/TAIL", "index_rules/HEAD", tail_key(POOLS), tail_key(folder), MAGIC_KEY]
+        constants = ["index_rules/TAIL", "index_rules/HEAD", tail_key(POOLS), entry_key(POOLS, 1), tail_key(folder), MAGIC_KEY]
         return [*(key for key in constants if store.exists(key)), entry]
 
     def pointer_keys(self, store: ObjectStore) -> Sequence[str]:
-        """List the journal of pools, and HEAD of both journals."""
+        """List the later entries of the journal of pools, and HEAD of both journals."""
         if not self.exists(store):
             return []
-        entries = [key for number in range(1, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))]
-        heads = [head_key(POOLS), head_key(branches_folder(dataset_pool(store).id))]
+        entries = [key for number in range(2, last_entry(store, POOLS) + 1) if store.exists(key := entry_key(POOLS, number))]
+        heads = [head_key(POOLS), head_key(branches_folder(self._pool_id(store)))]
         return [*entries, *(key for key in heads if store.exists(key))]
 
     def is_behind(self, pointer: str, store: ObjectStore, other: ObjectStore) -> bool:
-        """Compare how many entries there are. A Zed lake whose pool or whose branch main is gone is never ahead."""
+        """Compare how many entries there are. A Zed lake whose pool is gone is never ahead."""
         if _POOL_ENTRY.fullmatch(pointer):
             return False
         older, newer = (read_head(side, pointer).value or 0 for side in (store, other))
         try:
-            return older < newer and dataset_pool(other).id == dataset_pool(store).id
+            return older < newer and (pointer != head_key(POOLS) or dataset_pool(other).id == dataset_pool(store).id)
         except NoSuchPool:
             return False
 
@@ -226,7 +236,7 @@ class PoolFormat(DatasetFormat):
         version = self.version(state)
         if due or (version and version % _SNAPSHOT_EVERY == 0):
             newest = self._read(state)
-            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit, newest.objects)
+            CommitStore(place, newest.config.id).write_snapshot(newest.branch.commit)
 
     def collectable(self, key: str) -> bool:
         return _OBJECT.fullmatch(key) is not None

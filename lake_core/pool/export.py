@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 
-from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY
+from lake_core.pool.arrow.columns import Column
+from lake_core.pool.arrow.fuse import widen_columns
+from lake_core.pool.arrow.table import DELTA_KEY, TYPE_KEY, struct_array, to_table
 from lake_core.pool.errors import InvalidValue
-from lake_core.pool.fused_type import JSON, fused_type
+from lake_core.pool.fused_type import JSON
 from lake_core.pool.scan import Scan
-from lake_core.pool.types import NULL, ArrayType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, UnionType
+from lake_core.pool.types import ArrayType, ErrorType, Field, MapType, NamedType, RecordType, SetType, Type, UnionType, under
 
 
 def column_type(type: Type) -> Type:
@@ -42,12 +44,21 @@ def to_columns(scan: Scan) -> pa.RecordBatchReader:
     Types that have no common one become JSON text, and so do unions. The metadata of each field keeps its Zed type under `zed.type`.
 
     Raises:
-        DamagedLake: A data object cannot be read.
+        DamagedLake: A data object cannot be read, also while the stream is read.
         InvalidJson: A number that is to become JSON text is infinite or not a number.
     """
-    start: Type = NULL
-    fused = reduce(lambda type, shape: fused_type(type, shape.type, "json"), scan.shapes(), start)
-    return scan.as_type(column_type(fused)).to_reader()
+    type = column_type(scan.type)
+    schema = to_table(type, []).schema
+    return pa.RecordBatchReader.from_batches(schema, _widened(scan, type, schema))
+
+
+def _widened(scan: Scan, type: Type, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in scan.to_reader():
+        rows = np.arange(batch.num_rows)
+        is_record = isinstance(under(type), RecordType)
+        array = struct_array(batch.schema.names, batch.columns, batch.num_rows) if is_record else batch.column(0)
+        (widened,) = widen_columns([Column(scan.type, array, rows)], type)
+        yield pa.RecordBatch.from_arrays([widened.field(each.name) for each in schema] if is_record else [widened], schema=schema)
 
 
 def to_delta_columns(scan: Scan) -> pa.RecordBatchReader:

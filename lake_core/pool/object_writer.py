@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from io import BytesIO
+from contextlib import closing
+from mmap import ACCESS_READ, mmap
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, Final, cast
 
 import numpy as np
 
@@ -17,25 +20,26 @@ from lake_core.pool.value import Value
 from lake_core.pool.zng.writer import ZngWriter, encode_values
 from lake_core.store import ObjectStore
 
+_IN_MEMORY: Final = 16 << 20
+
 
 class ObjectEncoder:
     """Encodes sorted values as a data object, and finds the segments that its seek index lists.
 
-    A segment ends with the value with which its keys take `seek_stride` bytes. It takes memory for the compressed bytes of the object.
+    A segment ends with the value with which its keys take `seek_stride` bytes. The bytes of a large object are kept in a temporary file.
 
     Attributes:
-        file: The bytes of the object so far.
         segments: The segments so far.
         count: How many values were written.
     """
 
     def __init__(self, config: PoolConfig) -> None:
-        self.file = BytesIO()
+        self._file = cast(BinaryIO, SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - closed by `close`
         self.segments: list[Segment] = []
         self.count = 0
         self._pending = 0
         self._config = config
-        self._writer = ZngWriter(self.file)
+        self._writer = ZngWriter(self._file)
         self._key_bytes = 0
         self._first_key: Value | None = None
         self._last_key: Value | None = None
@@ -73,11 +77,19 @@ class ObjectEncoder:
         else:
             self._pending += int(values.batch.body_sizes().sum())
 
-    def finish(self) -> bytes:
-        """Return the bytes of the object, of which all values were written."""
+    def finish(self) -> memoryview:
+        """Return the bytes of the object, of which all values were written. They are not in memory where they are many."""
         if self._first < self.count:
             self._end_segment()
-        return self.file.getvalue()
+        if self._writer.position <= _IN_MEMORY:
+            self._file.seek(0)
+            return memoryview(self._file.read())
+        self._file.flush()
+        return memoryview(mmap(self._file.fileno(), 0, access=ACCESS_READ))
+
+    def close(self) -> None:
+        """Give up the temporary file."""
+        self._file.close()
 
     def _size(self) -> int:
         """Return about how many bytes the object takes so far."""
@@ -105,7 +117,7 @@ class ObjectEncoder:
 def write_object(store: ObjectStore, config: PoolConfig, batches: Iterable[SortedBatch], id: str) -> DataObject:
     """Put sorted values as one data object with its seek index, and return what a commit says of it.
 
-    Takes memory for the compressed bytes of the object.
+    Takes memory for a few frames.
 
     Args:
         store: The store of the lake.
@@ -128,7 +140,7 @@ def write_objects(
     """Put sorted values as data objects with their seek indexes, and yield what a commit says of each.
 
     An object ends where it takes about the threshold of the pool in the store, so that one that was written so is not small. Takes memory
-    for the bytes of one object.
+    for a few frames.
 
     Args:
         store: The store of the lake.
@@ -156,7 +168,8 @@ def write_objects(
 
 
 def _put(store: ObjectStore, config: PoolConfig, id: str, encoder: ObjectEncoder) -> DataObject:
-    data, segments = encoder.finish(), encoder.segments
+    with closing(encoder):
+        data, segments = encoder.finish(), encoder.segments
     store.put(seek_index_key(config.id, id), encode_values([segment.to_value() for segment in segments]), unique=True)
     store.put(data_key(config.id, id), data, unique=True)
     smallest, largest = segments[0].min, segments[-1].max

@@ -101,7 +101,10 @@ class Scan:
         return _counted((shape for batch in self.batches() for shape in batch.batch.shapes()), self._names)
 
     def as_type(self, type: Type) -> Scan:
-        """Return the same values, which are one type as an Arrow stream: the one that they are fused into, or one that it widens to."""
+        """Return the same values, which are one type as an Arrow stream: the one that they are fused into, or one that it widens to.
+
+        The type has all fields, so that the scan must have no columns of its own.
+        """
         other = copy(self)
         other.type = type
         return other

@@ -170,5 +170,5 @@ def read_batches(source: Source) -> Iterator[ValueBatch]:
         bounds = np.empty(2 * len(starts) + 1, np.int32)
         bounds[0:-1:2], bounds[1::2], bounds[-1] = starts, tags, len(payload)
         between = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), pa.py_buffer(payload)])
-        encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2)))
+        encoded = between.take(pa.array(np.arange(1, 2 * len(starts), 2, dtype=np.int32)))
         yield ValueBatch(tuple(types.lookup(int(id)) for id in distinct), codes.astype(np.int32), encoded)

@@ -70,8 +70,8 @@ def column_origins(df: DataFrame) -> dict[str, frozenset[Origin]] | None:
         return None
     if [column.name for column in scope.columns] != names or scope.strangers == "unknown":
         return None
-    known = {column.name: column.origins for column in scope.columns if column.origins is not None}
-    return known or None
+    origins = {column.name: column.origins for column in scope.columns if column.origins is not None}
+    return origins or None
 
 
 def _plan(df: DataFrame) -> str:
@@ -183,10 +183,10 @@ class _Scope:
     def of(self, expression: str) -> Origins:
         """Return the origins of the columns that an expression names."""
         origins = []
-        known = {column.id: column for column in self.columns}
+        columns = {column.id: column for column in self.columns}
         for match in _REFERENCE.finditer(expression):
             before = expression[: match.start()]
-            column = known.get(int(match[1]))
+            column = columns.get(int(match[1]))
             if column is None:
                 origins.append(self._unlisted(before))
             elif not before.lower().endswith(column.name.lower()):
@@ -202,8 +202,8 @@ class _Scope:
 
         It is a lambda's variable, or the result of a Python function, which follows its arguments.
         """
-        own = before.endswith(")") or _VARIABLE.search(before) is not None
-        return _NONE if self.strangers == "outside" or (self.strangers == "none" and own) else None
+        is_derived = before.endswith(")") or _VARIABLE.search(before) is not None
+        return _NONE if self.strangers == "outside" or (self.strangers == "none" and is_derived) else None
 
     def item(self, text: str) -> _Column:
         """Return a column of a list: one from below, or `<expression> AS <name>#<id>`."""

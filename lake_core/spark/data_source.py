@@ -231,11 +231,11 @@ def _payloads(access: bytes, options: Mapping[str, str], pin: bytes | None, sche
     whole = _spark_schema(table)
     names = _names(whole, schema.names)
     for child in schema:
-        own = whole[_names(whole, [child.name])[0]]
-        if child.dataType != own.dataType or child.name != own.name:
+        column = whole[_names(whole, [child.name])[0]]
+        if child.dataType != column.dataType or child.name != column.name:
             raise SchemaMismatch(
-                f"the schema asks for {child.name} {child.dataType.simpleString()}, but the table has {own.name} "
-                f"{own.dataType.simpleString()}: a schema only chooses columns"
+                f"the schema asks for {child.name} {child.dataType.simpleString()}, but the table has {column.name} "
+                f"{column.dataType.simpleString()}: a schema only chooses columns"
             )
     scan = plan_read(table.snapshot, names, _option(options, "where"))
     return [(names, payload) for payload in file_payloads(scan, scan.predicate)]
@@ -326,11 +326,11 @@ def _target(
 # Options
 
 
-def _path(options: Mapping[str, str], known: Sequence[str]) -> str:
-    names = {name.lower(): name for name in known}
+def _path(options: Mapping[str, str], option_names: Sequence[str]) -> str:
+    names = {name.lower(): name for name in option_names}
     unknown = sorted(name for name in options if name.lower() not in names)
     if unknown:
-        raise InvalidOption(f"format('lake') has no option {', '.join(unknown)}; there are {', '.join(known)}")
+        raise InvalidOption(f"format('lake') has no option {', '.join(unknown)}; there are {', '.join(option_names)}")
     path = _option(options, "path")
     if not path:
         raise InvalidOption("format('lake') needs a path: .load('lake://<lake>/<ref>/<table>'), or the URL of a Delta table")

@@ -32,19 +32,19 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class _Pickler(cloudpickle.Pickler):
     """A pickler that carries cached functions by value too, which cloudpickle takes for names to import, and layouts of bytes."""
 
-    def reducer_override(self, thing: object) -> Any:
-        if isinstance(thing, struct.Struct):
-            return struct.Struct, (thing.format,)
-        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.partition(".")[0] == lake_core.__name__:
-            return _cached, (thing.__wrapped__, thing.cache_parameters())
-        return super().reducer_override(thing)  # type: ignore[no-untyped-call]
+    def reducer_override(self, obj: object) -> Any:
+        if isinstance(obj, struct.Struct):
+            return struct.Struct, (obj.format,)
+        if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__.partition(".")[0] == lake_core.__name__:
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def by_value(thing: object) -> bytes:
+def by_value(obj: object) -> bytes:
     """Pickle a function or other object to bytes that unpickle where this package is not installed.
 
     Raises UnreachableStore for an object with a store that cannot leave this process.
@@ -53,7 +53,7 @@ def by_value(thing: object) -> bytes:
         cloudpickle.register_pickle_by_value(lake_core)  # type: ignore[no-untyped-call]
         try:
             with io.BytesIO() as buffer:
-                _Pickler(buffer).dump(thing)  # type: ignore[no-untyped-call]
+                _Pickler(buffer).dump(obj)  # type: ignore[no-untyped-call]
                 return buffer.getvalue()
         except (TypeError, pickle.PicklingError) as error:
             raise UnreachableStore(

@@ -43,7 +43,7 @@ from lake_core.delta.operations.merge import (
 from lake_core.delta.operations.merge_clause import Clauses, first_true, relation
 from lake_core.delta.operations.merge_file import FileMerge, MergedFile
 from lake_core.delta.operations.merge_keys import SHOWN, duplicate_keys, key_names, null_keys
-from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, range_of_key, rest_holds
+from lake_core.delta.operations.merge_match import MANY_KEYS, Condition, key_columns, others_hold, range_of_key
 from lake_core.delta.row_writer import RowWriter
 from lake_core.delta.scan import DataFiles, Scan
 from lake_core.delta.schema import schema_from_arrow, schema_to_json
@@ -170,16 +170,18 @@ class _SparkMerge:
         target_rows = _numbers(self._spark, len(scan.files)).mapInArrow(
             batch_function(_probe(probe, plan.condition)), T.StructType([*place, *keys, *asks])
         )
-        own = T.StructType([*source, T.StructField(_SID, T.LongType())])
-        source_rows = self._source.mapInArrow(batch_function(_keyed(plan.condition, plan.source, self._names)), T.StructType([*keys, *own]))
+        source_struct = T.StructType([*source, T.StructField(_SID, T.LongType())])
+        source_rows = self._source.mapInArrow(
+            batch_function(_keyed(plan.condition, plan.source, self._names)), T.StructType([*keys, *source_struct])
+        )
         if key_types.names:
             # Spark takes the table for as small as the list of its files, and would broadcast it.
             joined = target_rows.join(self._hinted(source_rows), key_types.names, "inner")
         else:
             joined = target_rows.crossJoin(source_rows)
-        chosen = joined.select("file", "row", *asks.names, *own.names)
+        chosen = joined.select("file", "row", *asks.names, *source_struct.names)
         pairs = _Pairs(plan.condition, plan.clauses, plan.aliases, probe.schema, plan.source)
-        result = T.StructType([*place, T.StructField("clause", T.LongType()), *own])
+        result = T.StructType([*place, T.StructField("clause", T.LongType()), *source_struct])
         return chosen.mapInArrow(batch_function(pairs.find), result)
 
     def _hinted(self, source: DataFrame) -> DataFrame:
@@ -207,9 +209,9 @@ class _SparkMerge:
                     raise MultipleSourceRows(merged)
                 yield file, merged
         if by_source:
-            rest = sorted(set(range(len(scan.files))) - set(chosen))
-            alone = run_in(self._spark)(_WithoutMatch(task, tuple(rest), plan.source), len(rest))
-            yield from zip(rest, alone, strict=True)
+            unmatched = sorted(set(range(len(scan.files))) - set(chosen))
+            alone = run_in(self._spark)(_WithoutMatch(task, tuple(unmatched), plan.source), len(unmatched))
+            yield from zip(unmatched, alone, strict=True)
 
     def _inserted(self, matches: DataFrame) -> Inserted:
         plan = self._plan
@@ -278,20 +280,20 @@ class _Pairs:
     source: pa.Schema
 
     def find(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own = 2 + len(self.target)
+        first_source = 2 + len(self.target)
         for batch in batches:
             columns = list(range(batch.num_columns))
             scope = pa.table(
                 {
-                    self.aliases[0]: relation(_taken(batch.select(columns[2:own]), self.target)),
-                    self.aliases[1]: relation(_taken(batch.select(columns[own:-1]), self.source)),
+                    self.aliases[0]: relation(_taken(batch.select(columns[2:first_source]), self.target)),
+                    self.aliases[1]: relation(_taken(batch.select(columns[first_source:-1]), self.source)),
                 }
             )
-            held = rest_holds(self.condition, scope)
+            held = others_hold(self.condition, scope)
             rows = pa.Table.from_batches([batch]).filter(held)
             clause = first_true(self.clauses.matched, scope.filter(held))
             result = rows.select([0, 1]).append_column("clause", pa.array(clause, pa.int64()))
-            for index in columns[own:]:
+            for index in columns[first_source:]:
                 result = result.append_column(rows.schema.field(index), rows.column(index))
             yield from _batches(result)
 

@@ -40,10 +40,10 @@ def filtered(frame: DataFrame, predicate: Predicate) -> DataFrame:
     """
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     plain = tuple(part for part in parts if is_pushable(part))
-    rest = tuple(part for part in parts if not is_pushable(part))
+    in_arrow = tuple(part for part in parts if not is_pushable(part))
     if plain:
         frame = frame.where(to_column(And(plain)))
-    return frame.mapInArrow(batch_function(_keep(And(rest))), frame.schema) if rest else frame
+    return frame.mapInArrow(batch_function(_keep(And(in_arrow))), frame.schema) if in_arrow else frame
 
 
 def _keep(predicate: Predicate) -> BatchFunction:

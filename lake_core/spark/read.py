@@ -143,17 +143,19 @@ def _joined(
 ) -> DataFrame:
     # Spark spells a local file's URI with one slash or with three: offer both. A file that matches neither is an error, not null.
     names = [f"{prefix}{_URI_QUOTED.sub(_percent, path)}" for prefix in ("file:", "file://") for path in paths]
-    own = f"lake_{uuid.uuid4().hex}"  # no column of the table has a name that starts so
-    lookup = pa.table({f"{own}_file": names, f"{own}_hit": pa.repeat(True, len(names))})
-    renamed = {f"{own}_{index}": name for index, name in enumerate(partition_columns)}
+    column_prefix = f"lake_{uuid.uuid4().hex}"  # no column of the table has a name that starts so
+    lookup = pa.table({f"{column_prefix}_file": names, f"{column_prefix}_hit": pa.repeat(True, len(names))})
+    renamed = {f"{column_prefix}_{index}": name for index, name in enumerate(partition_columns)}
     for short, name in renamed.items():
         lookup = lookup.append_column(short, pa.chunked_array([*values[name].chunks, *values[name].chunks], values[name].type))
-    keyed = frame.withColumn(f"{own}_path", frame.metadataColumn("_metadata").getField("file_path"))
-    joined = keyed.join(F.broadcast(spark.createDataFrame(lookup)), F.col(f"{own}_path") == F.col(f"{own}_file"), "left")
-    lost = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col(f"{own}_path")))
+    keyed = frame.withColumn(f"{column_prefix}_path", frame.metadataColumn("_metadata").getField("file_path"))
+    joined = keyed.join(
+        F.broadcast(spark.createDataFrame(lookup)), F.col(f"{column_prefix}_path") == F.col(f"{column_prefix}_file"), "left"
+    )
+    lost = F.raise_error(F.concat(F.lit("no partition values for the data file "), F.col(f"{column_prefix}_path")))
     for short, name in renamed.items():
         kind = schema[name].dataType
-        joined = joined.withColumn(name, F.when(F.col(f"{own}_hit"), F.col(short)).otherwise(lost.cast(kind)).cast(kind))
+        joined = joined.withColumn(name, F.when(F.col(f"{column_prefix}_hit"), F.col(short)).otherwise(lost.cast(kind)).cast(kind))
     return joined.select(*map(quote_identifier, schema.names))
 
 

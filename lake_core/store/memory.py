@@ -51,11 +51,11 @@ class MemoryStore(ObjectStore):
             _PRIVATE[space.name] = space
             prefix = ""
         else:
-            first, _, rest = name.strip("/").partition("/")
+            first, _, inner = name.strip("/").partition("/")
             if not first:
                 raise InvalidUrl("a memory store's URL is memory://name")
             space = _NAMED.setdefault(first, _Space(first))
-            prefix = f"{rest}/" if rest else ""
+            prefix = f"{inner}/" if inner else ""
         self._space = space
         self._prefix = prefix
         self._clock = clock

@@ -64,14 +64,14 @@ def open_store(url: str | os.PathLike[str], *, storage_options: Mapping[str, obj
         if other := _SCHEME.match(text):
             raise _unsupported(other.group(1))
         return _open_path(text)
-    scheme, rest = match.group(1).lower(), match.group(2)
+    scheme, location = match.group(1).lower(), match.group(2)
     if scheme not in _OPENERS:
         # Before anything is said of credentials: in abfss://container@account the first part is none.
         raise _unsupported(scheme)
-    authority = rest.partition("/")[0]
+    authority = location.partition("/")[0]
     if "@" in authority:
         raise CredentialsInUrl(f"a {scheme}:// URL must not hold credentials: pass them in storage_options")
-    return _OPENERS[scheme](rest, storage_options or {}, read_only)
+    return _OPENERS[scheme](location, storage_options or {}, read_only)
 
 
 def store_at(

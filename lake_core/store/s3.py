@@ -227,9 +227,9 @@ class S3Store(ObjectStore):
         if not refused or not (if_absent or if_match is not None):
             self._raise(answer, key)
         # The client may have sent the request twice, over a connection that was lost: then the second met the first.
-        standing = self._standing_put(key)
-        if standing is not None and standing[1] == put_id:
-            return standing[0]
+        stored = self._standing_put(key)
+        if stored is not None and stored[1] == put_id:
+            return stored[0]
         if if_absent:
             raise AlreadyExists(f"an object stands at {key!r} already", key=key)
         if answer.after_unknown_outcome:
@@ -295,8 +295,8 @@ class S3Store(ObjectStore):
     def _ensure_safe(self, folder: str) -> None:
         if self._safety is _Safety.UNKNOWN:
             client = self._client()
-            known = client.meta.service_model.operation_model("PutObject").input_shape.members
-            if "IfMatch" not in known or "IfNoneMatch" not in known:
+            parameters = client.meta.service_model.operation_model("PutObject").input_shape.members
+            if "IfMatch" not in parameters or "IfNoneMatch" not in parameters:
                 raise UnsafeStore("the installed botocore can't do conditional puts: upgrade s3fs, aiobotocore and botocore")
             host = urlsplit(client.meta.endpoint_url).hostname or ""
             safe = host.endswith(_AWS_HOSTS) or self._probe(self._path(f"{folder}{TEMPORARY_PREFIX}probe-{uuid.uuid4().hex}"))

@@ -116,7 +116,7 @@ class ObjectStoreSuite:
             store.put("a", "hello")  # type: ignore[arg-type]
 
     def test_metadata_is_the_same_wherever_it_is_told(self, store: ObjectStore) -> None:
-        begun = datetime.now(UTC)
+        started = datetime.now(UTC)
         put = store.put("a/b", b"hello")
         head = store.head("a/b")
         assert (put.key, put.size, put.etag) == (head.key, head.size, head.etag) == ("a/b", 5, put.etag)
@@ -125,7 +125,7 @@ class ObjectStoreSuite:
         assert list(store.list()) == [head]
         assert head.last_modified.utcoffset() == timedelta(0)
         assert abs(put.last_modified - head.last_modified) < _CLOCK
-        assert begun - _CLOCK < head.last_modified < datetime.now(UTC) + _CLOCK
+        assert started - _CLOCK < head.last_modified < datetime.now(UTC) + _CLOCK
 
     def test_overwriting_replaces_all_of_it(self, store: ObjectStore) -> None:
         first = store.put("a", b"a long first content")

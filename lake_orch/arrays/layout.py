@@ -47,7 +47,7 @@ def create_empty(
     empty = dataset.isel({dimension: slice(0, 0) for dimension in growing})
     # Of text without any element, xarray could not tell that it is text.
     texts = {name: variable for name, variable in empty.variables.items() if variable.dtype == object and not variable.size}
-    empty = empty.assign({name: (one.dims, np.empty(one.shape, _TEXT), one.attrs) for name, one in texts.items()})
+    empty = empty.assign({name: (variable.dims, np.empty(variable.shape, _TEXT), variable.attrs) for name, variable in texts.items()})
     write(store, empty, mode="w", encoding=encodings)
 
 
@@ -56,12 +56,12 @@ def write(store: IcechunkStore, dataset: xr.Dataset, **options: Any) -> None:
     dataset.to_zarr(store, consolidated=False, align_chunks=True, **options)
 
 
-def source_encoding(variable: xr.Variable, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the encoding of a variable: `own`, then the encoding that it was read with, as far as Zarr v3 has it."""
+def source_encoding(variable: xr.Variable, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the encoding of a variable: `settings`, over the part of the encoding of its source that Zarr v3 has."""
     read = {name: value for name, value in variable.encoding.items() if name in ENCODINGS and _is_of_v3(name, value)}
     if variable.dtype == object:
         read.pop("dtype", None)  # the type of a text of another store
-    encoding = {**read, **own}
+    encoding = {**read, **settings}
     if "_FillValue" in encoding and "fill_value" not in encoding:
         encoding["fill_value"] = encoding["_FillValue"]  # what has no chunk is missing, not 0
     return encoding
@@ -83,14 +83,14 @@ def plain_text(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def _encoding(
-    name: str, variable: xr.Variable, own: Mapping[str, Any], growing: Sequence[str], partition_chunks: Mapping[str, int]
+    name: str, variable: xr.Variable, settings: Mapping[str, Any], growing: Sequence[str], partition_chunks: Mapping[str, int]
 ) -> dict[str, Any]:
-    encoding = source_encoding(variable, own)
+    encoding = source_encoding(variable, settings)
     if not set(variable.dims) & set(growing):
         return encoding
     if "chunks" not in encoding:
         encoding["chunks"] = _chunks(name, variable, growing, partition_chunks)
-    if variable.dtype.kind == "M" and "units" not in own:
+    if variable.dtype.kind == "M" and "units" not in settings:
         # What the first region has would decide which times any later one can have.
         encoding |= {"units": _MOMENT, "dtype": "int64", "calendar": "proleptic_gregorian"}
     dtype = np.dtype(encoding.get("dtype") or variable.dtype)

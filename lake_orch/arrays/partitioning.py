@@ -70,7 +70,7 @@ def _partitions_by_dimension(partitions_def: PartitionsDefinition[str], partitio
     columns = partition_columns(partitions_def, partition_expr)
     if not isinstance(partitions_def, MultiPartitionsDefinition):
         return {columns[0]: partitions_def}
-    return {column: one.partitions_def for column, one in zip(columns, partitions_def.partitions_defs, strict=True)}
+    return {column: definition.partitions_def for column, definition in zip(columns, partitions_def.partitions_defs, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _windows(partitions: PartitionsDefinition[str]) -> _Windows | None:
     if not isinstance(partitions, TimeWindowPartitionsDefinition) or partitions.end is None:
         return None
     windows = [partitions.time_window_for_partition_key(key) for key in partitions.get_partition_keys(current_time=partitions.end)]
-    starts, ends = [coordinate_of(one.start) for one in windows], [coordinate_of(one.end) for one in windows]
+    starts, ends = [coordinate_of(window.start) for window in windows], [coordinate_of(window.end) for window in windows]
     # Clock times repeat where a zone sets its clocks back.
     return _Windows(np.sort(np.array(starts, "M8[us]")), np.sort(np.array(ends, "M8[us]")))
 

@@ -122,16 +122,18 @@ def region_of_partitions(partitions_def: PartitionsDefinition, keys: Sequence[st
     if not isinstance(partitions_def, MultiPartitionsDefinition):
         return Region(name, (_extent(dimensions[0], partitions_def, keys),))
     parsed: list[Mapping[str, str]] = [partitions_def.get_partition_key_from_str(key).keys_by_dimension for key in keys]
-    by_dimension = {one.name: sorted({key[one.name] for key in parsed}) for one in partitions_def.partitions_defs}
-    tuples = {tuple(key[one] for one in by_dimension) for key in parsed}
+    by_dimension = {
+        dimension_def.name: sorted({key[dimension_def.name] for key in parsed}) for dimension_def in partitions_def.partitions_defs
+    }
+    tuples = {tuple(key[name] for name in by_dimension) for key in parsed}
     if tuples != set(product(*by_dimension.values())):
         raise PartitionSliceError(
             f"{name} are no slab: of {' and '.join(by_dimension)}, some combinations are missing. Launch one run for each partition, or "
             f"for all combinations"
         )
     extents = (
-        _extent(dimension, one.partitions_def, by_dimension[one.name])
-        for dimension, one in zip(dimensions, partitions_def.partitions_defs, strict=True)
+        _extent(dimension, dimension_def.partitions_def, by_dimension[dimension_def.name])
+        for dimension, dimension_def in zip(dimensions, partitions_def.partitions_defs, strict=True)
     )
     return Region(name, tuple(extents))
 

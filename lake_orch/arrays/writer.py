@@ -66,7 +66,9 @@ class ArrayWriter:
         if settings.append_dim is not None:
             self._append(store, dataset, settings.append_dim)
         else:
-            encoding = {str(name): source_encoding(one, settings.encoding.get(str(name), {})) for name, one in dataset.variables.items()}
+            encoding = {
+                str(name): source_encoding(variable, settings.encoding.get(str(name), {})) for name, variable in dataset.variables.items()
+            }
             write(store, dataset, mode="w", encoding=encoding)
         return True
 
@@ -121,9 +123,15 @@ class ArrayWriter:
             if len(coordinates[extent.dimension]) != len(values) or not _equal(coordinates[extent.dimension], values):
                 changed.add(extent.dimension)
         self._write_shared(store, dataset, existing, region, changed, coordinates)
-        own = [name for name, one in dataset.variables.items() if set(region.dimensions) <= set(one.dims) and name not in region.dimensions]
-        for places, targets in _runs({one: _places(coordinates[one], _coordinates(dataset, one)) for one in region.dimensions}):
-            for name in own:
+        sliced = [
+            name
+            for name, variable in dataset.variables.items()
+            if set(region.dimensions) <= set(variable.dims) and name not in region.dimensions
+        ]
+        for places, targets in _runs(
+            {dimension: _places(coordinates[dimension], _coordinates(dataset, dimension)) for dimension in region.dimensions}
+        ):
+            for name in sliced:
                 _write_variable(store, name, dataset[name].variable.isel(places), targets)
         return True
 
@@ -181,21 +189,21 @@ class ArrayWriter:
                 splice(store, dimension, len(existing), len(existing), len(new))
             return np.concatenate([existing, new]) if len(new) else existing
         for window, mask in zip(extent.windows, extent.parts(values), strict=True):
-            own = values[mask]
+            coordinates = values[mask]
             places = np.flatnonzero(Extent(dimension, (), (window,)).select(existing))
-            if _equal(existing[places], own):
+            if _equal(existing[places], coordinates):
                 continue
-            self._check_free(dimension, own)
+            self._check_free(dimension, coordinates)
             if len(places) and shared:
                 raise RegionMismatch(
-                    f"{self.subject} has {len(own)} coordinates along {dimension!r} where {len(places)} others are, which other partitions "
-                    f"share: return the same ones, with missing values where there is nothing. Nothing was written"
+                    f"{self.subject} has {len(coordinates)} coordinates along {dimension!r} where {len(places)} others are, which other "
+                    f"partitions share: return the same ones, with missing values where there is nothing. Nothing was written"
                 )
             if len(places) and int(places[-1]) - int(places[0]) + 1 != len(places):
                 raise RegionMismatch(f"the coordinates along {dimension!r} do not rise: sort the arrays by {dimension!r} first")
             start = int(places[0]) if len(places) else extent.position(existing, window)
-            splice(store, dimension, start, start + len(places), len(own))
-            existing = np.concatenate([existing[:start], own, existing[start + len(places) :]])
+            splice(store, dimension, start, start + len(places), len(coordinates))
+            existing = np.concatenate([existing[:start], coordinates, existing[start + len(places) :]])
         return existing
 
     def _check_free(self, dimension: str, values: npt.NDArray[Any]) -> None:
@@ -222,10 +230,10 @@ class ArrayWriter:
     ) -> None:
         """Write coordinates of the region, and what has only some of its dimensions, where they are new. Elsewhere it must be the same."""
         for name, variable in dataset.variables.items():
-            dimensions = [str(one) for one in variable.dims if one in region.dimensions]
+            dimensions = [str(dimension) for dimension in variable.dims if dimension in region.dimensions]
             if not dimensions or (len(dimensions) == len(region.dimensions) and name not in region.dimensions):
                 continue
-            places = {one: _places(coordinates[one], _coordinates(dataset, one)) for one in dimensions}
+            places = {dimension: _places(coordinates[dimension], _coordinates(dataset, dimension)) for dimension in dimensions}
             if changed.intersection(dimensions):
                 for part, targets in _runs(places):
                     _write_variable(store, name, variable.isel(part), targets)
@@ -336,12 +344,12 @@ def _coordinates(dataset: xr.Dataset, dimension: str) -> npt.NDArray[Any]:
     return values.astype(object) if values.dtype.kind in "UT" else values
 
 
-def _same(one: xr.Variable, two: xr.Variable) -> bool:
-    return bool(one.equals(two))
+def _same(left: xr.Variable, right: xr.Variable) -> bool:
+    return bool(left.equals(right))
 
 
-def _equal(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> bool:
-    return len(one) == len(two) and bool((one == two).all())
+def _equal(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> bool:
+    return len(left) == len(right) and bool((left == right).all())
 
 
 def _listed(names: Any) -> str:

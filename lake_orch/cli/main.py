@@ -104,8 +104,14 @@ def reap_command(context: OrchContext) -> None:
         outcomes = reap(resource, instance)
     context.output.rows(
         [
-            {"session": one.session, "run": one.run, "outcome": one.outcome, "publishable": one.publishable, "reason": one.reason}
-            for one in outcomes
+            {
+                "session": outcome.session,
+                "run": outcome.run,
+                "outcome": outcome.outcome,
+                "publishable": outcome.publishable,
+                "reason": outcome.reason,
+            }
+            for outcome in outcomes
         ],
         ["session", "run", "outcome", "publishable", "reason"],
     )
@@ -120,12 +126,18 @@ def merge_backfills_command(context: OrchContext, into: str | None) -> None:
         merged = merge_backfills(instance, resource.open(), into or resource.branch)
     context.output.rows(
         [
-            {"backfill": one.backfill, "branch": one.branch, "outcome": one.outcome, "commit": one.commit, "message": one.message}
-            for one in merged
+            {
+                "backfill": outcome.backfill,
+                "branch": outcome.branch,
+                "outcome": outcome.outcome,
+                "commit": outcome.commit,
+                "message": outcome.message,
+            }
+            for outcome in merged
         ],
         ["backfill", "branch", "outcome", "commit", "message"],
     )
-    outcomes = {one.outcome for one in merged}
+    outcomes = {outcome.outcome for outcome in merged}
     if outcomes & {"conflict", "failed"}:
         raise SystemExit(CONFLICT if "conflict" in outcomes else FAILED)
 

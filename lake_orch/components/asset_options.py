@@ -1,4 +1,4 @@
-"""An asset's attributes in YAML, as options of `@dg.asset`."""
+"""Translation of an asset's attributes in YAML into options of `@dg.asset`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ _KIND = "dagster/kind/"
 
 
 def asset_options(spec: dg.AssetSpec, *, kinds: Sequence[str], metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return options of `@dg.asset` that give an asset a spec's attributes; `kinds` where it names none, `metadata` beside its own."""
+    """Return the options of `@dg.asset` for a spec. `kinds` is the default for a spec without kinds; `metadata` is added to the spec's."""
     return {
         "key": spec.key,
         "deps": list(spec.deps),

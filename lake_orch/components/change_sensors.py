@@ -1,4 +1,4 @@
-"""Sensors over what others publish, as components."""
+"""Components that watch tables and branches for changes."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -20,28 +20,28 @@ def _target(selection: str | None) -> Any:
     scaffolds(
         """
         name: NAME
-        assets: [orders]      # whose tables are watched
-        external: true        # others write them: make them assets here
+        assets: [orders]      # their tables are watched
+        external: true        # define assets for tables that other systems write
         # target: key:revenue # what to run when one has changed
         """
     )
 )
 class TableChangeSensorComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A sensor that sees new versions of tables, whoever wrote them: it observes their assets, and may ask for runs."""
+    """A sensor for new versions of tables, by any writer. It reports observations of their assets, and can request runs."""
 
     name: Annotated[str, described("The sensor's name.")] = "table_changes"
     assets: Annotated[list[dg.ResolvedAssetKey], described("Assets whose tables lie at tables/<key>.")] = Field(default_factory=list)
     tables: Annotated[dict[str, str], described("Tables that lie elsewhere: their paths below the root, by asset key.")] = Field(
         default_factory=dict
     )
-    external: Annotated[bool, described("Make the tables assets of this code location, which others materialize.")] = False
+    external: Annotated[bool, described("Define external assets for the tables in this code location.")] = False
     target: Annotated[str | None, described("Asset selection to run for each change, such as key:revenue or group:daily.")] = None
-    request: Annotated[str | None, described("module:function that makes a RunRequest, or None, of a TableChange.")] = None
+    request: Annotated[str | None, described("module:function that returns a RunRequest or None for a TableChange.")] = None
     interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for no tables, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition if no table is named or the function does not exist."""
         specs = [external_table(key) for key in self.assets]
         specs += [external_table(dg.AssetKey.from_user_string(key), path) for key, path in self.tables.items()]
         sensor = table_change_sensor(
@@ -65,17 +65,17 @@ class TableChangeSensorComponent(dg.Component, dg.Model, dg.Resolvable):
     )
 )
 class BranchSensorComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A sensor that sees branches of the lake come, move and go, and asks for runs on them."""
+    """A sensor for branches that are created, moved or deleted. It can request runs on them."""
 
     name: Annotated[str, described("The sensor's name.")] = "lake_branches"
     prefix: Annotated[str, described("Only branches whose names begin with it.")] = ""
     target: Annotated[str | None, described("Asset selection to run on a branch that is new, or has moved.")] = None
-    request: Annotated[str | None, described("module:function that makes a RunRequest, or None, of a BranchChange.")] = None
+    request: Annotated[str | None, described("module:function that returns a RunRequest or None for a BranchChange.")] = None
     interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for a sensor that would do nothing, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition if the sensor would do nothing or the function does not exist."""
         sensor = branch_sensor(
             name=self.name,
             target=_target(self.target),

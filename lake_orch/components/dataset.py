@@ -1,4 +1,4 @@
-"""What components of tables, arrays and pools have in common: the asset, what it reads, and how its step is run."""
+"""The base of the components of tables, arrays and pools: the asset, its inputs, and the settings of its step."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -17,7 +17,7 @@ _OF_POOLS = ("shape", "start", "stop", "since", "pool_commit")
 
 
 class DatasetInput(dg.Model, dg.Resolvable):
-    """Which asset a name stands for, and what is loaded of its table, arrays or pool."""
+    """The asset that a name stands for, and the part of its table, arrays or pool to load."""
 
     asset: Annotated[dg.ResolvedAssetKey | None, described("The asset's key, parts joined by /; by default the name.")] = None
     columns: Annotated[list[str] | None, described("The columns, or the variables of arrays, to load.")] = None
@@ -56,9 +56,9 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
         dg.ResolvedAssetSpec,
         Field(description="The asset: key, description, group_name, kinds, owners, tags, partitions_def, automation_condition, deps, …"),
     ]
-    inputs: Annotated[dict[str, DatasetInput], described("What the names of tables, or of the function's parameters, stand for.")] = Field(
-        default_factory=dict
-    )
+    inputs: Annotated[
+        dict[str, DatasetInput], described("The assets that the names of tables, or the function's parameters, stand for.")
+    ] = Field(default_factory=dict)
     path: Annotated[str | None, described("Where it is stored below the root; by default tables/<key>.")] = None
     partition_expr: Annotated[
         str | dict[str, str] | None,
@@ -77,14 +77,14 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @abstractmethod
     def _metadata(self) -> dict[str, Any]:
-        """Return the definition metadata that the fields stand for; None for what is not said."""
+        """Return the definition metadata for the fields; None for fields without a value."""
 
     @abstractmethod
     def _check(self, metadata: Mapping[str, Any]) -> None:
-        """Raise InvalidDefinition for metadata that cannot be followed: now, not in the first run."""
+        """Raise InvalidDefinition for invalid metadata, so that it fails when the definitions load, not in the first run."""
 
     def _options(self, kinds: Sequence[str]) -> dict[str, Any]:
-        """Return the options of `@dg.asset`. `kinds`: where the asset names none."""
+        """Return the options of `@dg.asset`. `kinds` is the default for an asset without kinds."""
         metadata = {"lake/path": self.path, "partition_expr": self.partition_expr, **self._metadata()}
         options = asset_options(self.asset, kinds=kinds, metadata={name: value for name, value in metadata.items() if value is not None})
         self._check(options["metadata"])
@@ -98,4 +98,4 @@ class DatasetComponent(dg.Component, dg.Model, dg.Resolvable):
         }
 
     def _inputs_of_function(self) -> dict[str, dg.AssetIn]:
-        return {parameter: one.asset_in(dg.AssetKey(parameter)) for parameter, one in self.inputs.items()}
+        return {parameter: component_input.asset_in(dg.AssetKey(parameter)) for parameter, component_input in self.inputs.items()}

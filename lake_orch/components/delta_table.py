@@ -1,4 +1,4 @@
-"""A Delta table as a component: what makes its rows, how they are written, and what is checked of them."""
+"""The component of a Delta table: the source of its rows, the write mode, and the checks."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -26,7 +26,7 @@ from lake_orch.tables.type_name import arrow_type_of
 
 
 class TableColumn(dg.Model, dg.Resolvable):
-    """A column that the table is to have."""
+    """A column of the declared schema."""
 
     name: Annotated[str, described("The column's name.")]
     type: Annotated[str, described("Its type, as Spark SQL spells it: bigint, string, decimal(10,2), timestamp, …")]
@@ -34,7 +34,7 @@ class TableColumn(dg.Model, dg.Resolvable):
     nullable: Annotated[bool, described("Whether it may be null.")] = True
 
     def field(self, subject: str) -> pa.Field:
-        """Return the column that rows are brought into. Raises InvalidDefinition for text that names no type."""
+        """Return the Arrow field that rows are cast to. Raises InvalidDefinition for an unknown type name."""
         try:
             return pa.field(self.name, arrow_type_of(self.type), self.nullable)
         except ValueError as error:
@@ -61,8 +61,9 @@ class TableColumn(dg.Model, dg.Resolvable):
     )
 )
 class DeltaTableComponent(DatasetComponent):
-    """An asset whose rows become a Delta table of the lake, exactly once: those that a query over other tables selects, or those that a
-    Python function returns.
+    """An asset whose rows are written to a Delta table of the lake exactly once.
+
+    The rows come from a query over other tables, or from a Python function.
     """
 
     sql: Annotated[
@@ -74,7 +75,8 @@ class DeltaTableComponent(DatasetComponent):
     ] = None
     sql_file: Annotated[str | None, described("A file with the query, relative to defs.yaml.")] = None
     engine: Annotated[
-        Literal["spark", "duckdb"], described("Who runs the query. DuckDB runs in the step's process: for tables that fit into it.")
+        Literal["spark", "duckdb"],
+        described("The engine that runs the query. DuckDB runs in the step's process, for tables that fit into its memory."),
     ] = "spark"
     function: Annotated[
         str | None,
@@ -86,9 +88,9 @@ class DeltaTableComponent(DatasetComponent):
     ] = None
     merge: Annotated[Any, described("The keys, or a mapping of keys or on, and clauses.")] = None
     replace_where: Annotated[str | None, described("Spark SQL that selects the rows to replace.")] = None
-    schema_mode: Annotated[
-        Literal["none", "fill", "merge", "overwrite"] | None, described("What becomes of new and of missing columns.")
-    ] = None
+    schema_mode: Annotated[Literal["none", "fill", "merge", "overwrite"] | None, described("How new and missing columns are handled.")] = (
+        None
+    )
     partition_by: Annotated[list[str] | None, described("The table's partition columns; by default of partition_expr.")] = None
     cluster_by: Annotated[list[str] | None, described("Columns that maintenance orders files by.")] = None
     columns: Annotated[list[TableColumn] | None, described("The columns, with types and comments; rows are cast.")] = None
@@ -107,7 +109,7 @@ class DeltaTableComponent(DatasetComponent):
         return self
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for SQL or settings that cannot be followed, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition for invalid SQL or settings, or if the function does not exist."""
         definition = self._of_function(self.function, context) if self.function is not None else self._of_query(context)
         return dg.Definitions(assets=[definition])
 
@@ -152,8 +154,8 @@ class DeltaTableComponent(DatasetComponent):
             raise InvalidDefinition(
                 f"{self._subject} has the input {unused[0]!r}, and its SQL reads {', '.join(query.tables) or 'no table'}"
             )
-        for name, one in self.inputs.items():
-            for setting, format in one.of_other_formats().items():
+        for name, component_input in self.inputs.items():
+            for setting, format in component_input.of_other_formats().items():
                 raise InvalidDefinition(
                     f"the input {name!r} of {self._subject} has {setting}, which is for {format}: a query reads tables; give a function "
                     f"instead"
@@ -219,7 +221,7 @@ class DeltaTableComponent(DatasetComponent):
 
     @property
     def _bounded_checks(self) -> list[RowCheck]:
-        """The checks, which show no more rows than the asset's page may."""
+        """Return the checks, limited to the number of rows that the asset's page may show."""
         most = self.asset.metadata.get(PREVIEW_ROWS)
         return (
             self.checks
@@ -228,18 +230,18 @@ class DeltaTableComponent(DatasetComponent):
         )
 
     def _checked(self, value: Any, handlers: Sequence[TypeHandler]) -> Iterator[Any]:
-        """Yield the results of the checks first: a blocking one that fails keeps the rows from being published."""
+        """Yield the results of the checks before the rows. A failed blocking check keeps the rows from being published."""
         if not self.checks:
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
             return
         rows = to_rows(value, f"the output of {self.asset.key.to_user_string()}", handlers)
-        with rows.held():  # what was checked is what is written
+        with rows.held():  # the checked rows are the rows that are written
             yield from evaluate(self._bounded_checks, rows, self.asset.key)
             yield dg.MaterializeResult(asset_key=self.asset.key, value=value)
 
 
 def _current_handlers() -> Sequence[TypeHandler]:
-    """Return the handlers of the step that runs; outside of a run those that come with this package."""
+    """Return the handlers of the running step, or this package's handlers outside a run."""
     try:
         context = dg.AssetExecutionContext.get()
     except dg.DagsterInvariantViolationError:
@@ -248,5 +250,5 @@ def _current_handlers() -> Sequence[TypeHandler]:
 
 
 def _input_name(number: int, table: str) -> str:
-    """Make a name that Dagster and Python can take, and nothing else in the step has."""
+    """Return a name that is valid in Dagster and Python, and unique in the step."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', table).strip('_')}_{number + 1}"

@@ -1,4 +1,4 @@
-"""Arrays as a component: the function that returns them, and how they are stored."""
+"""The component of an Icechunk repository: the function that returns its arrays, and the storage settings."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -39,7 +39,7 @@ from lake_orch.components.scaffolding import scaffolds
     )
 )
 class IcechunkRepositoryComponent(DatasetComponent):
-    """An asset whose arrays become an Icechunk repository, exactly once: those that a Python function returns."""
+    """An asset whose arrays are written to an Icechunk repository exactly once. A Python function returns them."""
 
     function: Annotated[
         str,
@@ -64,7 +64,7 @@ class IcechunkRepositoryComponent(DatasetComponent):
     io_manager_key: Annotated[str, described("The IO manager that stores the arrays.")] = Field(default="array_io_manager")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for settings that cannot be followed, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition for invalid settings, or if the function does not exist."""
         options = self._options(("icechunk", "python"))
         asset: Any = dg.asset(ins=self._inputs_of_function(), **options)
         definition: dg.AssetsDefinition = asset(load_function(self.function, context))

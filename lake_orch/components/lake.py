@@ -1,4 +1,4 @@
-"""A lake as a component: its resources, and what sees to its sessions."""
+"""The component of a lake: its resources, and the sensors and jobs for its sessions."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -50,9 +50,11 @@ class SparkSettings(dg.Model, dg.Resolvable):
     )
 )
 class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
-    """The lake of a code location: the resources `lake`, `spark`, `io_manager`, `file_io_manager`, `array_io_manager` and
-    `pool_io_manager`, the executor that makes a run one session, and what sees to sessions whose runs ended badly: sensors, a job that
-    publishes what could not be, a reaper on a schedule.
+    """The lake of a code location.
+
+    It defines the resources `lake`, `spark`, `io_manager`, `file_io_manager`, `array_io_manager` and `pool_io_manager`, and the
+    executor that makes a run one session. For sessions of failed runs it defines sensors, a job that publishes them, and a reaper on a
+    schedule.
     """
 
     root: Annotated[str, described("URL or local path of the lake's root folder, or of a folder of plain Delta tables.")]
@@ -74,12 +76,12 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
     ] = "overwrite"
     schema_mode: Annotated[
         Literal["none", "fill", "merge", "overwrite"],
-        described("What becomes of new and of missing columns."),
+        described("How new and missing columns are handled."),
     ] = "none"
     preview_rows: Annotated[
         int, Field(ge=0, le=50), described("Rows of a table that lake/preview shows, which Dagster keeps in its database; 0 for none.")
     ] = 5
-    naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("What timestamps without a zone stand for.")] = "refuse"
+    naive_timestamps: Annotated[Literal["refuse", "utc", "ntz"], described("The meaning of timestamps without a zone.")] = "refuse"
     arrays: Annotated[bool, described("Add the resource array_io_manager, which stores arrays. Needs the extra arrays.")] = False
     pools: Annotated[bool, described("Add the resource pool_io_manager, which stores records of any shape.")] = False
     spark: Annotated[SparkSettings | None, described("The resource spark; {} for a session with Spark's own settings.")] = None
@@ -104,7 +106,7 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
             scope=self.scope,
             keep_failed_for=self.keep_failed_for,
             backfills=self.backfills,
-            # Left out unless it was said: the resource refuses one that cannot hold under scope asset.
+            # Passed only where it was set: the resource refuses a gate under scope asset.
             **({"gate": self.gate} if "gate" in self.model_fields_set and self.gate != "blocking" else {}),
         )
         spark = None if self.spark is None else self.spark.resource()
@@ -129,8 +131,8 @@ class LakeComponent(dg.Component, dg.Model, dg.Resolvable):
         if spark is not None:
             resources["spark"] = spark
         needs_executor = self.scope == "run" if self.executor is None else self.executor
-        own = dg.Definitions(resources=resources, executor=lake_executor if needs_executor else None)
-        return dg.Definitions.merge(own, self._sessions(context)) if self.sessions else own
+        definitions = dg.Definitions(resources=resources, executor=lake_executor if needs_executor else None)
+        return dg.Definitions.merge(definitions, self._sessions(context)) if self.sessions else definitions
 
     def _sessions(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         alert = None if self.alert is None else load_function(self.alert, context)

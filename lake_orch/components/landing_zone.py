@@ -1,4 +1,4 @@
-"""A landing zone as a component: the asset that takes its files, and the sensor that runs it."""
+"""The component of a landing zone: the asset that appends its files, and the sensor that runs it."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -28,8 +28,9 @@ from lake_orch.tables.type_name import arrow_type_of
     )
 )
 class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Files that others drop into a folder or prefix: a sensor puts new ones into batches, an asset appends each batch to its table,
-    exactly once.
+    """Ingestion of files from a folder or prefix.
+
+    A sensor groups new files into batches. An asset appends each batch to its table exactly once.
     """
 
     name: Annotated[str, described("Names the source for good: its batches are marked landing/<name>.")]
@@ -40,7 +41,7 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
     max_files: Annotated[int, described("The most files in one batch.")] = 1000
     max_bytes: Annotated[int, described("The most bytes in one batch.")] = 64 << 30
     asset: Annotated[
-        dg.ResolvedAssetSpec | None, described("The asset that takes the files; by default one whose key is the zone's name.")
+        dg.ResolvedAssetSpec | None, described("The asset that appends the files; by default one whose key is the zone's name.")
     ] = None
     into: Annotated[Literal["table", "pool"], described("What takes the files: a table, or a pool for lines of JSON of any shape.")] = (
         "table"
@@ -50,13 +51,15 @@ class LandingZoneComponent(dg.Component, dg.Model, dg.Resolvable):
     columns: Annotated[
         dict[str, str], described("The columns to read, with their types as Spark SQL spells them; by default what the files have.")
     ] = Field(default_factory=dict)
-    read: Annotated[str | None, described("module:function that makes rows of a LandedBatch; by default as files are named.")] = None
-    max_retries: Annotated[int, Field(ge=0), described("How often the sensor asks again for a batch that failed.")] = 3
+    read: Annotated[
+        str | None, described("module:function that reads the rows of a LandedBatch; by default the extension chooses the reader.")
+    ] = None
+    max_retries: Annotated[int, Field(ge=0), described("How often the sensor requests a run again for a failed batch.")] = 3
     interval_seconds: Annotated[int, Field(ge=1), described("How often the sensor looks.")] = 30
     sensor: SensorStatus = "RUNNING"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for a name, types or a function that cannot be used."""
+        """Build the definitions. Raises InvalidDefinition for an invalid name, type or function."""
         zone = LandingZone(
             self.name,
             self.url,

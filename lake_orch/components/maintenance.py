@@ -1,4 +1,4 @@
-"""Maintenance as a component: one block of YAML over chosen tables and arrays."""
+"""The component for maintenance of chosen tables and arrays."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -17,7 +17,7 @@ from lake_orch.maintenance.definitions import POOL
 
 
 class MaintenanceSettings(dg.Model, dg.Resolvable):
-    """What is good for a table or arrays; by default what a table's own properties, or Delta's defaults, say."""
+    """The settings for a table or arrays. The defaults are the table's properties, then Delta's defaults."""
 
     zorder_by: Annotated[list[str] | None, described("Columns that the task zorder orders rows by.")] = None
     target_size: Annotated[int | None, Field(gt=0), described("Bytes that a compacted file should have.")] = None
@@ -38,15 +38,18 @@ class MaintenanceSettings(dg.Model, dg.Resolvable):
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Return the settings that say something."""
+        """Return the settings that have a value."""
         return {name: value for name, value in self if value is not None}
 
 
 def _resolve_targets(context: dg.ResolutionContext, value: Any) -> dict[str, MaintenanceSettings | None]:
-    """Read the settings of each table or arrays; a list names those without any."""
+    """Read the settings by key. A list stands for keys without settings."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(value)
-    return {key: None if one is None else MaintenanceSettings.resolve_from_model(context.at_path(key), one) for key, one in value.items()}
+    return {
+        key: None if settings is None else MaintenanceSettings.resolve_from_model(context.at_path(key), settings)
+        for key, settings in value.items()
+    }
 
 
 def _targets(description: str) -> dg.Resolver:
@@ -55,7 +58,7 @@ def _targets(description: str) -> dg.Resolver:
 
 
 class CheckLimits(dg.Model, dg.Resolvable):
-    """Where the health checks begin to warn."""
+    """The limits from which the health checks warn."""
 
     small_file_ratio: Annotated[float | None, described("The part of small files.")] = None
     small_files: Annotated[int | None, described("How many small files are worth a warning at all.")] = None
@@ -68,7 +71,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     snapshots: Annotated[int | None, described("Snapshots that a repository outside of a lake stores.")] = None
 
     def limits(self) -> HealthLimits:
-        """Return the limits as checks take them."""
+        """Return the limits for the checks."""
         return HealthLimits(**{name: value for name, value in self if value is not None})
 
 
@@ -77,7 +80,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
         """
         tables:               # by asset key; null for settings that hold for all
           orders:
-        tasks:                # each with a cron schedule, or null for when somebody materializes it
+        tasks:                # each with a cron schedule, or null to materialize it by hand
           compaction: "0 3 * * *"
           checkpoint: "0 * * * *"
           vacuum: "0 4 * * 0"
@@ -85,7 +88,7 @@ class CheckLimits(dg.Model, dg.Resolvable):
     )
 )
 class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
-    """Assets that maintain tables and arrays of the lake, one a task, with schedules or automation conditions, and health checks."""
+    """Assets that maintain tables and arrays, one for each task, with schedules or automation conditions, and health checks."""
 
     tables: Annotated[
         dict[str, MaintenanceSettings | None],
@@ -123,7 +126,7 @@ class MaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     alert: Annotated[str | None, described("module:function, called with a SessionAlert by the task session_reaper.")] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Build the definitions. Raises InvalidDefinition for nothing to maintain, unknown tasks, and a function that is not there."""
+        """Build the definitions. Raises InvalidDefinition without anything to maintain, for unknown tasks, or for a missing function."""
         strangers = sorted(self.paths.keys() - self.tables.keys() - self.arrays.keys() - self.pools.keys())
         if strangers:
             raise InvalidDefinition(f"paths has {strangers[0]!r}, which is none of the tables, arrays and pools: name it there")

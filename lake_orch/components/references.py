@@ -1,4 +1,4 @@
-"""What text in YAML stands for: functions of Python modules, and environment variables that are not to be read yet."""
+"""Resolution of references in YAML: functions of Python modules, and environment variables that are read later."""
 
 import importlib
 import re
@@ -14,9 +14,9 @@ _ENVIRONMENT = re.compile(r"""\{\{\s*env(?:\.(\w+)|\(\s*['"](\w+)['"]\s*\))\s*\}
 
 
 def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[..., Any]:
-    """Import the function that `module:name` names; a module that begins with a dot lies in the component's own folder.
+    """Import the function that `module:name` names. A module that begins with a dot lies in the component's folder.
 
-    Raises InvalidDefinition where there is none.
+    Raises InvalidDefinition if it does not exist.
     """
     module, _, name = reference.partition(":")
     if not module or not name:
@@ -36,7 +36,7 @@ def load_function(reference: str, context: dg.ComponentLoadContext) -> Callable[
 
 
 def keep_environment(context: dg.ResolutionContext, value: Any) -> Any:
-    """Keep `{{ env.NAME }}` in a value from YAML a reference, read by who uses it: so it shows neither in the UI nor in a repr."""
+    """Keep `{{ env.NAME }}` in a value from YAML as a reference, so that neither the UI nor a repr shows the value."""
     if isinstance(value, str):
         match = _ENVIRONMENT.fullmatch(value.strip())
         return dg.EnvVar(match[1] or match[2]) if match else context.resolve_value(value)
@@ -48,7 +48,7 @@ def keep_environment(context: dg.ResolutionContext, value: Any) -> Any:
 
 
 def described(text: str) -> dg.Resolver:
-    """Describe a field in the schema: Dagster keeps a description only where it comes with a resolver."""
+    """Describe a field in the schema. Dagster keeps a description only together with a resolver."""
     resolver: dg.Resolver = dg.Resolver.default(description=text)
     return resolver
 
@@ -70,4 +70,4 @@ SecretText: TypeAlias = Annotated[
 """Text that may be a secret."""
 
 SensorStatus: TypeAlias = Annotated[Literal["RUNNING", "STOPPED"], described("Whether the sensor runs once the location is loaded.")]
-"""How a sensor begins."""
+"""The default status of a sensor."""

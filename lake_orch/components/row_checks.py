@@ -1,4 +1,4 @@
-"""Checks of the rows that a step is about to write, as SQL: a blocking one that fails keeps them from being published."""
+"""SQL checks of the rows that a step writes. A failed blocking check keeps the rows from being published."""
 
 # No `from __future__ import annotations` here: components' fields are read as objects.
 
@@ -16,7 +16,7 @@ from lake_orch.tables.rows import BrokenRows, RowCondition, Rows
 
 
 class RowCheck(dg.Model, dg.Resolvable):
-    """A condition that is to be true for every row that a step writes; null is not true."""
+    """A condition that must be true for every row that a step writes. Null is not true."""
 
     name: Annotated[str, described("The asset check's name.")]
     expression: Annotated[str, described("Spark SQL over the columns of a row, such as amount >= 0.")]
@@ -27,13 +27,13 @@ class RowCheck(dg.Model, dg.Resolvable):
     sample_rows: Annotated[int, Field(ge=0, le=50), described("Rows that break it which the result shows; 0 for secret data.")] = ROWS
 
     def spec(self, key: dg.AssetKey) -> dg.AssetCheckSpec:
-        """Return the check of an asset. Raises InvalidDefinition for one that blocks and only warns."""
+        """Return the check spec of an asset. Raises InvalidDefinition for a blocking check of severity WARN."""
         if self.blocking and self.severity != "ERROR":
             raise InvalidDefinition(f"check {self.name!r} of {key.to_user_string()} is blocking, and of severity WARN: choose one")
         return dg.AssetCheckSpec(self.name, asset=key, description=self.description or self.expression, blocking=self.blocking)
 
     def result(self, key: dg.AssetKey, rows: int, broken: BrokenRows) -> dg.AssetCheckResult:
-        """Report how many rows break it, and show some of them."""
+        """Return a check result with the number of rows that break the condition, and some of these rows."""
         metadata: dict[str, Any] = {"lake/rows": rows, "lake/violations": broken.count, "lake/expression": self.expression}
         if broken.sample is not None and len(broken.sample):
             metadata["lake/broken_rows"] = dg.MetadataValue.md(markdown_table(broken.sample, self.sample_rows))
@@ -48,8 +48,8 @@ class RowCheck(dg.Model, dg.Resolvable):
 
 
 def evaluate(checks: Sequence[RowCheck], rows: Rows, key: dg.AssetKey) -> Iterator[dg.AssetCheckResult]:
-    """Try the checks on rows that are to be written. Raises InvalidDefinition."""
+    """Evaluate the checks on rows before they are written. Raises InvalidDefinition."""
     asset = key.to_user_string()
-    total, broken = rows.broken([RowCondition(f"check {one.name!r} of {asset}", one.expression, one.sample_rows) for one in checks])
+    total, broken = rows.broken([RowCondition(f"check {check.name!r} of {asset}", check.expression, check.sample_rows) for check in checks])
     for check, of_check in zip(checks, broken, strict=True):
         yield check.result(key, total, of_check)

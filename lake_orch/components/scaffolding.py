@@ -1,4 +1,4 @@
-"""What `dg scaffold defs lake_orch.components.X name` writes: a defs.yaml that loads, with what must be said in it."""
+"""Scaffolders for `dg scaffold defs lake_orch.components.X name`: a defs.yaml that loads, with the required settings."""
 
 import textwrap
 from typing import Any
@@ -7,7 +7,7 @@ import dagster as dg
 
 
 class LakeScaffolder(dg.Scaffolder[Any]):
-    """Writes a component's example as its defs.yaml; for Python what Dagster writes."""
+    """A scaffolder that writes a component's example as its defs.yaml. For Python it writes what Dagster's does."""
 
     example: str = "{}"
     """The attributes, as YAML text with comments; `NAME` stands for the name of the new folder."""
@@ -30,5 +30,5 @@ class LakeScaffolder(dg.Scaffolder[Any]):
 
 
 def scaffolds(example: str, module: str = "") -> type[LakeScaffolder]:
-    """Return a scaffolder that writes this example, and a module of Python beside it."""
+    """Return a scaffolder that writes this example, and a Python module beside it."""
     return type("LakeScaffolder", (LakeScaffolder,), {"example": example, "module": module})

@@ -1,4 +1,4 @@
-"""Who runs a query: Spark, or DuckDB in the step's own process for tables that fit into it."""
+"""Query engines: Spark, and DuckDB in the step's process for tables that fit into its memory."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ _PACKAGE: Mapping[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 
 
 def input_type(engine: Engine, subject: str) -> Any:
-    """Return what the IO manager is to load a query's tables as. Raises InvalidDefinition where the engine is not installed."""
+    """Return the type to load a query's tables as. Raises InvalidDefinition if the engine is not installed."""
     if importlib.util.find_spec(_PACKAGE[engine]) is None:
         raise InvalidDefinition(f"{subject} is made by {engine}, which is not installed: pip install {_PACKAGE[engine]}")
     if engine == "spark":
@@ -32,7 +32,7 @@ def input_type(engine: Engine, subject: str) -> Any:
 def run_query(
     query: Query, engine: Engine, tables: Mapping[str, Any], parameters: Mapping[str, Any], key: dg.AssetKey, spark: SparkResource | None
 ) -> Iterator[Any]:
-    """Give the rows of a query over loaded tables, for as long as the `with` block lasts."""
+    """Yield the rows of a query over loaded tables. They are valid within the `with` block."""
     stem = "lake_" + re.sub(r"\W", "_", "_".join(key.path))
     names = {table: f"{stem}_{number}" for number, table in enumerate(query.tables)}
     run = _spark if engine == "spark" else _duckdb
@@ -58,7 +58,7 @@ def _spark(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], r
 def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], _: SparkResource | None) -> Iterator[Any]:
     import duckdb
 
-    # Nothing but what is registered: a query in YAML must not read or write files by itself.
+    # Only registered tables: a query in YAML must not read or write files.
     with duckdb.connect(":memory:", config={"enable_external_access": "false", "lock_configuration": "true"}) as connection:
         for name, dataset in tables.items():
             connection.register(name, dataset)
@@ -66,7 +66,7 @@ def _duckdb(sql: str, tables: Mapping[str, Any], parameters: Mapping[str, Any], 
 
 
 def partition_parameters(context: dg.AssetExecutionContext, names: Sequence[str] | frozenset[str]) -> dict[str, Any]:
-    """Return the values of a query's parameters: the partition's key, and the beginning and end of its time window."""
+    """Return the values of a query's parameters: the partition's key, and the start and end of its time window."""
     parameters: dict[str, Any] = {}
     if "partition_key" in names:
         parameters["partition_key"] = context.partition_key

@@ -1,4 +1,4 @@
-"""A query over tables of the lake: which tables and parameters its text names, and the text with other names in their place."""
+"""Parsing of a query over tables of the lake: the tables and parameters that it names, and replacement of table names."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ class TableMention:
     """One place where a query names a table."""
 
     name: str
-    """As it stands there, parts joined by dots, without quotes."""
+    """The name in the query, parts joined by dots, without quotes."""
     start: int
     end: int
-    """The part of the text, to the last character."""
+    """The position of the last character in the text."""
     alias: str
-    """What columns call it, in its quotes. Empty where the text gives one, or can take none."""
+    """The quoted alias that columns refer to. Empty if the query has an alias here, or allows none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that was parsed: one SELECT."""
+    """A parsed query: one SELECT."""
 
     text: str
     mentions: Sequence[TableMention]
     parameters: frozenset[str]
-    """Which of `PARAMETERS` it uses."""
+    """Those of `PARAMETERS` that the query uses."""
 
     @property
     def tables(self) -> list[str]:
-        """The names of its tables, each once, in the order of the text."""
-        return list(dict.fromkeys(mention.name for mention in sorted(self.mentions, key=lambda one: one.start)))
+        """Return the names of its tables, each once, in the order of the text."""
+        return list(dict.fromkeys(mention.name for mention in sorted(self.mentions, key=lambda mention: mention.start)))
 
     def naming(self, names: Mapping[str, str]) -> str:
-        """Return the text with each table under the name that it has for an engine; columns go by what they were called before."""
+        """Return the text with the tables renamed for an engine. Columns still refer to the original names."""
         text = self.text
-        for mention in sorted(self.mentions, key=lambda one: one.start, reverse=True):
+        for mention in sorted(self.mentions, key=lambda item: item.start, reverse=True):
             alias = f" AS {mention.alias}" if mention.alias else ""
             text = f"{text[: mention.start]}{names[mention.name]}{alias}{text[mention.end + 1 :]}"
         return text
 
 
 def parse_query(text: str, engine: Engine, subject: str) -> Query:
-    """Parse a query in an engine's SQL. Raises InvalidDefinition for what is no single SELECT, and for tables that are none of the lake."""
+    """Parse a query in an engine's SQL. Raises InvalidDefinition unless it is one SELECT over tables of the lake."""
     try:
         statements = [statement for statement in sqlglot.parse(text, read=engine) if statement is not None]
     except (ParseError, TokenError) as error:

@@ -1,1 +1,1 @@
-"""Where the values that steps return and ask for are stored: in Delta tables, or in files of the lake."""
+"""IO managers that store and load the values of steps: in Delta tables, Icechunk repositories, or files of the lake."""

@@ -1,4 +1,4 @@
-"""What the annotation of a parameter, and the step that a value belongs to, say of where and how it is stored."""
+"""Reading of parameter annotations, and of the parts of a step's context that decide where a value is stored."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from lake_orch.runs.attempt import run_of
 
 
 def without_none(annotation: object) -> tuple[object, bool]:
-    """Return an annotation without its `| None`, and whether it had one."""
+    """Return an annotation without `| None`, and whether `| None` was removed."""
     if get_origin(annotation) in (Union, UnionType):
-        others = [one for one in get_args(annotation) if one is not NoneType]
+        others = [member for member in get_args(annotation) if member is not NoneType]
         if len(others) == 1 and len(others) < len(get_args(annotation)):
             return others[0], True
     return annotation, False
 
 
 def type_of_element(annotation: object) -> object:
-    """Return T of `list[T]`, which stands for the outputs of several steps, each loaded by itself; any other annotation as it is."""
+    """Return T for `list[T]`, the annotation for the outputs of several steps, each loaded alone. Return any other annotation unchanged."""
     return get_args(annotation)[0] if get_origin(annotation) is list and get_args(annotation) else annotation
 
 
 def type_of_each(annotation: object) -> object | None:
-    """Return T of `dict[str, T]`: a value for each partition."""
+    """Return T for `dict[str, T]`, the annotation for one value a partition."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     return arguments[1] if isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 else None
 
@@ -40,7 +40,7 @@ def reads_itself(context: InputContext) -> bool:
 
 
 def mapping_keys(output: OutputContext) -> Sequence[str]:
-    """Return what distinguishes an output from its like: keys of a dynamic output, and those of steps that are mapped over them."""
+    """Return the mapping keys of an output: that of its step, if the step is mapped, and its own, if it is a dynamic output."""
     try:
         mapped = _MAPPED.search(output.step_key)
     except DagsterInvariantViolationError:  # an asset's value, outside of any run

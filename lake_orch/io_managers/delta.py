@@ -1,4 +1,4 @@
-"""The IO manager: what an asset returns becomes its Delta table, what it depends on is read from one."""
+"""The IO manager for tables: it writes what an asset returns to a Delta table, and reads inputs from Delta tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ _LOGGED = 200
 
 
 class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
-    """Stores DataFrames and Arrow data in Delta tables, each write exactly once, and loads them by annotation.
+    """An IO manager that stores DataFrames and Arrow data in Delta tables, each write exactly once, and loads them by annotation.
 
     Example:
         .. code-block:: python
@@ -155,14 +155,14 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         )
         context.add_output_metadata(metadata | lineage)
         if context.has_asset_key:
-            # The state of the data alone: a commit that leaves it as it is, such as a skipped retry, makes nothing downstream stale.
+            # It depends on the data alone: a commit that changes no data, such as a skipped retry, makes no downstream asset stale.
             context.step_context.set_data_version(context.asset_key, DataVersion(state.data_version))
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input: of a partitioned asset exactly the partitions that this run's map to.
+        """Read an input. Of a partitioned asset it reads exactly the partitions that the run's partitions map to.
 
-        A table that is not there yet is an error, except where the run asks for no partition of it, or is the first of an asset that
-        depends on itself: None then for a parameter that is annotated `T | None`, no rows for any other.
+        A missing table is an error, with two exceptions: the run asks for no partition of it, or it is the first run of an asset that
+        depends on itself. Then a parameter annotated `T | None` gets None, and any other gets no rows.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and DeltaError.
         """
@@ -219,7 +219,7 @@ class DeltaIOManager(HasTypeHandlers, ConfigurableIOManager):
         return value
 
     def _version_label(self, context: InputContext, table: DeltaTable, path: str, settings: InputSettings) -> str:
-        """Name the version that readers see, too. What the run has staged has none yet."""
+        """Return the version as readers see it. Staged data has no version yet."""
         run = run_of(context)
         if settings.ref is None and run is not None and self.lake.is_staged(path, *run):
             return "as this run has staged it"
@@ -261,7 +261,7 @@ def _partition_columns(context: OutputContext, settings: TableSettings) -> tuple
 
 
 def _lineage(context: OutputContext, settings: TableSettings, rows: Rows) -> dict[str, Any]:
-    """Describe column lineage as it is declared, or as the rows tell it of the inputs that were loaded here."""
+    """Describe the declared column lineage, or the lineage that was tracked from the loaded inputs to the rows."""
     if settings.column_lineage is not None or not context.has_asset_key:
         return described(settings.column_lineage)
     return described(rows.column_lineage([dep.asset_key for dep in context.asset_spec.deps]))

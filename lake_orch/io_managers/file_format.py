@@ -1,4 +1,4 @@
-"""How Python objects become the bytes of a file, and come back: as they are, as text, as JSON, and only where allowed by pickle."""
+"""Encoding of Python objects as the bytes of a file, and decoding: bytes, text, JSON, and pickle only where it is allowed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _WHY_NO_PICKLE = (
 
 
 def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, bytes]:
-    """Encode a value by its type: its format, and its bytes. Raises UnsupportedData for one that only pickle can hold, unless allowed,
-    and for what JSON would not give back as it was.
+    """Encode a value by its type. Return its format and its bytes.
+
+    Raises UnsupportedData for a value that JSON would not preserve, and, unless pickle is allowed, for one that only pickle can encode.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return "bytes", bytes(value)
@@ -44,12 +45,12 @@ def encode(value: object, name: str, *, allow_pickle: bool) -> tuple[Format, byt
 
 
 def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_pickle: bool) -> Any:
-    """Decode a file's bytes as a parameter is annotated; the file's extension decides where that does not.
+    """Decode a file's bytes as the annotation of the parameter says. Without one the file's extension decides.
 
-    Raises UnsupportedData for pickle that is not allowed, and for bytes that are not of their format.
+    Raises UnsupportedData for pickle that is not allowed, and for bytes that are invalid in their format.
     """
     kind = get_origin(annotation) or annotation
-    format_ = next((name for name, own in EXTENSIONS.items() if own == extension), None)
+    format_ = next((name for name, known_extension in EXTENSIONS.items() if known_extension == extension), None)
     if kind is bytes:
         return bytes(data)
     if format_ is None:
@@ -70,7 +71,7 @@ def decode(data: bytes, extension: str, annotation: object, name: str, *, allow_
 
 
 def _no_json(value: object, path: str = "") -> str | None:
-    """Find what of a value JSON would lose or change; None for nothing."""
+    """Return a description of what JSON would lose or change in a value, or None."""
     if value is None or isinstance(value, bool | int | str):
         return None
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The IO manager for everything that is no table: an object becomes a file of the lake."""
+"""The IO manager for other objects: it stores them as files of the lake."""
 
 import hashlib
 import posixpath
@@ -31,7 +31,7 @@ ALLOW_MISSING = "allow_missing_partitions"
 
 
 class FileIOManager(ConfigurableIOManager):
-    """Stores bytes, text and JSON (dicts, lists, numbers) as files of the lake, and in the run's session where there is one.
+    """An IO manager that stores bytes, text and JSON (dicts, lists, numbers) as files of the lake, in the run's session if it has one.
 
     Example:
         .. code-block:: python
@@ -48,7 +48,7 @@ class FileIOManager(ConfigurableIOManager):
     Several partitions are loaded as a dict by partition key, and written from one, as Dagster's own file managers do. Metadata of an
     input: `lake/ref` reads at a branch, tag or commit; `allow_missing_partitions` leaves out partitions that have no file.
 
-    Anything else needs `allow_pickle=True`: who can write a pickle can make its reader run any code.
+    Any other type needs `allow_pickle=True`: reading a pickle can run any code that its writer put there.
     """
 
     lake: LakeResource
@@ -88,7 +88,7 @@ class FileIOManager(ConfigurableIOManager):
             context.step_context.set_data_version(context.asset_key, DataVersion(content.hexdigest()[:32]))
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input. Raises NotFound for a file that is not there, and UnsupportedData."""
+        """Read an input. Raises NotFound for a missing file, and UnsupportedData."""
         name = f"input {context.name!r}" if context.has_input_name else "the value"
         metadata = plain_metadata(context.definition_metadata or {})
         settings = InputSettings.parse(metadata, name)
@@ -143,14 +143,14 @@ def _by_partition(value: object, keys: Sequence[str], name: str) -> dict[str | N
 
 @dataclass(frozen=True, slots=True)
 class _FileLocation:
-    """Where files lie: one, or one for each partition."""
+    """The location of one file, or of one file a partition."""
 
     stem: str
     extension: str
-    """Empty where the value's format decides."""
+    """Empty if the value's format decides."""
 
     def below(self, *parts: str) -> "_FileLocation":
-        """Return the location of a part. What cannot stand in a path is quoted as in URLs."""
+        """Return the location of a part. Characters that paths do not allow are percent-encoded."""
         return _FileLocation("/".join([self.stem, *map(_quoted, parts)]), self.extension)
 
     def of(self, key: str | None) -> "_FileLocation":
@@ -164,14 +164,14 @@ class _FileLocation:
         )
 
     def find(self, files: ObjectStore) -> str:
-        """Find the file that is there. Raises NotFound."""
+        """Return the path of the existing file. Raises NotFound."""
         paths = [f"{self.stem}{self.extension}"] if self.extension else self.others(files)
         if not paths:
             raise NotFound(f"no file {self.stem}.* ({', '.join(EXTENSIONS.values())}): materialize the asset first", key=self.stem)
         return paths[0]
 
     def others(self, files: ObjectStore) -> list[str]:
-        """List the files that are there, under whatever extension."""
+        """List the existing files of this name with any extension."""
         names = [] if self.extension else [f"{self.stem}{extension}" for extension in EXTENSIONS.values()]
         return [meta.key for meta in files.list(f"{self.stem}.") if meta.key in names]
 
@@ -182,7 +182,7 @@ def _quoted(part: str) -> str:
 
 
 def _put(store: ObjectStore, location: _FileLocation, path: str, data: bytes) -> None:
-    """Put a file, unless it is there just so, in the place of one of the same name with another extension."""
+    """Put a file unless it exists with the same content. Delete a file of the same name with another extension."""
     outdated = [other for other in location.others(store) if other != path]
     if outdated:
         store.delete(outdated)

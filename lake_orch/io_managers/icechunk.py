@@ -1,4 +1,4 @@
-"""The IO manager for arrays: what an asset returns becomes its Icechunk repository, what it depends on is read from one."""
+"""The IO manager for arrays: it writes what an asset returns to an Icechunk repository, and reads inputs from repositories."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +43,7 @@ _PAUSES = Backoff(first=1.0, longest=1.0, factor=0.8, shortest_share=0.0)
 
 
 class IcechunkIOManager(ConfigurableIOManager):
-    """Stores arrays in Icechunk repositories, each write exactly once, and loads them lazily by annotation. Needs the extra `arrays`.
+    """An IO manager that stores arrays in Icechunk repositories, each write exactly once, and loads them lazily. Needs the extra `arrays`.
 
     Example:
         .. code-block:: python
@@ -135,13 +135,13 @@ class IcechunkIOManager(ConfigurableIOManager):
             metadata |= preview_metadata(ArraySlice(session, None, {}, None, region).dataset(subject), variable)
         context.add_output_metadata(metadata)
         if context.has_asset_key:
-            # A retry finds the snapshot of the attempt that it repeats: it makes nothing downstream stale.
+            # A retry finds the snapshot of the attempt that it repeats, so it makes no downstream asset stale.
             context.step_context.set_data_version(context.asset_key, DataVersion(result.snapshot))
 
     def _published(
         self, context: OutputContext, attempt: Attempt, writer: ArrayWriter, data: xr.Dataset | zarr.Group
     ) -> tuple[ArrayResult, Workspace]:
-        """Write in a workspace. Write again from the beginning where a partition that another run has published contradicts the data."""
+        """Write in a workspace. Write again from the start if a partition that another run published conflicts with the data."""
         for tries in range(1, _TRIES + 1):
             workspace = self.lake.workspace(replace(attempt, number=attempt.number + tries - 1))
             try:
@@ -151,7 +151,7 @@ class IcechunkIOManager(ConfigurableIOManager):
                     result = _write(workspace, writer, data, Owner.of_output(context))
                 return result, workspace
             except Conflict:
-                # In a session that many write into, only a step that is tried again replaces what was written.
+                # In a session with many writers, only a retried step replaces earlier writes.
                 if workspace.is_staged or tries == _TRIES:
                     raise
                 context.log.info(f"{writer.subject} contradicts what was published meanwhile: it is written again on top of that")
@@ -159,10 +159,10 @@ class IcechunkIOManager(ConfigurableIOManager):
         raise AssertionError("the loop ends by a return or an error")
 
     def load_input(self, context: InputContext) -> Any:
-        """Read an input: of a partitioned asset exactly the regions that this run's partitions map to.
+        """Read an input. Of a partitioned asset it reads exactly the regions that the run's partitions map to.
 
-        Arrays that are not there yet are an error, except for a parameter that is annotated `T | None` where the run asks for no
-        partition, or is the first of an asset that depends on itself.
+        Missing arrays are an error. The exception is a parameter annotated `T | None` if the run asks for no partition, or if it is
+        the first run of an asset that depends on itself.
 
         Raises InvalidDefinition, UnsupportedData, PartitionSliceError and IcechunkError.
         """
@@ -223,7 +223,7 @@ def _write(workspace: Workspace, writer: ArrayWriter, data: xr.Dataset | zarr.Gr
         try:
             commit = session.commit(_message(writer), metadata, rebase_with=ConflictDetector(), txn=txn)
             return ArrayResult(str(commit), skipped=commit.skipped, chunks=None if commit.skipped else chunks, bytes=size)
-        except (ConflictError, RebaseFailedError):  # on top of what was committed meanwhile, it is another write
+        except (ConflictError, RebaseFailedError):  # on top of later commits it is another write
             if tries == _TRIES:
                 raise
             _PAUSES.wait(tries)
@@ -236,7 +236,7 @@ def _input_keys(context: InputContext) -> list[str] | None:
 
 
 def _upstream_metadata(context: InputContext) -> dict[str, Any]:
-    """Return the definition metadata of the output that an input reads; none where no asset or op makes it."""
+    """Return the definition metadata of the output that an input reads. Empty if no asset or op produces it."""
     upstream = context.upstream_output
     return {} if upstream is None else plain_metadata(upstream.definition_metadata or {})
 
@@ -268,7 +268,7 @@ def _input_regions(
 
 
 def _region_sizes(region: Region | None, data: xr.Dataset | zarr.Group) -> dict[str, int] | None:
-    """Return the lengths of the region that was written, by dimension; None where no region was."""
+    """Return the lengths of the written region by dimension, or None if no region was written."""
     if region is None or not isinstance(data, xr.Dataset):
         return None
     return {dimension: data.sizes.get(dimension, 1) for dimension in region.dimensions}

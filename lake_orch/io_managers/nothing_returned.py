@@ -1,4 +1,4 @@
-"""An output of None: meant where the asset wrote by itself or is annotated so, and a forgotten `return` anywhere else."""
+"""A warning for an output of None, which is a forgotten `return` unless the annotation allows None or the step has written."""
 
 from __future__ import annotations
 

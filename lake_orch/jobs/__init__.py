@@ -1,1 +1,1 @@
-"""Jobs whose runs are one session of the lake each: their executor, ops and backfills, and the sensors that follow them."""
+"""Jobs with one session of the lake a run: their executor, ops and backfills, and the sensors for their sessions."""

@@ -1,4 +1,4 @@
-"""A backfill as one publish: its runs gather on a branch of their own, which is merged once all of them have succeeded."""
+"""Backfills that publish as a whole: the runs publish to a separate branch, which is merged after all of them succeeded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,19 +20,18 @@ _ENDED = (*_COMPLETED, BulkActionStatus.FAILED, BulkActionStatus.CANCELED)
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """What became of a backfill's branch."""
+    """The state of a backfill's branch."""
 
     backfill: str
     branch: str
     outcome: Literal["running", "merged", "failed", "conflict", "unknown"]
-    """It goes on; it is merged, and the branch is gone; runs of it failed, or it contradicts what was published meanwhile: the branch
-    stays. Or this Dagster instance does not know it."""
+    """After `merged` the branch is deleted, after `failed` and `conflict` it is kept. `unknown`: this instance has no such backfill."""
     commit: str | None = None
     message: str = ""
 
 
 def merge_backfills(instance: dg.DagsterInstance, lake: Lake, into: str = "main") -> list[BackfillOutcome]:
-    """Merge the branches of backfills all of whose runs succeeded. Repeated, it goes on where it stopped."""
+    """Merge the branches of backfills whose runs all succeeded. A repeated call continues where the last one stopped."""
     return list(_merge(instance, lake, into))
 
 
@@ -63,7 +62,7 @@ def _merge_one(lake: Lake, backfill: str, branch: str, into: str) -> BackfillOut
     except Conflict as error:
         return BackfillOutcome(backfill, branch, "conflict", message=str(error))
     if not lake.delete_branch(branch, at=head):
-        # A run of it was re-executed meanwhile: the next look merges what that has brought.
+        # A run was re-executed meanwhile: the next call merges its commits.
         return BackfillOutcome(backfill, branch, "running", commit)
     return BackfillOutcome(backfill, branch, "merged", commit)
 
@@ -80,7 +79,7 @@ def lake_backfill_sensor(name: str = "lake_backfills", *, minimum_interval_secon
     @dg.sensor(name=name, minimum_interval_seconds=minimum_interval_seconds, description="Merges what backfills gathered.", **options)
     def merge_finished(context: dg.SensorEvaluationContext, lake: LakeResource) -> dg.SkipReason:
         outcomes = merge_backfills(context.instance, lake.open(), lake.branch)
-        lines = [f"{one.branch}: {one.outcome} {one.commit or one.message}".rstrip() for one in outcomes]
+        lines = [f"{outcome.branch}: {outcome.outcome} {outcome.commit or outcome.message}".rstrip() for outcome in outcomes]
         for line in lines:
             context.log.info(line)
         return dg.SkipReason("; ".join(lines) or "no backfill is gathering")

@@ -1,7 +1,7 @@
 """The executor that makes a run one session: opened before the first step, published before the run ends.
 
-It wraps another executor, which runs the steps. Only the executor's process sees the whole run, ends with it and can still fail it:
-that is why publishing happens here and not in a step, a hook or a sensor.
+It wraps another executor, which runs the steps. Publishing happens here, not in a step, a hook or a sensor, because only the executor's
+process runs until the end of the run and can still fail it.
 """
 
 import logging
@@ -36,7 +36,7 @@ _ENDED = (DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED, DagsterRunStatu
 
 
 class SessionExecutor(Executor):
-    """Runs the steps by another executor, within one session of the lake."""
+    """An executor that runs the steps by another executor within one session of the lake."""
 
     def __init__(self, inner: Executor, scope: PublishScope = "run") -> None:
         self.inner, self._scope = inner, scope
@@ -50,7 +50,7 @@ class SessionExecutor(Executor):
         return self.inner.step_dependency_config
 
     def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
-        """Yield the run's events. Raises what publishing raises, which fails the run, and SessionLost before any step runs."""
+        """Yield the run's events. Raises SessionLost before any step runs, and the errors of publishing, which fail the run."""
         if scope_of(plan_context.dagster_run.tags, self._scope) == "asset":
             yield from self.inner.execute(plan_context, execution_plan)
             return
@@ -88,7 +88,7 @@ class SessionExecutor(Executor):
                 metadata = published_metadata(session, branch, published, resumed=session.resumed)
                 yield _event(plan_context, f"Session {session.id} published as commit {published.commit[:12]} of {branch}", metadata)
                 return
-        except GeneratorExit:  # nothing can be reported any more
+        except GeneratorExit:  # the run has ended, so nothing more can be reported
             _leave_failed(lake, session, reason, keep)
             raise
         except BaseException:
@@ -105,7 +105,7 @@ class SessionExecutor(Executor):
         keep: timedelta,
         error: BaseException | None,
     ) -> Iterator[DagsterEvent]:
-        """Fail the session, and say on the run's page what that means."""
+        """Fail the session, and explain this on the run's page."""
         record = _leave_failed(lake, session, reason, keep)
         checks = failed_checks(plan_context.instance, session.id, "blocking")
         message = None if record is None else unpublished_message(record, way_on(error, checks_failed=bool(checks)))
@@ -114,9 +114,9 @@ class SessionExecutor(Executor):
 
 
 def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta) -> SessionRecord | None:
-    """Mark a session failed, and return its record; one that has ended by its publish is left as it is.
+    """Mark a session failed, and return its record. A published session is not changed.
 
-    The run ends with its own error, whatever becomes of this. The reaper finds a session that stays open.
+    An error here is only logged, so that the run ends with its own error. The reaper finds a session that stays open.
     """
     try:
         lake.get_session(session.id, epoch=session.epoch).fail(reason, keep=keep)
@@ -127,7 +127,7 @@ def _leave_failed(lake: Lake, session: RunSession, reason: str, keep: timedelta)
 
 
 def _status(plan_context: PlanOrchestrationContext) -> DagsterRunStatus | None:
-    """Look up the run's status now: somebody may have cancelled it by force."""
+    """Return the run's current status: a user may have canceled it by force."""
     run = plan_context.instance.get_run_by_id(plan_context.dagster_run.run_id)
     return None if run is None else run.status
 
@@ -137,10 +137,10 @@ def _event(plan_context: PlanOrchestrationContext, message: str, metadata: dict[
 
 
 def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scope: PublishScope = "run") -> ExecutorDefinition:
-    """Return any executor, such as `k8s_job_executor`, with a run's steps in one session of the lake.
+    """Wrap an executor, such as `k8s_job_executor`, so that a run's steps are in one session of the lake.
 
-    Its configuration stays the same. Runs tagged `lake/scope: asset` go without a session; with `scope="asset"` all do but those tagged
-    `lake/scope: run`.
+    Its configuration stays the same. Runs tagged `lake/scope: asset` have no session. With `scope="asset"` only runs tagged
+    `lake/scope: run` have one.
     """
     create = executor.executor_creation_fn
     if create is None:
@@ -148,7 +148,7 @@ def with_sessions(executor: ExecutorDefinition, *, name: str | None = None, scop
 
     def wrapped(context: InitExecutorContext) -> Executor:
         inner = create(context)
-        # One that is wrapped already: a second would open the session again, as a later epoch, and publish it twice.
+        # Already wrapped: a second wrapper would open the session again at a later epoch, and publish it twice.
         return SessionExecutor(inner.inner if isinstance(inner, SessionExecutor) else inner, scope)
 
     return ExecutorDefinition(

@@ -1,4 +1,4 @@
-"""Jobs whose runs are one session of the lake each."""
+"""Jobs with one session of the lake a run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def lake_job(
     tags: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Any:
-    """Define an asset job whose runs publish all they materialize at once: `dg.define_asset_job` with the lake's executor.
+    """Define an asset job whose runs publish all assets at once: `dg.define_asset_job` with the lake's executor.
 
-    `gate`: which failed checks hold a run back; by default what the resource says. `scope="asset"` makes a job whose assets publish one by
-    one where the code location's executor would do otherwise. `executor_def`: what runs the steps, such as `k8s_job_executor`; by default
-    Dagster's own. `options` are those of `dg.define_asset_job`.
+    `gate` says which failed checks prevent publishing; the default is the resource's. `scope="asset"` makes a job whose assets publish one
+    by one, even if the code location's executor makes runs one session. `executor_def` runs the steps, such as `k8s_job_executor`; the
+    default is Dagster's. `options` are those of `dg.define_asset_job`.
     """
-    own = {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
+    lake_tags = {JOB_SCOPE_TAG: scope} | ({JOB_GATE_TAG: gate} if gate else {}) | ({BRANCH_TAG: branch} if branch else {})
     return dg.define_asset_job(
         name,
         dg.AssetSelection.all() if selection is None else selection,
         executor_def=lake_executor if executor_def is None else with_sessions(executor_def),
-        tags={**own, **(tags or {})},
+        tags={**lake_tags, **(tags or {})},
         **options,
     )

@@ -1,6 +1,6 @@
-"""Sessions in the hands of jobs made of ops, and a step of one's own for publishing.
+"""Ops that open, publish and abandon sessions in jobs made of ops, and an asset that publishes in a separate step.
 
-The steps between `open_session` and `publish` write into the session, IO managers too: it stands in the run's tags.
+The steps between `open_session` and `publish` write into the session, which the run's tags name. So do their IO managers.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _NOTHING = dg.Out(dg.Nothing)
 
 
 class RecoverConfig(dg.Config):
-    """Which session to publish."""
+    """The session to publish."""
 
     session: str | None = Field(default=None, description="The session; without one, all whose steps succeeded.")
     gate: str | None = Field(
@@ -32,7 +32,7 @@ class RecoverConfig(dg.Config):
 
 
 class MergeConfig(dg.Config):
-    """Which branch to merge, and where."""
+    """The branches of a merge."""
 
     source: str = Field(description="The branch, tag or commit to merge.")
     into: str = Field(default="main", description="The branch that takes it.")
@@ -41,7 +41,7 @@ class MergeConfig(dg.Config):
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Open a session of the lake that the rest of the run writes into, or resume the failed run's.")
 def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    """Open the run's session. One that it has already, by its executor, is kept."""
+    """Open the run's session. A session that the executor opened is kept."""
     session = session_of(context.instance, context.run_id)
     if session is None:
         branch = lake.branch_of(context.run.tags)
@@ -53,7 +53,7 @@ def open_session(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Publish the run's session: everything that was written into it becomes visible at once.")
 def publish(context: dg.OpExecutionContext, lake: LakeResource) -> None:
-    """Publish the run's session; repeated, the same. Raises what publishing raises."""
+    """Publish the run's session. A repeated call has the same result. Raises the errors of publishing."""
     context.add_output_metadata(_publish(context, lake))
 
 
@@ -64,7 +64,7 @@ def abandon(context: dg.OpExecutionContext, lake: LakeResource) -> None:
 
 @dg.op(ins=_AFTER, out=_NOTHING, description="Merge a branch of the lake into another.")
 def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: LakeResource) -> None:
-    """Merge a branch. One that holds nothing new leaves the other as it is. Raises Conflict, RefNotFound."""
+    """Merge a branch. Without new commits the target is unchanged. Raises Conflict, RefNotFound."""
     try:
         merged = lake.open().merge(config.source, into=config.into, message=config.message or f"Merge {config.source} into {config.into}")
     except NothingToApply:
@@ -75,7 +75,7 @@ def merge_branch(context: dg.OpExecutionContext, config: MergeConfig, lake: Lake
 
 @dg.op(out=_NOTHING, description="Publish sessions whose steps all succeeded and whose publish failed, or was killed.")
 def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake: LakeResource) -> None:
-    """Publish what can be, then raise what kept one from it. A session that its gate holds back is logged, and left as it is."""
+    """Publish the sessions that can be published, then raise the errors of the others. A session that its gate refuses is only logged."""
     keep = lake.keep_failed
     lifted = None if config.gate is None else gate_named(config.gate)
     if config.session is not None:
@@ -95,7 +95,7 @@ def recover_sessions(context: dg.OpExecutionContext, config: RecoverConfig, lake
 
 
 def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
-    """Make a job that publishes sessions whose steps all succeeded and whose publish did not: run it from the UI after a failed publish."""
+    """Make a job that publishes sessions whose steps all succeeded but whose publish failed. Run it from the UI after a failed publish."""
 
     @dg.job(name=name, description="Publish sessions whose steps all succeeded and whose publish did not.")
     def recover_job() -> None:
@@ -105,9 +105,9 @@ def lake_recover(name: str = "lake_recover") -> dg.JobDefinition:
 
 
 def lake_publish_asset(key: str | Sequence[str] | dg.AssetKey, deps: Any, **options: Any) -> dg.AssetsDefinition:
-    """Make an asset that publishes the run's session once all of `deps` are materialized: a visible step, to be retried by itself.
+    """Make an asset that publishes the run's session after all of `deps` are materialized: a visible step that can be retried alone.
 
-    For runs with one session (`scope="run"`); select it together with what it publishes. `options` are those of `@dg.asset`.
+    It is for runs with one session (`scope="run"`). Select it together with its `deps`. `options` are those of `@dg.asset`.
     """
     asset_key = dg.AssetKey.from_coercible(key)
 

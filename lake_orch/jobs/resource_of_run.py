@@ -1,4 +1,4 @@
-"""The lake that a run's job is configured with, for code that stands outside of its steps: an executor, a sensor."""
+"""Lookup of the lake in the resources of a run's job, for code outside its steps: executors and sensors."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from lake_orch.errors import InvalidDefinition
 from lake_orch.resources import LakeResource
 
 DEFAULT_KEY = "lake"
-"""The resource that is taken where several are lakes."""
+"""The key of the resource to use if several are lakes."""
 
 
 @contextmanager
 def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource]:
-    """Open the lake of a run, for as long as the `with` block lasts. Raises InvalidDefinition where its job has none, or several."""
+    """Open the lake of a run for the `with` block. Raises InvalidDefinition if its job has none, or several."""
     job, run = plan_context.job.get_definition(), plan_context.dagster_run
     with find_lake(job.resource_defs, job.name, plan_context.instance, run.run_config, run) as lake:
         yield lake
@@ -26,16 +26,16 @@ def lake_of_run(plan_context: PlanOrchestrationContext) -> Iterator[LakeResource
 def find_lake(
     resources: Mapping[str, object], name: str, instance: DagsterInstance, run_config: Any = None, run: DagsterRun | None = None
 ) -> Iterator[LakeResource]:
-    """Find the lake among resources, ready for use. `name`: whose they are. Raises InvalidDefinition for none, or several."""
+    """Yield the initialized lake among resources. `name` is their owner in errors. Raises InvalidDefinition for none, or several."""
     key = _key(name, resources)
     config = run_config.get("resources") if isinstance(run_config, Mapping) else None
-    own = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
-    with build_resources({key: resources[key]}, instance, own, run) as built:
+    resource_config = {key: config[key]} if isinstance(config, Mapping) and key in config else {}
+    with build_resources({key: resources[key]}, instance, resource_config, run) as built:
         yield lake_in(getattr(built, key))
 
 
 def lake_in(resource: Any) -> LakeResource:
-    """Return the lake that a resource is, or that an IO manager writes to."""
+    """Return the resource itself if it is a lake, or the lake that an IO manager writes to."""
     lake = resource if isinstance(resource, LakeResource) else getattr(resource, "lake", None)
     if not isinstance(lake, LakeResource):
         raise InvalidDefinition(f"{type(resource).__name__} holds no LakeResource: give one as its `lake`")
@@ -43,7 +43,7 @@ def lake_in(resource: Any) -> LakeResource:
 
 
 def _key(owner: str, resources: Mapping[str, object]) -> str:
-    """Find the resource that names the lake: one called `lake`, the only LakeResource, or the only IO manager with one."""
+    """Return the key of the lake: the resource called `lake`, the only LakeResource, or the only IO manager with one."""
     lakes = [name for name, resource in resources.items() if issubclass(class_of_resource(resource), LakeResource)]
     managers = [name for name, resource in resources.items() if "lake" in getattr(class_of_resource(resource), "model_fields", {})]
     for names in (lakes, managers):

@@ -1,4 +1,4 @@
-"""Sensors and a schedule that see to the sessions of runs that ended badly, and tell somebody."""
+"""Sensors and an asset that settle the sessions of failed runs, and send alerts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class SessionAlert:
-    """What somebody may want to know."""
+    """An alert about a session."""
 
     kind: str
-    """`publish_failed`: all steps succeeded, and main does not have the work; `gate_failed`: the same, and checks hold it back;
-    `run_failed`: a session is kept; `stale`: its time is up."""
+    """`publish_failed`: all steps succeeded, but the publish failed. `gate_failed`: all steps succeeded, but checks prevent the publish.
+    `run_failed`: steps failed, and the session is kept. `stale`: the session has expired."""
     session: str
     run: str | None
     message: str
@@ -37,9 +37,9 @@ Alert: TypeAlias = Callable[[SessionAlert], None]
 
 
 def lake_session_sensors(*, alert: Alert | None = None, prefix: str = "lake", **options: Any) -> Sequence[dg.SensorDefinition]:
-    """Run status sensors that bring a run's session in line as soon as the run has ended, however it ended.
+    """Make run status sensors that settle a run's session as soon as the run has ended, with success or not.
 
-    They need a resource `lake`. `alert` is called for what somebody should look at. `options` are those of `dg.run_status_sensor`.
+    They need a resource `lake`. `alert` is called for sessions that need attention. `options` are those of `dg.run_status_sensor`.
     """
     return [_sensor(f"{prefix}_sessions_on_{name}", status, alert, options) for name, status in _STATUSES.items()]
 
@@ -61,7 +61,7 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
             return dg.SkipReason(f"session {run_session.id} was resumed by a later run")
         keep = lake.keep_failed
         if record.state == SESSION_PUBLISHED:
-            # Its process may have died before it could say so.
+            # Its process may have died before it could report this.
             publish_session(context.instance, opened, run_session, gate="none", keep_failed_for=keep)
             return dg.SkipReason(f"session {run_session.id} is published")
         outcome = settle_session(context.instance, opened, record, keep_failed_for=keep, gate=lake.gate)
@@ -73,31 +73,32 @@ def _sensor(name: str, status: dg.DagsterRunStatus, alert: Alert | None, options
 
 
 def reap(lake: LakeResource, instance: dg.DagsterInstance, alert: Alert | None = None) -> list[SessionOutcome]:
-    """Settle every session of the lake that has not ended, also those that no sensor noticed."""
+    """Settle every session of the lake that has not ended, including those that no sensor saw."""
     outcomes = settle(instance, lake.open(), keep_failed_for=lake.keep_failed, gate=lake.gate)
-    for one in outcomes:
-        _tell(alert, one)
+    for outcome in outcomes:
+        _tell(alert, outcome)
     return outcomes
 
 
 def lake_session_reaper(
     key: str | Sequence[str] | dg.AssetKey = "lake_session_reaper", *, alert: Alert | None = None, **options: Any
 ) -> dg.AssetsDefinition:
-    """Make an asset that looks at every open or failed session: those of runs that ended are failed, those whose time is up expire.
+    """Make an asset that settles every open or failed session: it fails those of ended runs, and expires those past their time.
 
-    It works without sensors and after a lost daemon: give it a schedule, such as
+    It works without sensors and after a daemon outage. Give it a schedule, such as
     `automation_condition=dg.AutomationCondition.on_cron("*/30 * * * *")`. `options` are those of `@dg.asset`.
     """
 
     def reaper(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult[Any]:
         outcomes = reap(lake, context.instance, alert)
         counts = {
-            f"lake/{outcome}": sum(one.outcome == outcome for one in outcomes) for outcome in ("running", "failed", "expired", "kept")
+            f"lake/{outcome}": sum(session_outcome.outcome == outcome for session_outcome in outcomes)
+            for outcome in ("running", "failed", "expired", "kept")
         }
-        table = [f"| {one.session} | {one.run or ''} | {one.outcome} | {one.reason} |" for one in outcomes[:50]]
+        table = [f"| {outcome.session} | {outcome.run or ''} | {outcome.outcome} | {outcome.reason} |" for outcome in outcomes[:50]]
         sessions = dg.MetadataValue.md("\n".join(["| session | run | outcome | reason |", "|---|---|---|---|", *table]))
         return dg.MaterializeResult(
-            metadata={**counts, "lake/publishable": sum(one.publishable for one in outcomes), "lake/sessions": sessions}
+            metadata={**counts, "lake/publishable": sum(outcome.publishable for outcome in outcomes), "lake/sessions": sessions}
         )
 
     asset: Any = dg.asset(key=dg.AssetKey.from_coercible(key), description="Sees to sessions whose runs cannot any more.", **options)
@@ -110,7 +111,7 @@ def _tell(alert: Alert | None, outcome: SessionOutcome) -> None:
         return
     message = f"session {outcome.session}: {outcome.reason or outcome.outcome}"
     if outcome.held_back:
-        # What to do then stands in the reason.
+        # The reason says what to do.
         kind = "gate_failed"
     elif outcome.publishable:
         kind, message = "publish_failed", f"{message}; run lake_recover to publish it"

@@ -215,9 +215,9 @@ def _ask(
     max_retries: int,
 ) -> dg.SensorResult | dg.SkipReason:
     """Ask for a run of a batch, unless one is under way or too many have failed."""
-    own = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
-    known = context.instance.get_runs(dg.RunsFilter(tags=own), limit=_MOST_RUNS)
-    runs = [run for run in known if run.tags.get(LEDGER_TAG, ledger) == ledger]
+    batch_tags = {ZONE_TAG: zone.name, BATCH_TAG: str(batch.number)}
+    batch_runs = context.instance.get_runs(dg.RunsFilter(tags=batch_tags), limit=_MOST_RUNS)
+    runs = [run for run in batch_runs if run.tags.get(LEDGER_TAG, ledger) == ledger]
     going = [run for run in runs if not run.is_finished]
     if going:
         return dg.SkipReason(f"batch {batch.number} is landing in run {going[0].run_id}")
@@ -227,10 +227,10 @@ def _ask(
             f"and re-execute run {runs[0].run_id}"
         )
     extra = dict(request(batch)) if request else {}
-    tags = {**extra.pop("tags", {}), **own, LEDGER_TAG: ledger}
+    tags = {**extra.pop("tags", {}), **batch_tags, LEDGER_TAG: ledger}
     # Where runs were deleted, a count alone would name one that is left, and Dagster starts no run under a key that it knows.
-    taken = {run.tags.get("dagster/run_key") for run in known}
-    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(known)))
+    taken = {run.tags.get("dagster/run_key") for run in batch_runs}
+    keys = (f"{zone.name}:{batch.number}:{number}" for number in count(len(batch_runs)))
     return dg.SensorResult(run_requests=[dg.RunRequest(run_key=next(key for key in keys if key not in taken), tags=tags, **extra)])
 
 

@@ -83,10 +83,10 @@ class Ledger:
         """Remember that batches up to a number are in their table."""
 
         def plan(state: State) -> Sequence[Action]:
-            known = state.get(_LANDED)
-            if known is None:
+            stored = state.get(_LANDED)
+            if stored is None:
                 return [Add(_LANDED, number)]
-            return [Update(_LANDED, number)] if known != number else ()
+            return [Update(_LANDED, number)] if stored != number else ()
 
         self.journal.append(plan)
 
@@ -98,10 +98,10 @@ class Ledger:
         present = set()
         for file in listed:
             present.add(file.key)
-            known = state.get(f"file/{file.key}")
-            if known is None:
+            stored = state.get(f"file/{file.key}")
+            if stored is None:
                 new.append(file)
-            elif file.fingerprint not in (known["fingerprint"], known.get("reported")) and known["batch"] <= landed:
+            elif file.fingerprint not in (stored["fingerprint"], stored.get("reported")) and stored["batch"] <= landed:
                 rewritten.append(file)
         waiting = (file.key for batch in self.batches(landed) for file in batch.files)
         return LandingDiff(new, rewritten, [key for key in waiting if key not in present])
@@ -141,9 +141,9 @@ class Ledger:
         def plan(state: State) -> Sequence[Action]:
             actions: list[Action] = []
             for file in files:
-                known = state.get(f"file/{file.key}")
-                if known is not None and known.get(field_name) != file.fingerprint:
-                    actions.append(Update(f"file/{file.key}", {**known, field_name: file.fingerprint}))
+                stored = state.get(f"file/{file.key}")
+                if stored is not None and stored.get(field_name) != file.fingerprint:
+                    actions.append(Update(f"file/{file.key}", {**stored, field_name: file.fingerprint}))
             return actions
 
         self.journal.append(plan)

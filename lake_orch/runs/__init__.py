@@ -1,1 +1,1 @@
-"""What a Dagster run is to a lake: its attempts and their lineage, the session that it writes into, the gate before it is published."""
+"""Dagster runs in a lake: attempts and their lineage, the session of a run, and the gate before it is published."""

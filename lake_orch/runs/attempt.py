@@ -1,4 +1,4 @@
-"""One attempt at one output of one step: the identity by which its effect is there exactly once."""
+"""One attempt at one output of one step, with the identity that makes its effect happen exactly once."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ StepContext: TypeAlias = AssetExecutionContext | OpExecutionContext
 RunOfStep: TypeAlias = tuple[DagsterInstance, DagsterRun]
 
 _MOST_ATTEMPTS = 1_000_000
-"""Of one step in one epoch of a session."""
+"""The most attempts at one step in one epoch of a session."""
 
 _CLOCKS_APART = timedelta(hours=1)
-"""How far the clocks of the machines that a run visits may be apart."""
+"""The largest difference between the clocks of a run's machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is attempted, and the how-manieth try at it this is."""
+    """An output of a step, and the number of the try at it."""
 
     instance: DagsterInstance
     run: DagsterRun
     step_key: str
     output: str = ""
-    """Empty for what a step writes by itself."""
+    """Empty for writes in a step's own code."""
     mapping_key: str | None = None
     partition_keys: Sequence[str] = ()
     number: int = 0
-    """How often the step was tried before in this run."""
+    """The number of earlier tries of the step in this run."""
     lineage: str | None = None
-    """The session's, in a run with one session; otherwise the run's, or that of the run which it continues."""
+    """The lineage of the session in a run with one session; otherwise that of the run, or of the run that it continues."""
 
     @classmethod
     def of_output(cls, context: OutputContext, partition_keys: Sequence[str]) -> Attempt:
-        """Return the attempt that an IO manager is asked to store."""
+        """Return the attempt for an output of an IO manager."""
         step = context.step_context
         return cls(
             step.instance,
@@ -66,18 +66,18 @@ class Attempt:
 
     @classmethod
     def of_step(cls, context: StepContext, partition_keys: Sequence[str], output: str = "") -> Attempt:
-        """Return the attempt that a step's own code is part of."""
+        """Return the attempt for the writes in a step's own code."""
         step = context.get_step_execution_context()
         return cls(context.instance, context.run, step.step.key, output, None, partition_keys, context.retry_number)
 
     @property
     def app_id(self) -> str:
-        """What all attempts at this output have in common, and nothing else has: the appId of its transaction marker."""
+        """Return the appId of the transaction marker, which all attempts at this output share and no others have."""
         return app_id(self._lineage, self.step_key, self.output, mapping_key=self.mapping_key, partition_keys=self.partition_keys)
 
     @property
     def session_id(self) -> str:
-        """The id of the private session in which any attempt at this output publishes."""
+        """Return the id of the private session in which all attempts at this output publish."""
         return f"o-{hashlib.sha256(self.app_id.encode()).hexdigest()[:40]}"
 
     @property
@@ -85,25 +85,25 @@ class Attempt:
         return self.lineage or step_lineage(self.instance, self.run, self.step_key)
 
     def within(self, lineage: str) -> Attempt:
-        """Return the same attempt, of a run that writes into one session."""
+        """Return the same attempt in a run that writes into one session."""
         return replace(self, lineage=lineage)
 
     def resolved(self) -> Attempt:
-        """Return the same attempt, with the lineage looked up once and for all."""
+        """Return the same attempt with its lineage resolved."""
         return replace(self, lineage=self._lineage)
 
     def rank(self, epoch: int) -> int:
-        """Order the attempts at an output within a session: later epochs, then later tries, come later."""
+        """Return the rank of the attempt at an output in a session. It rises with the epoch, then with the try."""
         return epoch * _MOST_ATTEMPTS + self.number
 
     @property
     def commit_metadata(self) -> dict[str, str]:
-        """What a commit says of where it comes from."""
+        """Return the commit metadata that names the source of the commit."""
         return {RUN: self.run.run_id, STEP: self.step_key, OUTPUT: self.output}
 
     @property
     def message(self) -> str:
-        """The message of the commit that it becomes."""
+        """Return the message of the commit."""
         return " ".join(part for part in (self.run.job_name, self.step_key, ", ".join(self.partition_keys[:3])) if part)[:200]
 
     def assigned_to_folder(self, root: str) -> Assignment:
@@ -111,12 +111,12 @@ class Attempt:
         return Assignment(root, self.app_id)
 
     def assigned_to_session(self, root: str, record: SessionRecord, epoch: int) -> Assignment:
-        """Return its assignment in the session of its run, which the run opened or resumed at this epoch."""
+        """Return its assignment in the session of its run, at the epoch at which the run opened or resumed it."""
         attempt = self.within(record.lineage)
         return Assignment(root, attempt.app_id, record.branch, record.id, epoch, attempt.rank(epoch))
 
     def assigned_to_branch(self, root: str, branch: str) -> Assignment:
-        """Return its assignment to publish to a branch by itself."""
+        """Return its assignment to publish alone to a branch."""
         attempt = self.resolved()
         return Assignment(
             root,
@@ -131,13 +131,13 @@ class Attempt:
         )
 
     def since(self) -> datetime | None:
-        """Return a time before which no attempt at this output was made. None if Dagster does not know."""
+        """Return a time before the first attempt at this output, or None if Dagster has no record."""
         record = self.instance.get_run_record_by_id(self._lineage)
         return None if record is None else _aware(record.create_timestamp) - _CLOCKS_APART
 
 
 def run_of(context: InputContext) -> RunOfStep | None:
-    """Return the run that asks for an input; None where a value is loaded outside of any."""
+    """Return the run that loads an input, or None outside a run."""
     try:
         step = context.step_context
     except DagsterInvariantViolationError:

@@ -1,7 +1,7 @@
-"""Which failed asset checks keep a run's session from being published.
+"""The gate: failed asset checks that prevent publishing a run's session.
 
-A check's latest evaluation counts, over all the runs that wrote into the session: a run that carries on from a failed one evaluates
-again only what it runs again.
+The latest evaluation of a check counts, over all runs that wrote into the session. A run that continues a failed one evaluates only the
+checks of the steps that it repeats.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FailedCheck:
 
 
 def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
-    """List the runs that wrote into a session, in the order in which they took it over: one made earlier may have waited longer."""
+    """List the runs that wrote into a session in the order of their epochs. A run that was created earlier may have started later."""
     records = instance.get_run_records(RunsFilter(tags={SESSION_TAG: session}))
     runs = [record.dagster_run for record in sorted(records, key=lambda record: record.create_timestamp)]
     epochs = {run.run_id: session_of_run.epoch for run in runs if (session_of_run := from_tags(run)) is not None}
@@ -41,7 +41,7 @@ def runs_of(instance: DagsterInstance, session: str) -> Sequence[DagsterRun]:
 
 
 def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[FailedCheck]:
-    """List the checks that keep a session from being published, under this policy."""
+    """List the checks that prevent publishing a session under this policy."""
     evaluations = (
         entry.dagster_event.asset_check_evaluation_data
         for run in runs_of(instance, session)
@@ -52,7 +52,7 @@ def failed_checks(instance: DagsterInstance, session: str, gate: Gate) -> list[F
 
 
 def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) -> list[FailedCheck]:
-    """Find the checks whose latest evaluation prevents publishing, among evaluations in the order of their time."""
+    """Return the checks whose latest evaluation prevents publishing. The evaluations are in order of time."""
     latest: dict[FailedCheck, AssetCheckEvaluation] = {}
     for evaluation in evaluations:
         asset, partition = evaluation.asset_key.to_user_string(), getattr(evaluation, "partition", None)
@@ -61,16 +61,16 @@ def standing_against(evaluations: Iterable[AssetCheckEvaluation], gate: Gate) ->
 
 
 def stands_against(evaluation: AssetCheckEvaluation, gate: Gate) -> bool:
-    """Return whether one evaluation keeps its asset from being published: a blocking check always, others as the policy says."""
+    """Return whether a failed evaluation prevents publishing: always for a blocking check, else as the policy says."""
     if evaluation.passed or evaluation.severity is not AssetCheckSeverity.ERROR:
         return False
     return bool(evaluation.blocking) or gate == "error"
 
 
 def check_step_gate(context: OutputContext) -> None:
-    """Let an output be published by its own step only once the blocking checks of that step, on the same asset, have passed.
+    """Check that the blocking checks of the step on the output's asset have passed, before the step publishes the output.
 
-    Raises GateFailed for one that failed, CheckPending for one that was not evaluated yet.
+    Raises GateFailed for a failed check, CheckPending for a check that was not evaluated yet.
     """
     if not context.has_asset_key:
         return

@@ -1,9 +1,8 @@
-"""Which run's work a step continues: the identity under which its writes happen exactly once.
+"""The lineage of a step: the identity under which its writes happen exactly once.
 
 Dagster starts a step again in three ways: a step retry (same run), a re-execution from failure (a new run that continues
-the old one), and a re-execution of all steps (a new run that starts over). The first two must not write again what was
-committed already; the third must. The lineage tells them apart: it is the id of the first run in the chain that this
-step continues.
+the old one), and a re-execution of all steps (a new run that starts over). The first two must not repeat committed writes;
+the third must write again. The lineage distinguishes them: it is the id of the first run in the chain that this step continues.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from lake_orch._dagster import ExecutionPlanSnapshot
 
 MAX_ANCESTORS = 64
-"""How far up a chain of re-executions is walked: a bound against chains that are damaged, far above any real one."""
+"""The most ancestors that are followed in a chain of re-executions: a bound for damaged chains, far above any real length."""
 
 # The tags' names are part of Dagster's GraphQL and UI contract, but it exports no public constants for them.
 RESUME_RETRY_TAG = "dagster/is_resume_retry"
@@ -28,8 +27,8 @@ ASSET_RESUME_RETRY_TAG = "dagster/is_asset_resume_retry"
 def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> str:
     """Return the run id under which this step's writes are marked.
 
-    The run's own id; or its parent's lineage, when the run re-executes the parent from failure and the parent has no
-    success of this very step.
+    It is the run's id, or its parent's lineage if the run re-executes the parent from failure and this step did not
+    succeed in the parent.
     """
     current = run
     run_ids = {run.run_id}
@@ -45,9 +44,9 @@ def step_lineage(instance: DagsterInstance, run: DagsterRun, step_key: str) -> s
 def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
     """Return whether `run` re-executes `parent` from failure, rather than starting over.
 
-    The Python API sets no tags, but its plan was made from the parent's state. A plan that is a strict part of the parent's
-    says the same. In the other direction, Dagster copies the tag of an asset retry into later re-executions of *all* steps:
-    such a leaked tag is not believed.
+    The Python API sets no tags, but makes the plan from the parent's state. A plan that is a strict part of the parent's plan
+    shows this too. In the other direction, Dagster copies the tag of an asset retry into later re-executions of *all* steps:
+    such a leaked tag is ignored.
     """
     if run.tags.get(RESUME_RETRY_TAG) == "true":
         return True
@@ -59,9 +58,9 @@ def continues(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) ->
 
 
 def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Return whether the run's plan was made from what the parent had done.
+    """Return whether the run's plan was made from the state of the parent.
 
-    Comparing the plans' steps is not enough: where nothing of the parent succeeded, as in every job of one step, a
+    Comparing the plans' steps is not enough: if no step of the parent succeeded, as in every failed job of one step, a
     re-execution from failure has the same steps as one of all steps.
     """
     plan = _plan(instance, run)
@@ -70,7 +69,7 @@ def _plan_follows(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun
 
 
 def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRun) -> bool:
-    """Return whether the tag is leaked, only if that is certain: taking a real retry for a fresh start would write twice.
+    """Return whether the tag is certainly leaked. If a real retry were taken for a fresh start, it would write twice.
 
     A retry of failed assets leaves out the steps that succeeded, unless a blocking check failed on their asset.
     """
@@ -81,12 +80,12 @@ def _tag_is_leaked(instance: DagsterInstance, run: DagsterRun, parent: DagsterRu
 
 
 def _is_strict_part(steps: set[str], of: set[str]) -> bool:
-    """Return whether the steps leave out something of the other plan and add nothing.
+    """Return whether the steps are a proper subset of the other plan's.
 
-    A plan holds mapped steps as `step[?]`; a re-execution names them one by one, as `step[key]`.
+    A plan holds mapped steps as `step[?]`; a re-execution names each of them, as `step[key]`.
     """
-    known = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
-    return set(known.values()) < of
+    matched = {step: step if step in of else f"{step.split('[')[0]}[?]" if "[" in step else step for step in steps}
+    return set(matched.values()) < of
 
 
 def _planned_steps(instance: DagsterInstance, run: DagsterRun) -> set[str]:

@@ -1,6 +1,6 @@
-"""The transaction marker of a write: what makes a retried write a no-op.
+"""The transaction marker of a write, which makes a repeated write a no-op.
 
-A Delta table keeps `txn(appId, version)` with every commit; a write whose version it has seen already is skipped.
+A Delta table keeps `txn(appId, version)` with every commit. A write whose version is in the table already is skipped.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import json
 from collections.abc import Sequence
 
 SINGLE_BATCH = 1
-"""The version of a write that is the only one of its output. Hands-on writers count on from here."""
+"""The version of the only write of an output. Writes in a step's own code are numbered from here."""
 
 _MAX_SPELLED_OUT = 256
 
 
 def app_id(lineage: str, step_key: str, output: str = "", *, mapping_key: str | None = None, partition_keys: Sequence[str] = ()) -> str:
-    """Return the identity of one output of one step: equal for every attempt at it, different for anything else.
+    """Return the identity of one output of one step: equal for all attempts at it, different for any other output.
 
-    Never the asset alone: two runs would swallow one another's rows. `output` is empty for hands-on writers, which have
-    no output of their own. Long lists of partition keys are hashed; the order of the keys does not matter.
+    It is never the asset alone, because then the second of two runs would lose its rows. `output` is empty for writes in a
+    step's own code. Long lists of partition keys are hashed. The order of the keys does not matter.
     """
     keys: object = sorted(partition_keys)
     if len(json.dumps(keys)) > _MAX_SPELLED_OUT:
         keys = f"{len(partition_keys)} keys, sha256 {hashlib.sha256(json.dumps(keys).encode()).hexdigest()}"
-    # JSON keeps the parts apart whatever characters they hold.
+    # JSON separates the parts for any characters in them.
     return "dagster" + json.dumps([lineage, step_key, output, mapping_key, keys], separators=(",", ":"))

@@ -1,7 +1,8 @@
-"""What each asset of a session is told once the session is published.
+"""Observations of the assets in a published session.
 
-Dagster records a materialization when a step ends, and never changes it. Whether readers see its rows is decided later, so the
-materialization does not say it. An observation of the same asset and partition does, in the log of the run that published.
+Dagster records a materialization when a step ends, and never changes it. The session is published later, if at all, so the
+materialization cannot say whether readers see the rows. An observation of the same asset and partition, in the log of the run that
+publishes, says so.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Materialized:
     metadata: Mapping[str, MetadataValue[Any]]
 
     def observation(self, session: str, branch: str, published: Published, formats: Mapping[str, str]) -> AssetObservation:
-        """Return what says that it is published: an observation, as it is no new materialization.
+        """Return an observation that it is published. There is no new materialization.
 
         Args:
             session: The id of the session.
             branch: The branch that it was published on.
-            published: What the session became.
+            published: The result of the publish.
             formats: The format of each dataset of the commit, by path.
         """
         path = value_of(self.metadata, PATH)
@@ -66,16 +67,16 @@ _READ_WITH = {
     "icechunk": "xarray.open_zarr(lake.at('{commit}').icechunk('{path}').readonly_session('main').store)",
     "pool": "lake.at('{commit}').pool('{path}').scan().to_table()",
 }
-"""How a dataset is read as of a commit, by format."""
+"""Python code that reads a dataset as of a commit, by format."""
 
 
 def read_with(commit: str, path: str, format: str) -> MetadataValue[Any]:
-    """Show how to read a dataset as of a commit, from Python."""
+    """Return Python code that reads a dataset as of a commit."""
     return MetadataValue.md(f"`{_READ_WITH[format].format(commit=commit[:12], path=path)}`")
 
 
 def report_published(instance: DagsterInstance, lake: Lake, session: RunSession, published: Published) -> None:
-    """Observe each asset and partition of a published session as published. Repeated, it reports what is missing."""
+    """Report each asset and partition of a published session as published. A repeated call reports only the missing ones."""
     runs = runs_of(instance, session.id)
     if not runs:
         return
@@ -83,9 +84,9 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
     formats = {path: record.format for path, record in lake.at(published.commit).datasets().items()}
     observed = {place for run in runs for place in _observed(instance, run.run_id, published.commit)}
     observations = [
-        one.observation(session.id, branch, published, formats)
-        for one in materialized(instance, session.id)
-        if (one.key, one.partition) not in observed
+        output.observation(session.id, branch, published, formats)
+        for output in materialized(instance, session.id)
+        if (output.key, output.partition) not in observed
     ]
     batch = str(uuid.uuid4())
     for number, observation in enumerate(observations, start=1):
@@ -100,7 +101,7 @@ def report_published(instance: DagsterInstance, lake: Lake, session: RunSession,
 
 
 def materialized(instance: DagsterInstance, session: str) -> list[Materialized]:
-    """List what the runs of a session materialized in it; of an asset and partition the last."""
+    """List the last materialization of each asset and partition by the runs of a session."""
     latest = {
         (event.asset_key, event.partition): event
         for run in runs_of(instance, session)
@@ -111,18 +112,18 @@ def materialized(instance: DagsterInstance, session: str) -> list[Materialized]:
 
 
 def says_nothing(event: AssetMaterialization) -> bool:
-    """Return whether a materialization leaves open what becomes of it, as of an asset written by hand: its run's session decides."""
+    """Return whether a materialization has no record of publishing, as for an asset that its own code writes."""
     return not event.metadata.keys() & {STATE, COMMIT, SESSION_TAG}
 
 
 def awaited_session(event: AssetMaterialization) -> str | None:
-    """Name the session that a materialization is published with; None for one that was visible at once."""
+    """Return the session that a materialization is published with, or None if it was visible at once."""
     session = value_of(event.metadata, SESSION_TAG)
     return session if isinstance(session, str) and COMMIT not in event.metadata else None
 
 
 def value_of(metadata: Mapping[str, MetadataValue[Any]], name: str) -> object:
-    """Read what an event's metadata says under a name; None for nothing."""
+    """Return a value of an event's metadata by name, or None."""
     value = metadata.get(name)
     return None if value is None else value.value
 
@@ -134,7 +135,7 @@ def _materializations(instance: DagsterInstance, run_id: str) -> Iterator[AssetM
 
 
 def _observed(instance: DagsterInstance, run_id: str, commit: str) -> Iterator[tuple[AssetKey, str | None]]:
-    """Yield what a run's log says is published with a commit. A second publisher would report it again."""
+    """Yield the assets and partitions that a run's log reports as published with a commit, so that they are not reported twice."""
     for entry in instance.all_logs(run_id, of_type=DagsterEventType.ASSET_OBSERVATION):
         event = entry.asset_observation
         if event is not None and value_of(event.metadata, COMMIT) == commit:

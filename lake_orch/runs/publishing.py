@@ -1,6 +1,6 @@
-"""Publishing a run's session: the gate, the publish itself, and what the UI is told of it.
+"""Publishing of a run's session: the gate, the publish, and the reports in the UI.
 
-One way for all who publish: the executor, `lake_orch.testing`, a recovery, an op.
+The executor, `lake_orch.testing`, recoveries and ops all publish through this module.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_gate(instance: DagsterInstance, session: str, gate: Gate) -> None:
-    """Raise GateFailed where a check prevents publishing a session."""
+    """Raise GateFailed if a check prevents publishing a session."""
     failed = failed_checks(instance, session, gate)
     if failed:
         raise GateFailed(_gate_message(session, failed), checks=[str(check) for check in failed])
 
 
 def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, *, gate: Gate, keep_failed_for: timedelta) -> Published:
-    """Publish a run's session, unless a check prevents it, and say so of each asset in it. Repeated, the same result.
+    """Publish a run's session unless a check prevents it, and report each of its assets. A repeated call has the same result.
 
-    A gate that fails, and a conflict, leave the session failed: readable, and to be resumed, for `keep_failed_for`. Raises GateFailed,
-    Conflict, StaleEpoch, SessionClosed, PublishTimeout.
+    After a failed gate or a conflict the session is failed. It can be read and resumed for `keep_failed_for`. Raises GateFailed, Conflict,
+    StaleEpoch, SessionClosed, PublishTimeout.
     """
     try:
         if lake.get_session(session.id).record.state != SESSION_PUBLISHED:
             check_gate(instance, session.id, gate)
         published = lake.get_session(session.id, epoch=session.epoch).publish()
     except Conflict as error:
-        # Trying again would end the same way, and no step is left that a re-execution from failure could run.
+        # Another try would have the same end, and a re-execution from failure has no step to run.
         remedy = "Nothing was published: re-execute all steps, which then start from what the branch has now"
         raise error.replace(remedy=remedy) from error.__cause__
     except Exception as error:
@@ -57,7 +57,7 @@ def publish_session(instance: DagsterInstance, lake: Lake, session: RunSession, 
     try:
         report_published(instance, lake, session, published)
     except Exception:
-        # It is published: raising now would make the run look as if it were not. The sensors tell it later.
+        # It is published: an error now would make the run look unpublished. The sensors report the assets later.
         _LOG.warning("session %s is published, but its assets could not be told so", session.id, exc_info=True)
     return published
 

@@ -1,4 +1,4 @@
-"""Which state of a branch a run reads, where each asset is published by itself: one commit, however long the run takes."""
+"""The state of a branch that a run reads if each asset is published alone: one commit for the whole run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance, run: DagsterRun) -> str:
-    """Find the ref at which a run reads a dataset: the branch when the run began; what the run itself has published goes before.
+    """Return the ref at which a run reads a dataset: the branch at the start of the run, or a later commit of the run itself.
 
-    `path` None: what is read are plain files, of which commits do not tell one by one. A branch that is younger than the run is read
-    as it is.
+    `path` is None for plain files, which commits do not list. A branch that is younger than the run is read at its head.
     """
     record = instance.get_run_record_by_id(run.run_id)
     if record is None:
@@ -28,12 +27,12 @@ def pinned(lake: Lake, branch: str, path: str | None, instance: DagsterInstance,
     for commit in lake.log(branch, first_parent=True, since=datetime.fromtimestamp(began - 1, UTC)):
         if _made_at(commit) <= began or (commit.metadata.get(RUN) == run.run_id and (path is None or path in changed_datasets(commit))):
             return commit.id
-    # All commits since then came later: the one before them, if the branch was there.
+    # All of these commits are later than the start. Take the last one before it, if the branch existed.
     older = next((commit for commit in lake.log(branch, first_parent=True) if _made_at(commit) <= began), None)
     return branch if older is None else older.id
 
 
 def _made_at(commit: Commit) -> float:
-    """Return when a commit was made: to the microsecond, if it records that."""
+    """Return the time of a commit, to the microsecond if it records that."""
     exact = commit.metadata.get("at")
     return (commit.creation_date if exact is None else datetime.fromisoformat(exact)).timestamp()

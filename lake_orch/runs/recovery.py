@@ -154,6 +154,8 @@ def _started_over(instance: DagsterInstance, runs: Sequence[DagsterRun]) -> Sequ
     runs_after: list[DagsterRun] = []
     page = instance.get_runs(later, limit=_PAGE)
     while page:
-        runs_after += [run for run in page if run.parent_run_id in ids and ((own := from_tags(run)) is None or own.id != session)]
+        runs_after += [
+            run for run in page if run.parent_run_id in ids and ((run_session := from_tags(run)) is None or run_session.id != session)
+        ]
         page = instance.get_runs(later, cursor=page[-1].run_id, limit=_PAGE)
     return runs_after

@@ -74,8 +74,8 @@ def from_tags(run: DagsterRun) -> RunSession | None:
     tags = run.tags
     id, epoch, owner = tags.get(SESSION_TAG), tags.get(EPOCH_TAG, ""), tags.get(OWNER_TAG)
     # Who gives a run its tags before it has an id cannot name it.
-    own = owner == run.run_id or (owner is None and run.parent_run_id is None)
-    return RunSession(id, int(epoch)) if own and id and epoch.isdecimal() else None
+    is_own_tag = owner == run.run_id or (owner is None and run.parent_run_id is None)
+    return RunSession(id, int(epoch)) if is_own_tag and id and epoch.isdecimal() else None
 
 
 def gate_of(tags: Mapping[str, str], default: Gate) -> Gate:
@@ -125,9 +125,9 @@ def open_run_session(
     published already, RefNotFound for a branch that does not exist. Without `resume`, a session that other steps of this very run
     opened is joined as it is.
     """
-    own = from_tags(_stored(instance, run))
-    inherited = None if own else inherited_session(instance, run, lake)
-    id = own.id if own else inherited or session_id(run.run_id)
+    run_session = from_tags(_stored(instance, run))
+    inherited = None if run_session else inherited_session(instance, run, lake)
+    id = run_session.id if run_session else inherited or session_id(run.run_id)
     record = _record(lake, id)
     handle = lake.open_session(
         branch if record is None else record.branch,

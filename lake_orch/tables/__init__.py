@@ -1,1 +1,1 @@
-"""What an asset returns, as rows of a Delta table: types, definitions, partitions, modes, and what the UI is told."""
+"""Storage of an asset's values as rows of a Delta table: types, definitions, partitions, modes, and metadata for the UI."""

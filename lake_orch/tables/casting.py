@@ -1,4 +1,4 @@
-"""Bringing rows into the schema that an asset declares: only where every value stays what it is."""
+"""Casts of rows to the schema that an asset declares, only where every value is preserved."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from lake_orch.tables.type_name import spark_type_name
 
 
 def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str] = frozenset()) -> Rows:
-    """Bring rows into these columns and types. Numbers, decimals and units of time are converted where that is exact; a zone is never
-    made up.
+    """Cast rows to these columns and types. Numbers, decimals and units of time are converted only exactly. No time zone is assumed.
 
     Args:
-        name: what errors call the rows.
-        computed: columns that may be missing, in lower case.
+        name: The name of the rows in errors.
+        computed: The columns that may be missing, in lower case.
 
-    Raises DefinitionMismatch for other columns and types, at once; for a value that does not fit, when it comes.
+    Raises DefinitionMismatch at once for other columns and types, and while the rows are read for a value that does not fit.
     """
     schema_of_rows = rows.schema
     names = {name.lower() for name in schema_of_rows.names}
@@ -26,16 +25,16 @@ def cast_rows(rows: Rows, schema: pa.Schema, name: str, computed: frozenset[str]
     return rows.cast(expected, name)
 
 
-def _check(given: pa.Schema, wanted: pa.Schema, name: str) -> None:
-    types = {child.name.lower(): child.type for child in reversed(list(given))}
-    names = {child.name.lower() for child in wanted}
-    missing = [child.name for child in wanted if child.name.lower() not in types]
-    extra = [own for own in given.names if own.lower() not in names]
+def _check(data: pa.Schema, table: pa.Schema, name: str) -> None:
+    types = {child.name.lower(): child.type for child in reversed(list(data))}
+    names = {child.name.lower() for child in table}
+    missing = [child.name for child in table if child.name.lower() not in types]
+    extra = [column for column in data.names if column.lower() not in names]
     differences = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it has {', '.join(extra)} too"] * bool(extra)
     differences += [
-        f"{child.name} is {spark_type_name(own)} instead of {spark_type_name(child.type)}"
-        for child in wanted
-        if (own := types.get(child.name.lower())) is not None and not _castable(own, child.type)
+        f"{child.name} is {spark_type_name(kind)} instead of {spark_type_name(child.type)}"
+        for child in table
+        if (kind := types.get(child.name.lower())) is not None and not _castable(kind, child.type)
     ]
     if differences:
         raise DefinitionMismatch(
@@ -43,17 +42,17 @@ def _check(given: pa.Schema, wanted: pa.Schema, name: str) -> None:
         )
 
 
-def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
-    if types.is_dictionary(given) or types.is_run_end_encoded(given):
-        given = given.value_type
-    if given == wanted or types.is_null(given):
+    if types.is_dictionary(source) or types.is_run_end_encoded(source):
+        source = source.value_type
+    if source == target or types.is_null(source):
         return True
-    if types.is_timestamp(given) and types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
+    if types.is_timestamp(source) and types.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
     for family in (_is_number, _is_text, _is_bytes, types.is_date, types.is_nested):
-        if family(given):
-            return bool(family(wanted))
+        if family(source):
+            return bool(family(target))
     return False
 
 

@@ -1,4 +1,4 @@
-"""Checking that rows have the columns of their table, before anything is written."""
+"""Checks that rows have the columns of their table, before anything is written."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def check_rows(
     """Check that rows have the columns that a write of them needs.
 
     Args:
-        rows: their schema.
-        table: the table's; None where there is none yet.
-        schema_mode: what becomes of columns that only the rows or only the table has.
-        merge: how they are merged; None for any other write.
-        name: what errors call the rows.
+        rows: The schema of the rows.
+        table: The schema of the table, or None before it exists.
+        schema_mode: How to handle columns that only the rows or only the table has.
+        merge: The settings of a merge; None for any other write.
+        name: The name of the rows in errors.
 
     Raises SchemaMismatch.
     """
     _check_some(rows, name)
     if table is None or schema_mode == "overwrite" or (merge is not None and not merge.is_upsert):
-        return  # clauses say themselves which columns they take
+        return  # the clauses name the columns that they use
     if merge is None:
         _check_columns(rows, table, name, may_lack=schema_mode is not None, may_add=schema_mode == "merge")
         return
@@ -54,16 +54,16 @@ def _check_some(rows: pa.Schema, name: str) -> None:
 
 def _check_types(rows: pa.Schema, table: pa.Schema) -> None:
     """Raise SchemaMismatch for columns whose values the table cannot hold as they are, such as 1.5 in a column of whole numbers."""
-    own = {child.name.lower(): child for child in table}
-    both = [child for child in rows if child.name.lower() in own]
+    table_fields = {child.name.lower(): child for child in table}
+    both = [child for child in rows if child.name.lower() in table_fields]
     if both:
-        check_fits(pa.schema(both), pa.schema([own[child.name.lower()].with_nullable(True) for child in both]))
+        check_fits(pa.schema(both), pa.schema([table_fields[child.name.lower()].with_nullable(True) for child in both]))
 
 
 def _check_columns(rows: pa.Schema, table: pa.Schema, name: str, *, may_lack: bool, may_add: bool, is_merge: bool = False) -> None:
     """Raise SchemaMismatch for columns, or fields inside them, that only the rows or only the table has. Generated ones may be missing.
 
-    `is_merge`: no schema mode lets columns of a merge by keys be missing, as rows that match have values there already.
+    `is_merge`: a merge by keys needs all columns under every schema mode, because rows that match already have values in them.
     """
     extra = list(_only_in(list(rows), list(table)))
     if extra and not may_add:

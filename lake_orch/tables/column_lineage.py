@@ -1,11 +1,11 @@
-"""Column lineage of what a step makes of its inputs in Spark, as Dagster's `dagster/column_lineage` metadata.
+"""Column lineage of a step's Spark output, as Dagster's `dagster/column_lineage` metadata.
 
     frame = tracked(read_delta(spark, table), asset_key)            # where an input is loaded
     metadata |= lineage_metadata(output, upstream_asset_keys)       # where an output is stored
 
-An edge says that a column's values are computed from another's; rows that are merely chosen, grouped or ordered by a column make none.
-A column of which Spark's plan does not tell enough (Python functions over whole tables, parts of structs that were put together) has
-no edges here: declare them in the asset's metadata.
+An edge says that a column's values are computed from another column's. Choosing, grouping or ordering rows by a column makes no edge.
+A column that Spark's plan does not explain (Python functions over whole tables, fields of assembled structs) has no edges here:
+declare them in the asset's metadata.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _SCHEMA = TableSchema(columns=[TableColumn("column"), TableColumn("from asset"),
 
 
 def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
-    """Return the same rows, known as those of an asset in what is made of them. It costs nothing when the rows are read."""
+    """Return the same rows, labeled with an asset's key for the lineage of what is computed from them. Reading them costs no more."""
     from lake_core.spark.column_origins import marked
 
     return marked(df, _mark(asset_key))
@@ -32,7 +32,7 @@ def tracked(df: "DataFrame", asset_key: AssetKey) -> "DataFrame":
 def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
     """Find the columns of upstream assets, loaded by way of `tracked`, from which the DataFrame's columns are computed.
 
-    None if nothing is known. Spark analyses the DataFrame, and runs nothing. It never fails: a step's rows do not depend on it.
+    Return None if no lineage is known. Spark analyzes the DataFrame and runs no job. Errors are ignored: a step must not fail here.
     """
     from lake_core.spark.column_origins import column_origins
 
@@ -41,7 +41,7 @@ def column_lineage(df: "DataFrame", upstream: Iterable[AssetKey]) -> TableColumn
         return None
     try:
         origins = column_origins(df)
-    except Exception as error:  # whatever Spark raises for a plan that it cannot explain
+    except Exception as error:  # Spark raises many types of errors for a plan that it cannot explain
         _LOG.debug("no column lineage: %s", error)
         return None
     deps = {

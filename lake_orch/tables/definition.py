@@ -1,4 +1,4 @@
-"""A table as its asset defines it: made so when it is created, and kept so afterwards where that is safe."""
+"""The table definition of an asset: applied when the table is created, and updated later where that is safe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONSTRAINT = "delta.constraints."
 
 
 def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
-    """Return the schema of a table that is created for rows of this schema: with declared comments, NOT NULL and generated columns.
+    """Return the schema for creating a table for rows of this schema, with declared comments, NOT NULL and generated columns.
 
     Raises InvalidDefinition for a generation expression that does not fit the columns.
     """
@@ -55,9 +55,9 @@ def creation_schema(settings: TableSettings, data: pa.Schema) -> pa.Schema:
 
 
 def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Schema:
-    """Return the columns that a merge gives a table which is not there yet: those that it sets, not those that only conditions name.
+    """Return the columns of a table that a merge creates: the columns that it sets, without those that only conditions name.
 
-    Raises InvalidDefinition where the clauses do not tell.
+    Raises InvalidDefinition if the clauses do not determine them.
     """
     values = merge.inserts()
     if values == "*":
@@ -69,7 +69,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
     fields = []
     for name, sql in values.items():
         try:
-            kind = parse_expression(sql, scope, relations=True, now=0).type  # any time will do: it has one type
+            kind = parse_expression(sql, scope, relations=True, now=0).type  # any time works: only the type matters
         except InvalidExpression as error:
             reason = f"the type of the column {name!r} = {sql!r} cannot be told from {rows_name} alone ({error})"
             raise InvalidDefinition(f"{reason}, and {remedy}") from None
@@ -80,7 +80,7 @@ def merge_schema(merge: MergeSettings, data: pa.Schema, rows_name: str) -> pa.Sc
 
 
 def creation_properties(settings: TableSettings) -> dict[str, str]:
-    """Return the properties of a table that is created, its constraints among them."""
+    """Return the properties for creating a table, including its constraints."""
     properties = dict(settings.properties)
     properties |= {f"{_CONSTRAINT}{name.lower()}": sql for name, sql in settings.constraints.items()}
     if settings.cluster_by:
@@ -93,9 +93,9 @@ def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None
 
     Each declared column must be there (generated ones and those that take nulls may be left out), in its type or one that widens to it.
     """
-    given = {child.name.lower(): child for child in data}
+    fields = {child.name.lower(): child for child in data}
     for column in settings.columns:
-        child = given.get(column.name.lower())
+        child = fields.get(column.name.lower())
         if child is None:
             if not column.nullable and column.name.lower() not in {name.lower() for name in settings.generated}:
                 raise DefinitionMismatch(
@@ -106,16 +106,16 @@ def check_data(settings: TableSettings, data: pa.Schema, rows_name: str) -> None
                 f"column {column.name!r} of {rows_name} is {spark_type_name(child.type)}, and {COLUMN_SCHEMA} declares it "
                 f"{spark_type_name(column.type)}: cast it, or change the declaration. Nothing was written"
             )
-    missing = [name for name in settings.cluster_by if name.lower() not in given]
+    missing = [name for name in settings.cluster_by if name.lower() not in fields]
     if missing:
         raise InvalidDefinition(f"{CLUSTER_BY} of {rows_name} names the column {missing[0]!r}, but the columns are {list(data.names)}")
 
 
 def keep_up(table: DeltaTable, settings: TableSettings) -> None:
-    """Bring a table that is there to its asset's definition, as far as that cannot hurt: properties, new constraints, comments.
+    """Update an existing table to its asset's definition where that is safe: properties, new constraints, comments.
 
-    Each is a commit of its own, and none where nothing differs. Raises DefinitionMismatch for what cannot be changed so, and says how it
-    can; ConstraintViolation where rows that are there break a new constraint.
+    Each change is a separate commit; without a difference there is none. Raises DefinitionMismatch for a difference that cannot be
+    updated, with the remedy, and ConstraintViolation if existing rows break a new constraint.
     """
     _check_fixed(table, settings)
     properties = dict(settings.properties)
@@ -124,14 +124,16 @@ def keep_up(table: DeltaTable, settings: TableSettings) -> None:
     changed = {name: value for name, value in properties.items() if table.properties.get(name) != value}
     if changed:
         table.set_properties(changed)
-    known = {name.lower(): sql for name, sql in table.constraints.items()}
+    constraints = {name.lower(): sql for name, sql in table.constraints.items()}
     for name, sql in settings.constraints.items():
-        if name.lower() not in known:
+        if name.lower() not in constraints:
             table.add_constraint(name, sql)
     comments = {
         column.name: column.comment
         for column in settings.columns
-        if column.comment is not None and (own := _field(table.schema, column.name)) is not None and comment_of(own) != column.comment
+        if column.comment is not None
+        and (existing := _field(table.schema, column.name)) is not None
+        and comment_of(existing) != column.comment
     }
     if comments:
         table.set_comments(comments)
@@ -147,7 +149,7 @@ def comment_of(child: pa.Field) -> str | None:
 
 
 def generation_of(child: pa.Field) -> str | None:
-    """Return the SQL that a generated column is computed by."""
+    """Return the SQL expression of a generated column."""
     raw = child.metadata or {}
     generation = json.loads(raw[ARROW_METADATA_KEY]).get(GENERATION_EXPRESSION) if ARROW_METADATA_KEY in raw else None
     return generation if isinstance(generation, str) else None
@@ -161,17 +163,23 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
             f"the table {url} is partitioned by {list(table.metadata.partition_columns)}, and {PARTITION_BY} says "
             f"{list(settings.partition_by)}: a table is partitioned anew by writing all of it once with lake/schema_mode 'overwrite'"
         )
-    known = {name.lower(): sql for name, sql in table.constraints.items()}
+    constraints = {name.lower(): sql for name, sql in table.constraints.items()}
     for name, sql in settings.constraints.items():
-        if known.get(name.lower(), sql) != sql:
+        if constraints.get(name.lower(), sql) != sql:
             raise DefinitionMismatch(
-                f"the constraint {name!r} of the table {url} is {known[name.lower()]!r}, and {CONSTRAINTS} says {sql!r}: give the new one "
-                f"another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
+                f"the constraint {name!r} of the table {url} is {constraints[name.lower()]!r}, and {CONSTRAINTS} says {sql!r}: give the "
+                f"new one another name, or drop the old one with DeltaTable.drop_constraint({name!r})"
             )
     for name, sql in settings.generated.items():
-        own = _field(table.schema, name)
-        if own is None or generation_of(own) != sql:
-            actual = "no such column" if own is None else f"it as {generation_of(own)!r}" if generation_of(own) else "it as a plain column"
+        existing = _field(table.schema, name)
+        if existing is None or generation_of(existing) != sql:
+            actual = (
+                "no such column"
+                if existing is None
+                else f"it as {generation_of(existing)!r}"
+                if generation_of(existing)
+                else "it as a plain column"
+            )
             raise DefinitionMismatch(
                 f"{GENERATED} says {name} = {sql!r}, and the table {url} has {actual}: columns are generated from a table's creation on. "
                 f"Compute the column in the asset, or write to another lake/path"
@@ -179,8 +187,8 @@ def _check_fixed(table: DeltaTable, settings: TableSettings) -> None:
     if replacing:
         return
     for column in settings.columns:
-        own = _field(table.schema, column.name)
-        if own is not None and own.nullable and not column.nullable:
+        existing = _field(table.schema, column.name)
+        if existing is not None and existing.nullable and not column.nullable:
             raise DefinitionMismatch(
                 f"{COLUMN_SCHEMA} declares {column.name!r} NOT NULL, and in the table {url} it takes nulls: that cannot be taken back. Add "
                 f"a constraint instead, {CONSTRAINTS} = {{'{column.name}_not_null': '{column.name} IS NOT NULL'}}, and declare it nullable"
@@ -191,12 +199,12 @@ def _fits(kind: pa.DataType, column: DeclaredColumn) -> bool:
     if pa.types.is_null(kind):
         return column.nullable
     try:
-        given, wanted = (type_from_arrow(one, column.name) for one in (kind, column.type))
+        actual, declared = (type_from_arrow(arrow_type, column.name) for arrow_type in (kind, column.type))
     except UnsupportedType:
         return False
     if pa.types.is_nested(column.type):
         return spark_type_name(kind) == spark_type_name(column.type)
-    return not pa.types.is_nested(kind) and (given == wanted or widens(given, wanted))
+    return not pa.types.is_nested(kind) and (actual == declared or widens(actual, declared))
 
 
 def _declared_field(child: pa.Field, column: DeclaredColumn | None) -> pa.Field:

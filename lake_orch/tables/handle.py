@@ -1,4 +1,4 @@
-"""A table in the hands of an asset's own code: several writes in one step, each exactly once."""
+"""Writes to a table from an asset's code: several in one step, each exactly once."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ AppendSchemaMode: TypeAlias = Literal["none", "fill", "merge"]
 
 
 class Log(Protocol):
-    """What a handle needs of `context.log`."""
+    """The part of `context.log` that a handle uses."""
 
     def info(self, msg: object) -> None: ...
 
 
 class LakeTable:
-    """A table of the lake, as `LakeResource.table` gives it to a step.
+    """A table of the lake for a step, returned by `LakeResource.table`.
 
-    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches
-    again; those that were committed before are skipped, and their results and the log say so. This asks one thing of the
-    step: the same writes in the same order for the same partitions. What a batch holds is not compared.
+    The n-th write of the step is batch n. A step that is retried, or re-executed from failure, makes the same batches again. Batches that
+    were committed before are skipped, and their results and the log say so. The step must make the same writes in the same order for the
+    same partitions. The content of batches is not compared.
 
-    In a run with one session the batches are staged in that, and all of a retried step's replace those of the earlier try.
+    A run with one session stages the batches in the session. The batches of a retried step replace those of the earlier try.
     """
 
     def __init__(
@@ -84,17 +84,16 @@ class LakeTable:
     def append(self, data: Any, *, schema_mode: AppendSchemaMode = "none", txn: Txn | None = None) -> OperationResult:
         """Add the rows, unless this batch was committed before. The table is created if absent.
 
-        Rows are of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and what its `type_handlers` add.
-        `schema_mode` says what becomes of
-        columns that only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge` (new ones are added,
-        too). `txn`: a marker of the source's own, such as a landed batch's, instead of the batch's.
+        Rows are of any type that the step's IO manager stores: Arrow, pandas, polars, PySpark, and the types of its `type_handlers`.
+        `schema_mode` handles columns that only the rows or only the table has: `none` (an error), `fill` (missing ones are null), `merge`
+        (also add new ones). `txn` is a transaction marker of the source, such as a landed batch's, which replaces the batch's marker.
         """
         return self._write(data, "append", None, schema_mode=schema_mode, txn=txn)
 
     def merge(self, data: Any, how: Mapping[str, Any] | Sequence[str], *, txn: Txn | None = None) -> OperationResult:
         """Merge the rows, unless this batch was committed before. `how`: as in metadata `lake/merge`, such as `["id"]`.
 
-        Raises InvalidDefinition for what is no description of a merge, and what `DeltaTable.merge` raises.
+        Raises InvalidDefinition for an invalid `how`, and the errors of `DeltaTable.merge`.
         """
         return self._write(data, "merge", None, MergeSettings.parse(how, "how"), txn=txn)
 
@@ -106,7 +105,7 @@ class LakeTable:
         return self._write(data, "overwrite", where, schema_mode=schema_mode)
 
     def exists(self) -> bool:
-        """Return whether the table exists: not before the first write."""
+        """Return whether the table exists. The first write creates it."""
         try:
             self._open_table()
         except TableNotFound:
@@ -149,7 +148,7 @@ class LakeTable:
                 f"retry makes the same batches again"
             )
         batch = len(self._results) + SINGLE_BATCH
-        # Until the write is done; a batch left out here would give the later ones numbers that a retry gives to others.
+        # Set until the write succeeds. A skipped batch would shift the numbers of later batches against those of a retry.
         self._failed = True
         rows = to_rows(data, f"batch {batch} for {self.url}", self._handlers)
         guard = None if where is None else PartitionGuard(where)
@@ -166,7 +165,7 @@ class LakeTable:
 
 
 def outcome(result: OperationResult, url: str, receipt: Receipt | None) -> str:
-    """Describe the result of a write, for a log. Only a version that readers will see is named by its number."""
+    """Describe the result of a write for a log. It names only versions that readers will see."""
     staged = receipt is not None and receipt.state == STAGED
     if result.skipped:
         target = url if staged else f"{url} in version {result.version}"

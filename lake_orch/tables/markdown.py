@@ -1,4 +1,4 @@
-"""Rows as a small Markdown table, for metadata that a person looks at. Bounded in rows, columns and the width of a cell."""
+"""Rows as a small Markdown table for metadata in the UI. Rows, columns and the width of a cell are limited."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "_":
 
 
 def markdown_table(rows: pa.Table, most: int = ROWS) -> str:
-    """Render the first rows and columns. The last line says what was left out."""
+    """Render the first rows and columns. The last line names the columns that were left out."""
     names, head = rows.column_names[:COLUMNS], rows.slice(0, most)
     columns = [[_cell(value.as_py()) for value in head.column(index)] for index in range(len(names))]
     lines = [_line([_cell(name) for name in names]), _line(["---"] * len(names))]

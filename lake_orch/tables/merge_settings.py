@@ -1,4 +1,4 @@
-"""What mode `merge` does, as an asset's metadata describes it."""
+"""The settings of mode `merge` in an asset's metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lake_orch.errors import InvalidDefinition
 Values: TypeAlias = "Mapping[str, str] | Literal['*']"
 
 TARGET, SOURCE = "t", "s"
-"""What expressions call the table and the rows that come."""
+"""The names of the table and of the new rows in expressions."""
 
 _CLAUSES = (
     "when_matched_update",
@@ -31,7 +31,7 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class MergeClause:
-    """One clause: which rows it is about, what becomes of them, and under which further condition."""
+    """One clause: the rows that it applies to, their new values, and a further condition."""
 
     name: str
     values: Values | None = None
@@ -45,14 +45,16 @@ class MergeSettings:
     on: str
     clauses: tuple[MergeClause, ...]
     keys: tuple[str, ...] = ()
-    """The columns by which rows match, where they were given as such."""
+    """The columns by which rows match, if the merge is by keys."""
     is_upsert: bool = False
-    """Whether keys alone were given: then each row that comes has a key of its own."""
+    """Whether the merge has only keys. Then the keys of new rows must be unique."""
 
     @classmethod
     def parse(cls, value: object, subject: str) -> MergeSettings:
-        """Read metadata `lake/merge`: `["id"]`, or a mapping with `keys` or `on`, and clauses. Without a clause rows are updated where they
-        match, and inserted where they do not. Of the clauses of one kind those with a condition go first. Raises InvalidDefinition.
+        """Read metadata `lake/merge`: `["id"]`, or a mapping with `keys` or `on`, and clauses.
+
+        Without clauses, rows that match are updated and others are inserted. Clauses with a condition go before others of their kind.
+        Raises InvalidDefinition.
         """
         if isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(key, str) for key in value)):
             value = {"keys": value}
@@ -73,10 +75,10 @@ class MergeSettings:
         return cls(on, tuple(sorted(clauses, key=lambda clause: clause.condition is None)), keys, is_upsert)
 
     def within(self, columns: Sequence[str], target: str) -> MergeSettings:
-        """Return the merge, kept to the rows of the table for which `target` (SQL on the table's alias) is true.
+        """Return the merge, restricted to the rows of the table for which `target` (SQL on the table's alias) is true.
 
-        `columns`: those that the slice is told by; what a row has there comes from the source, whose rows are checked. Raises
-        InvalidDefinition for a clause that would set them to anything else.
+        `columns` are the columns that define the slice. A clause must set them to the values of the source, whose rows are checked.
+        Raises InvalidDefinition for a clause that does not.
         """
         for clause in self.clauses:
             _check_stays(clause, columns)
@@ -89,9 +91,9 @@ class MergeSettings:
         return replace(self, on=f"({self.on}) AND ({target})", clauses=tuple(by_source))
 
     def inserts(self) -> Values:
-        """Return what new rows become: SQL by column, also for columns that only updates set; `*` for all columns.
+        """Return the values of inserted rows: SQL by column, also for columns that only updates set; `*` for all columns.
 
-        Without any clause that inserts, nothing.
+        The result is empty if no clause inserts.
         """
         inserts = [clause.values for clause in self.clauses if clause.name == "when_not_matched_insert"]
         if "*" in inserts:
@@ -104,7 +106,7 @@ class MergeSettings:
         return columns
 
     def describe(self, merge: Merge) -> Merge:
-        """Return a merge with these clauses."""
+        """Add these clauses to a merge, and return it."""
         for clause in self.clauses:
             add = getattr(merge, clause.name)
             merge = add(clause.condition) if clause.values is None else add(clause.values, clause.condition)
@@ -120,7 +122,7 @@ def _keys(value: object, subject: str) -> tuple[str, ...]:
 
 def _clauses(name: str, value: object, subject: str) -> list[MergeClause]:
     if isinstance(value, list | tuple):
-        return [clause for one in value for clause in _clauses(name, one, subject)]
+        return [clause for item in value for clause in _clauses(name, item, subject)]
     if name.endswith("_delete"):
         if value is False:
             return []
@@ -140,14 +142,14 @@ def _clauses(name: str, value: object, subject: str) -> list[MergeClause]:
 def _check_stays(clause: MergeClause, columns: Sequence[str]) -> None:
     if clause.values is None or clause.values == "*":
         return
-    given = {_plain(name, TARGET): _plain(sql, SOURCE) for name, sql in clause.values.items()}
+    assigned = {_plain(name, TARGET): _plain(sql, SOURCE) for name, sql in clause.values.items()}
     for column in columns:
-        own = given.get(column.lower())
-        if own == column.lower() or (own is None and clause.name != "when_not_matched_insert"):
+        expression = assigned.get(column.lower())
+        if expression == column.lower() or (expression is None and clause.name != "when_not_matched_insert"):
             continue
         raise InvalidDefinition(
-            f"{clause.name} {'sets' if own is not None else 'leaves out'} the column {column!r}, which the partitions stand for: a row "
-            f"could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
+            f"{clause.name} {'sets' if expression is not None else 'leaves out'} the column {column!r}, which the partitions stand for: a "
+            f"row could leave the run's partitions. Give it as {{{column!r}: 's.{column}'}}"
         )
 
 

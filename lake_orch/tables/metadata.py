@@ -1,4 +1,4 @@
-"""What the UI shows of a write: Dagster's own metadata keys where it has them, `lake/…` for the rest."""
+"""Output metadata of a write: Dagster's metadata keys where they exist, else keys `lake/…`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lake_orch.tags import PARTITION_ROWS, READ_WITH, VERSION
 from lake_pipes.metadata import PATH, ROWS_WRITTEN, SKIPPED, receipt_metadata
 
 SIZE = "dagster/size_bytes"
-"""Of the table: Dagster shows it as the asset's storage, in a readable unit."""
+"""The size of the table. Dagster shows it as the asset's storage, in a readable unit."""
 _REMOVED = ("numRemovedFiles", "numTargetFilesRemoved")
 
 
@@ -39,9 +39,9 @@ def write_metadata(
 ) -> dict[str, Any]:
     """Describe one or more writes to one table, as output metadata.
 
-    `dagster/row_count` is the whole table's, `dagster/partition_row_count` that of the one partition that was written. Numbers are
-    ints, so that the UI plots them over time. A skipped write counts with what its committed version wrote. A number that the table's
-    log does not tell is left out, and so is the version of what is staged: publishing gives it another.
+    `dagster/row_count` counts the whole table, `dagster/partition_row_count` the one partition that was written. Numbers are ints, so that
+    the UI plots them over time. A skipped write has the numbers of its committed version. Numbers that are not in the table's log are left
+    out. So is the version of staged data, which publishing changes.
     """
     state = state or table_state(table)
     staged = receipt is not None and receipt.state == STAGED
@@ -73,13 +73,13 @@ def write_metadata(
 
 
 def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> TableSchema:
-    """Describe a table's columns for the UI: Spark SQL type names, comments, rules that rows keep; tags and uniqueness as declared."""
+    """Describe a table's columns for the UI: Spark SQL type names, comments, constraints, and the declared tags and uniqueness."""
     declared = {column.name.lower(): column for column in settings.columns} if settings else {}
     of_column, of_table = _checks(table)
     table_columns = []
     for child in table.schema:
-        own = declared.get(child.name.lower())
-        other = [*of_column.get(child.name, ()), *(own.other if own else ())]
+        declaration = declared.get(child.name.lower())
+        other = [*of_column.get(child.name, ()), *(declaration.other if declaration else ())]
         generation = generation_of(child)
         if generation is not None:
             other.append(f"generated as {generation}")
@@ -91,22 +91,22 @@ def column_schema(table: DeltaTable, settings: TableSettings | None = None) -> T
                 type=spark_type_name(child.type),
                 description=comment_of(child),
                 constraints=TableColumnConstraints(
-                    nullable=child.nullable, unique=bool(own and own.unique), other=list(dict.fromkeys(other))
+                    nullable=child.nullable, unique=bool(declaration and declaration.unique), other=list(dict.fromkeys(other))
                 ),
-                tags=dict(own.tags) if own else {},
+                tags=dict(declaration.tags) if declaration else {},
             )
         )
     return TableSchema(columns=table_columns, constraints=TableConstraints(other=of_table) if of_table else None)
 
 
 def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
-    """Return CHECK constraints by the one column that they are about, and those about several."""
+    """Return the CHECK constraints on one column, by column, and those on several columns."""
     of_column: dict[str, list[str]] = {}
     of_table = []
     for sql in table.constraints.values():
         try:
             names = {column.path[0] for column in columns(parse_predicate(sql, table.schema))}
-        except InvalidExpression:  # another writer's, which is not evaluated here
+        except InvalidExpression:  # a constraint of another writer, in SQL that this package does not evaluate
             names = set()
         if len(names) == 1:
             of_column.setdefault(names.pop(), []).append(sql)
@@ -116,8 +116,8 @@ def _checks(table: DeltaTable) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _removed(result: OperationResult) -> int | None:
-    known: Mapping[str, int] = result.metrics
-    return next((known[name] for name in _REMOVED if name in known), None if result.skipped and not known else 0)
+    metrics: Mapping[str, int] = result.metrics
+    return next((metrics[name] for name in _REMOVED if name in metrics), None if result.skipped and not metrics else 0)
 
 
 def _sum(numbers: Any) -> int | None:

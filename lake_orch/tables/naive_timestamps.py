@@ -1,4 +1,4 @@
-"""Timestamps without a zone, as pandas, DuckDB and CSV files have them: taken as UTC, or kept as clock times, if the caller says so."""
+"""Timestamps without a zone, as in pandas, DuckDB and CSV files. The settings take them as UTC or keep them as clock times."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def has_naive(schema: pa.Schema) -> bool:
 
 
 def as_utc(rows: Rows, table: pa.Schema | None) -> Rows:
-    """Return rows with timestamps without a zone taken as UTC, but for the columns that have none in the table either.
+    """Return rows with timestamps without a zone taken as UTC, except columns that have no zone in the table either.
 
-    Of a Spark DataFrame only whole columns are converted, not fields inside them.
+    In a Spark DataFrame only whole columns are converted, not nested fields.
     """
-    own = {} if table is None else {child.name.lower(): child.type for child in table}
-    types = {child.name: _utc(child.type) for child in rows.schema if own.get(child.name.lower()) != child.type}
+    table_types = {} if table is None else {child.name.lower(): child.type for child in table}
+    types = {child.name: _utc(child.type) for child in rows.schema if table_types.get(child.name.lower()) != child.type}
     changed = {child.name: types[child.name] for child in rows.schema if types.get(child.name, child.type) != child.type}
     return rows.assume_utc(changed) if changed else rows
 
 
 def allow_naive(table: DeltaTable, rows: pa.Schema, *, replaces_schema: bool) -> None:
-    """Let a table have timestamps without a zone from now on, where rows bring some in columns that are new to it."""
-    own = set() if replaces_schema else {name.lower() for name in table.schema.names}
-    if not has_naive(pa.schema([child for child in rows if child.name.lower() not in own])):
+    """Enable timestamps without a zone for a table if new columns of the rows have them."""
+    table_names = set() if replaces_schema else {name.lower() for name in table.schema.names}
+    if not has_naive(pa.schema([child for child in rows if child.name.lower() not in table_names])):
         return
     if FEATURE.removeprefix("delta.feature.") not in (table.protocol.writer_features or ()):
         table.set_properties({FEATURE: "supported"})
 
 
 def in_metadata(error: NaiveTimestamp, rows_name: str) -> NaiveTimestamp:
-    """Return the error with the remedies of an asset's definition."""
+    """Return the error with the remedies in an asset's definition."""
     return NaiveTimestamp(
         f"column {error.column!r} of {rows_name} has timestamps with no time zone, so their instants are unknown. Say what they are: "
         f'metadata={{"lake/naive_timestamps": "utc"}} takes them as UTC, "ntz" keeps them as clock times of no zone (readers must know the '
@@ -65,7 +65,7 @@ def _utc(kind: pa.DataType) -> pa.DataType:
     if types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
     if types.is_dictionary(kind) and is_zoneless(kind.value_type):
-        return _utc(kind.value_type)  # a table keeps values, not their numbers
+        return _utc(kind.value_type)  # a table stores decoded values
     return kind
 
 

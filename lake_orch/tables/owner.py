@@ -1,4 +1,4 @@
-"""Whose table it is: the asset that made it, and the code location of that asset. No other asset replaces its rows by a slip."""
+"""The owner of a table: the asset that created it, with its code location. Other assets cannot replace its rows by accident."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Owner:
 
     asset: str
     location: str | None = None
-    """None where the run was not launched through a code location, as by `materialize`."""
+    """None if the run was not launched through a code location, as with `materialize`."""
 
     @classmethod
     def of_output(cls, context: OutputContext) -> Owner | None:
-        """Return the asset that an output belongs to; None for an op's, which has none."""
+        """Return the asset of an output; None for an output of an op."""
         if not context.has_asset_key:
             return None
         return cls.of_asset(context.asset_key, context.step_context.dagster_run)
 
     @classmethod
     def of_asset(cls, key: AssetKey, run: DagsterRun) -> Owner:
-        """Return an asset, with the code location that a run was launched through."""
+        """Return the owner for an asset, with the code location that the run was launched through."""
         origin = run.remote_job_origin
         return cls(key.to_user_string(), None if origin is None else origin.location_name)
 
@@ -49,11 +49,11 @@ class Owner:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table properties that name it."""
+        """Return the table properties that name the owner."""
         return {_ASSET: self.asset} | ({} if self.location is None else {_LOCATION: self.location})
 
     def is_other(self, other: Owner) -> bool:
-        """Return whether it is another asset, as far as the code locations are known."""
+        """Return whether it is another asset. Code locations are compared only if both are known."""
         return self.asset != other.asset or (None not in (self.location, other.location) and self.location != other.location)
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Owner:
 
 
 def claim(table: DeltaTable, writer: Owner | None, ownership: Ownership, *, replaces_rows: bool) -> None:
-    """Make an asset the owner of a table that it takes, and check that it may write to any other.
+    """Make an asset the owner of the table if it takes it over; otherwise check that the asset may replace its rows.
 
     Raises TableOwned for an asset that would replace rows of another's table.
     """
@@ -80,7 +80,7 @@ def _check(table: DeltaTable, writer: Owner) -> None:
 
 
 def owned(reason: str) -> TableOwned:
-    """Return the error for an asset that would replace what another has made, with what the user can do."""
+    """Return the error for an asset that would replace another asset's rows, with the remedies."""
     return TableOwned(
         f"{reason}. Give one of the assets another path by the metadata lake/path. If the asset or its code location was renamed, let it "
         f'take over: metadata={{"lake/owner": "take"}}. If both are to write there: metadata={{"lake/owner": "shared"}}. '

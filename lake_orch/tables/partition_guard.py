@@ -1,4 +1,4 @@
-"""Keeping a write inside the rows that it is for: any other fails it before anything is visible."""
+"""A guard that keeps a write inside its slice. A row outside fails the write before anything is visible."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from lake_orch.errors import DefinitionMismatch
 
 @dataclass(frozen=True, slots=True)
 class PartitionGuard:
-    """The slice of a table that a write is for: the run's partitions, or what `replace_where` selects."""
+    """The slice of a table that a write may change: the run's partitions, or the rows that `replace_where` selects."""
 
     where: str
     """Spark SQL that is true for the rows of the slice."""
     name: str = ""
-    """What errors call the slice, where its user knows it by another name than its SQL."""
+    """The name of the slice in errors, if it is not its SQL."""
     remedy: str = ""
-    """What errors say to do about other rows."""
+    """The advice in errors about rows outside."""
 
     def scope_of_source(self, schema: pa.Schema, rows: str) -> ReplaceWhere:
-        """Parse the guard for the source of a merge. `rows`: what errors call that.
+        """Parse the guard for the source of a merge. `rows` is the name of the source in errors.
 
-        Raises DefinitionMismatch where the source lacks the columns by which a row is told to lie inside.
+        Raises DefinitionMismatch if the source lacks the columns of the slice.
         """
         try:
             predicate = parse_predicate(self.where, schema)
@@ -40,7 +40,7 @@ class PartitionGuard:
         return self._named(ReplaceWhere(self.where, predicate))
 
     def bound(self, write: Write) -> Write:
-        """Return a write that refuses rows outside the slice as they are written, whether or not it replaces the slice."""
+        """Return a write that raises for rows outside the slice, whether or not it replaces the slice."""
         replace_where = write.writer.replace_where or ReplaceWhere(
             self.where, parse_predicate(self.where, write.writer.metadata.arrow_schema)
         )
@@ -59,13 +59,13 @@ def guard_of_partitions(
     schema: pa.Schema,
     replace_where: str | None = None,
 ) -> PartitionGuard:
-    """Guard the slice of a run's partitions in the words in which its user knows them.
+    """Return a guard for the slice of a run's partitions, with errors that name the partitions.
 
     Args:
-        where: the SQL of the slice.
-        columns: those that the partitions stand for.
-        schema: the table's.
-        replace_where: what the asset's metadata narrows the slice to.
+        where: The SQL of the slice.
+        columns: The columns that the partitions stand for.
+        schema: The table's schema.
+        replace_where: The SQL in the asset's metadata that narrows the slice.
     """
     if len(keys) == 1:
         name = f"partition {keys[0]!r} of {asset}"

@@ -1,4 +1,4 @@
-"""Partitions as a log line names them: short, however many there are."""
+"""Short labels of partitions for log lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_NAMED = 3
 
 
 def partition_label(partitions_def: PartitionsDefinition, keys: Sequence[str]) -> str:
-    """Name partitions: each of a few, the ends of an unbroken run of time windows, or only their number."""
+    """Return a label: the keys if they are few, the first and last of contiguous time windows, or else the number of partitions."""
     unique = list(dict.fromkeys(keys))
     if len(unique) == 1:
         return f"partition {unique[0][:100]}"

@@ -24,13 +24,13 @@ _INTEGERS = {"tinyint", "smallint", "int", "bigint"}
 _SPARK_TYPES = {"date", "timestamp", "timestamp_ntz", "string", *_INTEGERS}
 
 NOTHING = "false"
-"""The slice of no partitions at all."""
+"""The predicate for no partitions."""
 
 
 def partition_columns(partitions_def: PartitionsDefinition, partition_expr: PartitionExpr) -> tuple[str, ...]:
     """Return the columns that the partitions stand for, in the order of the definition's dimensions.
 
-    Raises PartitionSliceError where `partition_expr` does not fit the definition.
+    Raises PartitionSliceError if `partition_expr` does not fit the definition.
     """
     if isinstance(partitions_def, MultiPartitionsDefinition):
         dimensions = [dimension.name for dimension in partitions_def.partitions_defs]
@@ -59,10 +59,10 @@ def slice_where(
 ) -> str:
     """Return the predicate that holds for the rows of these partitions and no others.
 
-    `schema` is the table's, or that of the data where there is no table yet: literals take the type of the column.
-    `relation`: an alias that columns are to be named by, as in a merge. Contiguous time windows are merged.
+    `schema` is the table's, or that of the data before the table exists. Literals have the type of the column. `relation` is an alias that
+    qualifies the columns, as in a merge. Contiguous time windows are merged.
 
-    Raises PartitionSliceError where no exact predicate exists. There is no fallback: a wider one would overwrite rows of other partitions.
+    Raises PartitionSliceError if no exact predicate exists. A wider predicate would overwrite rows of other partitions.
     """
     columns = partition_columns(partitions_def, partition_expr)
     types = {column: _column_type(schema, column) for column in columns}
@@ -88,12 +88,12 @@ class _Column:
 
 
 def _tuples_where(tuples: Collection[tuple[str, ...]], defs: Sequence[PartitionsDefinition], columns: Sequence[_Column]) -> str:
-    """Join keys of the first dimension that go with the same rest: an OR of as few tuples as that gives."""
+    """Return an OR of tuples, with the keys of the first dimension grouped where the other keys are equal."""
     if len(columns) == 1:
         return _keys_where([key for (key,) in tuples], defs[0], columns[0])
     rest_of: dict[str, set[tuple[str, ...]]] = {}
-    for first, *rest in tuples:
-        rest_of.setdefault(first, set()).add(tuple(rest))
+    for first, *others in tuples:
+        rest_of.setdefault(first, set()).add(tuple(others))
     firsts_of: dict[frozenset[tuple[str, ...]], list[str]] = {}
     for first, rests in sorted(rest_of.items()):
         firsts_of.setdefault(frozenset(rests), []).append(first)
@@ -131,7 +131,7 @@ def _merged(windows: Iterable[TimeWindow]) -> list[TimeWindow]:
 
 
 def _moment(moment: datetime, column: str, column_type: str) -> str:
-    """Spell a boundary of a window in the column's type. Dates and timestamps without zone are those of the definition's own zone."""
+    """Return a window's boundary as a literal of the column's type. Dates and timestamps without zone are in the definition's zone."""
     if column_type == "date":
         if moment.time() != time():
             raise PartitionSliceError(
@@ -145,7 +145,7 @@ def _moment(moment: datetime, column: str, column_type: str) -> str:
 
 
 def _key_literal(key: str, column: str, column_type: str) -> str:
-    """Spell a key as a value of the column. Only spellings that read back as the same key: `01` is no INT 1."""
+    """Return a key as a literal of the column's type. Raise for a key that the value would not read back as: `01` is no INT 1."""
     if column_type == "string":
         return quote_text(key)
     if column_type in _INTEGERS and key.removeprefix("-").isdecimal() and str(int(key)) == key:
@@ -163,7 +163,7 @@ def _key_literal(key: str, column: str, column_type: str) -> str:
 
 
 def _column_type(schema: pa.Schema, column: str) -> str:
-    """Return the Spark SQL name of the column's type. Column names are compared as Spark and Delta do: without regard to case."""
+    """Return the Spark SQL name of the column's type. Column names are case-insensitive, as in Spark and Delta."""
     matches = [name for name in schema.names if name.lower() == column.lower()]
     if len(matches) != 1:
         raise PartitionSliceError(f"partition_expr names the column {column!r}, but the columns are {list(schema.names)}")

@@ -1,4 +1,4 @@
-"""The first few rows of what a step wrote, for the asset's page."""
+"""A preview of the rows that a step wrote, for the asset's page."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lake_orch.tables.rows import Rows
 
 PREVIEW = "lake/preview"
 _LARGEST_FILE = 64 << 20
-"""Bytes: rows of a larger file are not read for a preview."""
+"""Bytes of the largest file that is read for a preview."""
 
 
 def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int) -> dict[str, Any]:
-    """Show the first rows as a Markdown table; nothing where there are no rows, or none are asked for.
+    """Return the first rows as a Markdown table. Empty if there are no rows, or the preview is off.
 
-    Rows in memory are shown as they are. Of a stream and of a Spark DataFrame, which can be read once or would be computed again, the
-    rows come from the smallest data file of what was written.
+    Rows in memory are shown directly. For a stream, which can be read once, and a Spark DataFrame, which would be computed again, the rows
+    come from the smallest data file that was written.
     """
     if most <= 0:
         return {}
@@ -32,7 +32,7 @@ def preview_metadata(rows: Rows, table: DeltaTable, where: str | None, most: int
         if head is None:
             head = _head_of_file(table, where)
         return {PREVIEW: MetadataValue.md(markdown_table(head, most))} if head is not None and len(head) else {}
-    except Exception as error:  # the rows are committed: whatever cannot be shown fails no step
+    except Exception as error:  # the rows are committed, so a failed preview must not fail the step
         return {PREVIEW: f"these rows cannot be shown: {error}"[:300]}
 
 

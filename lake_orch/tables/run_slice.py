@@ -1,4 +1,4 @@
-"""The part of a table that a run writes: its partitions, and what `lake/replace_where` selects."""
+"""The slice of a table that a run writes: its partitions, and the rows that `lake/replace_where` selects."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from lake_orch.tables.settings import TableSettings
 
 @dataclass(frozen=True, slots=True)
 class RunSlice:
-    """What one write may touch."""
+    """The part of a table that one write may change."""
 
     partitions: str | None = None
-    """The SQL of the run's partitions; None where nothing is partitioned."""
+    """The SQL of the run's partitions; None if the asset is not partitioned."""
     guard: PartitionGuard | None = None
-    """Against rows outside; None where all of the table may be written."""
+    """The guard against rows outside; None if the whole table may be written."""
     merge: MergeSettings | None = None
-    """The asset's merge, kept inside the partitions."""
+    """The asset's merge, restricted to the partitions."""
 
 
 def slice_of_partitions(
     settings: TableSettings, asset: str, schema: pa.Schema, definition: PartitionsDefinition, keys: Sequence[str]
 ) -> RunSlice:
-    """Find what a run of some partitions writes.
+    """Return the slice that a run of some partitions writes.
 
     Args:
-        asset: what errors call the asset.
-        schema: the table's, by whose types the SQL is spelled.
-        keys: the run's partitions.
+        asset: The name of the asset in errors.
+        schema: The table's schema. Literals have the types of its columns.
+        keys: The run's partitions.
 
-    Raises PartitionSliceError for keys that are no values of their column, InvalidDefinition for a merge that leaves the partitions.
+    Raises PartitionSliceError for keys that are not values of their column, InvalidDefinition for a merge outside the partitions.
     """
     where = slice_where(definition, keys, settings.partition_expr, schema)
     columns = partition_columns(definition, settings.partition_expr)
@@ -48,7 +48,7 @@ def slice_of_partitions(
 
 
 def slice_without_partitions(settings: TableSettings, asset: str) -> RunSlice:
-    """Find what a run of an asset without partitions writes."""
+    """Return the slice that a run of an asset without partitions writes."""
     if settings.replace_where is None:
         return RunSlice(merge=settings.merge)
     name = f"lake/replace_where {settings.replace_where!r} of {asset}"

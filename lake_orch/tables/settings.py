@@ -1,4 +1,4 @@
-"""What an asset's definition metadata says of its table, read and checked before anything is written."""
+"""The table settings in an asset's definition metadata, validated before anything is written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CLUSTER_PROPERTY = "lake.clusterBy"
 
 @dataclass(frozen=True, slots=True)
 class DeclaredColumn:
-    """A column as the asset declares it."""
+    """A column that the asset declares."""
 
     name: str
     type: pa.DataType
@@ -76,25 +76,25 @@ class DeclaredColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """One table, and how it is written."""
+    """The settings of one table and its writes."""
 
     path: str
     mode: WriteMode = "overwrite"
     schema_mode: Literal["fill", "merge", "overwrite"] | None = None
     naive_timestamps: NaiveTimestamps = "refuse"
     ownership: Ownership = "keep"
-    """Whether the asset makes another's table its own, or shares it."""
+    """Whether the asset takes over another asset's table, or shares it."""
     merge: MergeSettings | None = None
     replace_where: str | None = None
     partition_expr: Any = None
     partition_by: tuple[str, ...] | None = None
-    """None where nothing is said: those of the partitions then."""
+    """None if not set. Then the columns of the partitions are used."""
     cluster_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     constraints: Mapping[str, str] = field(default_factory=dict)
     generated: Mapping[str, str] = field(default_factory=dict)
     schema: pa.Schema | None = None
-    """What the rows are brought into."""
+    """The schema that the rows are cast to."""
     columns: tuple[DeclaredColumn, ...] = ()
     column_lineage: TableColumnLineage | None = None
     preview_rows: int | None = None
@@ -110,7 +110,7 @@ class TableSettings:
         schema_mode: SchemaModeSetting = "none",
         naive_timestamps: NaiveTimestamps = "refuse",
     ) -> TableSettings:
-        """Read an output's definition metadata; the options hold where it says nothing. Raises InvalidDefinition."""
+        """Read an output's definition metadata. The options are the defaults. Raises InvalidDefinition."""
         metadata = plain_metadata(metadata)
         check_spelling(metadata, _OF_OUTPUTS, subject, others=_OF_INPUTS)
         mode = _mode(metadata, mode, subject)
@@ -168,7 +168,7 @@ class TableSettings:
 
     @property
     def declared(self) -> pa.Schema | None:
-        """The columns that rows are known to have before there are any: those of `lake/schema`, else of the column schema."""
+        """Return the declared columns: those of `lake/schema`, else of the column schema."""
         if self.schema is not None:
             return self.schema
         return pa.schema([pa.field(column.name, column.type) for column in self.columns]) if self.columns else None
@@ -176,7 +176,7 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class InputSettings:
-    """What is read of a table, and of which state of it."""
+    """The part of a table to read, and the state to read it from."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
@@ -199,13 +199,13 @@ class InputSettings:
 
     @property
     def moment(self) -> dict[str, Any]:
-        """The options of `DeltaTable.open` that choose a version."""
+        """Return the options of `DeltaTable.open` that choose a version."""
         metadata = {"version": self.version, "timestamp": self.timestamp}
         return {name: value for name, value in metadata.items() if value is not None}
 
 
 def append_schema_mode(metadata: Mapping[str, Any], subject: str) -> Literal["none", "fill", "merge"]:
-    """Read what metadata says of columns that rows to append and their table do not share. Raises InvalidDefinition."""
+    """Read the schema mode of an append from metadata. Raises InvalidDefinition."""
     mode = _schema_mode(plain_metadata(metadata), "none", subject)
     if mode == "overwrite":
         raise InvalidDefinition(f"{SCHEMA_MODE} of {subject} is 'overwrite', and its rows are added to those that are there: use 'merge'")

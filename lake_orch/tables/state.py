@@ -1,4 +1,4 @@
-"""What a table holds after a write, told from its log: sizes, rows, and the version of its data."""
+"""The state of a table after a write, from its log: sizes, rows, and the data version."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class TableState:
 
     files: int
     bytes: int
-    """Of the data files."""
+    """The size of the data files."""
     rows: int | None
-    """None if a file's statistics lack it."""
+    """The number of rows. None if a file's statistics lack it."""
     slice_rows: int | None
-    """Of the slice; None where it is not told by partition columns alone."""
+    """The number of rows in the slice. None unless partition columns alone define the slice."""
     data_version: str
-    """Of the slice: the same as long as it is made of the same files and columns, whatever commits there were."""
+    """The data version of the slice. It changes only with the files and columns, not with every commit."""
 
 
 def table_state(table: DeltaTable, where: str | None = None) -> TableState:
-    """Find the state of a table, and of the slice that `where` selects. Looks at the log alone; this is not a read of rows."""
+    """Return the state of a table, and of the slice that `where` selects. It reads the log, not the rows."""
     snapshot = table.snapshot
     files = snapshot.files([*snapshot.identity, "size", "stats"])
     slice_rows, part = None, files
@@ -50,13 +50,13 @@ def table_state(table: DeltaTable, where: str | None = None) -> TableState:
 def _rows(files: pa.Table) -> int | None:
     if not len(files):
         return 0
-    known = num_records(files["stats"])
-    if known.null_count:
+    counts = num_records(files["stats"])
+    if counts.null_count:
         return None
     deleted = 0
     if "deletionVector" in files.column_names:
         deleted = int(pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py() or 0)
-    return int(pc.sum(known).as_py()) - deleted
+    return int(pc.sum(counts).as_py()) - deleted
 
 
 def _data_version(snapshot: Snapshot, files: pa.Table) -> str:

@@ -1,4 +1,4 @@
-"""Several tables and files in the hands of one step's code, which become visible together."""
+"""Writes to several tables and files in one step's code, which become visible together."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class StepSession:
-    """What `LakeResource.session` gives to a step. Nothing of it shows before the `with` block ends, and nothing at all if it raises.
+    """The session that `LakeResource.session` opens for a step. Its changes become visible when the `with` block ends without an error.
 
-    A step that is retried makes the session again: where the earlier one was published, this one changes nothing.
+    A retried step makes the session again. If the earlier one was published, the new one changes nothing.
     """
 
     def __init__(self, workspace: Workspace, app_id: str, log: Log, *, handlers: Sequence[TypeHandler], one_partition: bool) -> None:
@@ -33,7 +33,7 @@ class StepSession:
         self._tables: dict[str, LakeTable] = {}
 
     def table(self, path: str, *, partition_by: Sequence[str] = ()) -> LakeTable:
-        """Return a table to append to and overwrite; created on its first write. Raises InvalidDefinition for a path outside the root."""
+        """Return a table to append to or overwrite. The first write creates it. Raises InvalidDefinition for a path outside the root."""
         path = checked_path(path)
         if path not in self._tables:
 
@@ -55,7 +55,7 @@ class StepSession:
         return self._tables[path]
 
     def delta(self, path: str) -> DeltaTable:
-        """Return a table with all that Delta tables can: merge, delete, update, optimize. Raises TableNotFound."""
+        """Return a table with all operations of Delta tables: merge, delete, update, optimize. Raises TableNotFound."""
         path = checked_path(path)
         table = self._workspace.find_table(path)
         if table is None:
@@ -63,17 +63,17 @@ class StepSession:
         return table
 
     def create_delta(self, path: str, schema: pa.Schema, **options: Any) -> DeltaTable:
-        """Create a table, or open the one that is there: `DeltaTable.create` with its `partition_by` and `properties`."""
+        """Create a table, or open an existing one, as `DeltaTable.create` with `partition_by` and `properties`."""
         return self._workspace.create_table(checked_path(path), schema, **options)
 
     @property
     def files(self) -> ObjectStore:
-        """Everything in the session by key: `files.put("reports/today.json", data)`, `files.get(key)`, `files.list(prefix)`."""
+        """Return the objects in the session by key: `files.put("reports/today.json", data)`, `files.get(key)`, `files.list(prefix)`."""
         return self._workspace.store
 
     @property
     def receipt(self) -> Receipt | None:
-        """What became of it, once the `with` block has ended."""
+        """Return the result of publishing, after the `with` block."""
         return self._workspace.receipt
 
     def metadata(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arrow types by the names that Spark SQL gives them."""
+"""Names of Arrow types in Spark SQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def spark_type_name(data_type: pa.DataType) -> str:
-    """Spell a type as Spark SQL does."""
+    """Return the Spark SQL name of a type."""
     types = pa.types
     if types.is_dictionary(data_type):
         return spark_type_name(data_type.value_type)
@@ -45,9 +45,9 @@ _SPARK_NAMES = {
 
 
 def arrow_type_of(name: str) -> pa.DataType:
-    """Return the Arrow type of a type that is spelled as Spark SQL does (`bigint`, `array<struct<a:int>>`), or as Arrow does (`int64`).
+    """Return the Arrow type of a type name of Spark SQL (`bigint`, `array<struct<a:int>>`) or Arrow (`int64`).
 
-    Raises ValueError for a name of neither kind.
+    Raises ValueError for any other name.
     """
     text = name.strip()
     outer = _OUTER.fullmatch(text)
@@ -78,7 +78,7 @@ def _leaf(text: str) -> pa.DataType:
 
 
 def _split(text: str) -> list[str]:
-    """Split a list at its commas, and leave parts inside brackets whole."""
+    """Split a list at the commas outside brackets."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         depth += (char in "<(") - (char in ">)")

@@ -1,4 +1,4 @@
-"""One marked write of rows to a table, which is created on its first write."""
+"""Writes of rows to a table under a transaction marker. The first write creates the table."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class TableWriter:
     workspace: Workspace
     path: str
     partition_by: Sequence[str] = ()
-    """The partition columns that the table gets if it is created here."""
+    """The partition columns for a table that this writer creates."""
     settings: TableSettings | None = None
-    """What the asset's definition says of the table."""
+    """The settings in the asset's definition."""
     rows_name: str = "the data"
-    """What errors call the rows."""
+    """The name of the rows in errors."""
     by_hand: bool = False
-    """Whether a step's own code writes, to which metadata is no remedy."""
+    """Whether a step's code makes the write. Errors then advise no metadata."""
     owner: Owner | None = None
     """The asset that writes."""
 
     def schema(self, rows: pa.Schema) -> pa.Schema:
-        """Return the table's schema; before there is a table, that which rows of this schema give it."""
+        """Return the table's schema, or before it exists, the schema that rows of this schema would create."""
         table = self.workspace.find_table(self.path)
         if table is not None and self._settings.schema_mode in (None, "fill"):
             return table.schema
         return creation_schema(self._settings, rows)
 
     def with_zones(self, rows: Rows) -> Rows:
-        """Return rows with timestamps without a zone taken as UTC, where the settings say so."""
+        """Return rows with timestamps without a zone taken as UTC, if the settings say so."""
         if self._settings.naive_timestamps != "utc" or not has_naive(rows.schema):
             return rows
         table = self.workspace.find_table(self.path)
@@ -62,11 +62,11 @@ class TableWriter:
         """Write once under this marker.
 
         `overwrite` replaces the slice of the guard (all of the table without one), and `overwrite_partitions` the partitions that get
-        rows; `append` adds; `merge` does what `merge` says; `error` and `ignore` write only where the slice is empty. Rows outside the
-        slice fail the write, whatever the mode.
+        rows; `append` adds; `merge` merges by the settings `merge`; `error` and `ignore` write only if the slice is empty. Rows outside
+        the slice fail the write in every mode.
 
-        A write whose marker is in the table already does nothing, and its result says so; that of a merge counts rows that were inserted
-        or updated. Raises TableNotEmpty, DefinitionMismatch, and what the table itself raises.
+        A write whose marker is in the table already does nothing, and its result says so. The result of a merge counts inserted and updated
+        rows. Raises TableNotEmpty, DefinitionMismatch, and the table's errors.
         """
         try:
             return self._write(rows, mode, guard, txn, merge)
@@ -93,7 +93,7 @@ class TableWriter:
         if settings.cluster_by:
             rows = rows.sorted_by(settings.cluster_by)
         if mode in ("error", "ignore"):
-            # What follows is an overwrite of nothing: unlike an append, it conflicts with rows that arrive meanwhile.
+            # An overwrite of no rows: unlike an append, it conflicts with rows that others commit meanwhile.
             if mode == "ignore" and not _is_empty(table, guard):
                 return OperationResult(table.version)
             _check_empty(table, guard)
@@ -108,7 +108,7 @@ class TableWriter:
         return rows.write(table, plan if guard is None else guard.bound(plan), txn)
 
     def _prepare(self, table: DeltaTable, schema: pa.Schema, *, replaces_rows: bool) -> None:
-        """Bring a table's definition up to the settings before rows of this schema are written. Raises where it is another asset's."""
+        """Update the table's definition before rows of this schema are written. Raises TableOwned for another asset's table."""
         settings = self._settings
         claim(table, self.owner, settings.ownership, replaces_rows=replaces_rows)
         keep_up(table, settings)
@@ -130,7 +130,7 @@ class TableWriter:
             properties = {**self.owner.properties, **properties}
         by = tuple(self.partition_by)
         if self._settings.partition_by is None and {name.lower() for name in by} >= {name.lower() for name in schema.names}:
-            by = by[:-1]  # not asked for by name, and data files need a column that is left
+            by = by[:-1]  # chosen by default, and data files need a column besides the partition columns
         try:
             return self.workspace.create_table(self.path, schema, partition_by=by, properties=properties or None)
         except FolderNotEmpty as error:
@@ -140,7 +140,7 @@ class TableWriter:
         schema_mode = None if self._settings.schema_mode == "fill" else self._settings.schema_mode
         partition_by = None
         if schema_mode == "overwrite":
-            # With what the definition says of the columns, which rows do not carry.
+            # With comments and other attributes of the declared columns, which the schema of the rows lacks.
             schema, partition_by = creation_schema(self._settings, schema), self._settings.partition_by
         return table.plan_overwrite(schema, where=_where(guard), dynamic=dynamic, schema_mode=schema_mode, partition_by=partition_by)
 
@@ -153,7 +153,7 @@ class TableWriter:
 
 
 def final_result(result: OperationResult, receipt: Receipt | None, path: str) -> OperationResult:
-    """Return a write's result with the version that it got by being published: within a session versions are provisional."""
+    """Return a write's result with its published version. Versions within a session are provisional."""
     version = receipt.versions.get(path) if receipt else None
     return result if version is None or result.skipped else replace(result, version=version)
 

@@ -89,11 +89,11 @@ def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dic
         page.goto(f"{url}/runs/{failed.run_id}")
         expect(page.get_by_text("Nothing of this run is published").first).to_be_visible()
 
-        seen = terminal.run(look)
-        assert first_day["lake log"] in seen
-        assert first_day["python look.py"] in seen, "main is as it was"
-        assert "failed" in seen
-        assert failed.tags["lake/session"] in seen
+        output = terminal.run(look)
+        assert first_day["lake log"] in output
+        assert first_day["python look.py"] in output, "main is as it was"
+        assert "failed" in output
+        assert failed.tags["lake/session"] in output
         assert -99.0 in amounts(terminal.folder, "orders", ref=failed.tags["lake/session"]), "the session can be read"
 
         terminal.run(mend)
@@ -104,9 +104,9 @@ def test_a_broken_day_is_held_back_mended_and_run_again_in_the_ui(first_day: dic
         page.goto(f"{url}/runs/{launched.run_id}")
         page.get_by_role("button", name="Re-execute all").click()
         expect(page.get_by_text("Expected non-None value").first).to_be_visible()  # a run of `dg launch`, as the page says
-    seen = terminal.run(look_again)
-    assert "tables/orders@1, tables/revenue@1" in seen
-    assert "105.0" in seen
+    output = terminal.run(look_again)
+    assert "tables/orders@1, tables/revenue@1" in output
+    assert "105.0" in output
     assert amounts(terminal.folder, "orders") == [4.0, 6.0, 10.5, 99.0]
     terminal.run("".join(blocks(PAGE, "console", "What else is there")))
     with dg.DagsterInstance.from_config(terminal.environment["DAGSTER_HOME"]) as instance:

@@ -69,9 +69,9 @@ def ask(ui: str, query: str, **variables: object) -> Any:
     body = json.dumps({"query": query, "variables": variables}).encode()
     request = urllib.request.Request(f"{ui}/graphql", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found = json.load(answer)
-    assert "errors" not in found, found
-    return found["data"]
+        response = json.load(answer)
+    assert "errors" not in response, response
+    return response["data"]
 
 
 def held_back(demo: Demo) -> dg.DagsterRun:
@@ -174,10 +174,10 @@ def test_what_the_api_tells_of_an_asset(ui: str, demo: Demo) -> None:
     assert {"assetKey": {"path": ["flights"]}, "columnName": "dep_delay"} in lineage["mean_dep_delay"]
     assert "lake/column_lineage" in entries
     (observed,) = node["assetObservations"]
-    told = {entry["label"]: entry for entry in observed["metadataEntries"]}
-    assert told["lake/state"]["text"] == "published"
-    assert len(told["lake/commit"]["text"]) == 64
-    assert told["lake/session"]["text"] == entries["lake/session"]["text"]
+    metadata = {entry["label"]: entry for entry in observed["metadataEntries"]}
+    assert metadata["lake/state"]["text"] == "published"
+    assert len(metadata["lake/commit"]["text"]) == 64
+    assert metadata["lake/session"]["text"] == entries["lake/session"]["text"]
 
 
 def test_the_killed_run_and_its_re_execution_are_listed(page: Page, ui: str) -> None:

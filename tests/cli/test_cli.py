@@ -30,15 +30,15 @@ def root(tmp_path: Path) -> str:
 
 
 def run(root: str, *words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, ["--lake", root, *words], catch_exceptions=False)
-    assert done.exit_code == code, done.output
-    return done.output
+    result = CliRunner().invoke(main, ["--lake", root, *words], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
 
 
-def told(root: str, *words: str, code: int = 0) -> Any:
-    done = CliRunner().invoke(main, ["--lake", root, *words, "--json"], catch_exceptions=False)
-    assert done.exit_code == code, done.output
-    return json.loads(done.stdout)
+def run_json(root: str, *words: str, code: int = 0) -> Any:
+    result = CliRunner().invoke(main, ["--lake", root, *words, "--json"], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
 
 
 def test_as_an_installed_command(tmp_path: Path) -> None:
@@ -66,26 +66,26 @@ def test_as_an_installed_command(tmp_path: Path) -> None:
 def test_looking(root: str) -> None:
     assert "t/orders" in run(root, "status")
     assert "begin" in run(root, "log")
-    commits = told(root, "log")
+    commits = run_json(root, "log")
     assert [commit["message"] for commit in commits] == ["begin", "Repository created"]
     assert commits[0]["datasets"]["t/orders"]["version"] == 0
-    assert len(told(root, "log", "-n", "1")) == 1
-    assert "there are t/orders" in told(root, "log", "--dataset", "t/other", code=1)["error"]
-    keys = [row["key"] for row in told(root, "diff", "main~1", "main", "--keys")]
+    assert len(run_json(root, "log", "-n", "1")) == 1
+    assert "there are t/orders" in run_json(root, "log", "--dataset", "t/other", code=1)["error"]
+    keys = [row["key"] for row in run_json(root, "diff", "main~1", "main", "--keys")]
     assert keys == ["t/orders/_delta_log/00000000000000000000.json"]
     assert "error: no branch" in run(root, "diff", "nope", code=1)
-    assert told(root, "log", "nope", code=1)["kind"] == "RefNotFound"
+    assert run_json(root, "log", "nope", code=1)["kind"] == "RefNotFound"
 
 
 def test_branches_tags_and_merges(root: str) -> None:
     run(root, "branch", "create", "dev")
     run(root, "tag", "create", "v1", "--at", "main~1")
-    assert {found["branch"] for found in told(root, "branch", "list")} == {"dev", "main"}
+    assert {branch["branch"] for branch in run_json(root, "branch", "list")} == {"dev", "main"}
     lake = Lake.open(root)
     with lake.session("dev") as s:
         s.put("x", b"1")
     run(root, "branch", "protect", "main")
-    assert told(root, "merge", "dev", "-m", "in")["commit"] == lake.list_branches()["main"]
+    assert run_json(root, "merge", "dev", "-m", "in")["commit"] == lake.list_branches()["main"]
     assert "reverted" not in run(root, "revert", "main", code=1)
     run(root, "branch", "protect", "main", "--off")
     run(root, "revert", "main")
@@ -94,27 +94,27 @@ def test_branches_tags_and_merges(root: str) -> None:
     assert lake.at().exists("x")
     run(root, "tag", "delete", "v1")
     run(root, "branch", "delete", "dev")
-    assert told(root, "tag", "list") == []
-    assert len(told(root, "branch", "list")) == 1
+    assert run_json(root, "tag", "list") == []
+    assert len(run_json(root, "branch", "list")) == 1
 
 
 def test_sessions_and_conflicts(root: str) -> None:
     lake = Lake.open(root)
-    first, second = run(root, "session", "open", "--expires-in", "2h").strip(), told(root, "session", "open", "--id", "mine")["session"]
+    first, second = run(root, "session", "open", "--expires-in", "2h").strip(), run_json(root, "session", "open", "--id", "mine")["session"]
     for session in (first, second):
         with lake.get_session(session).join() as part:
             part.put("same", session.encode())
             part.delta("t/orders").append(rows([len(session)]))
-    assert told(root, "publish", first)["versions"] == {"t/orders": 1}
-    assert told(root, "publish", second, code=3)["kinds"] == {"same": "BothCreated"}
-    listed = told(root, "session", "list")
-    assert [(found["session"], found["state"]) for found in listed] == [("mine", "failed")]
+    assert run_json(root, "publish", first)["versions"] == {"t/orders": 1}
+    assert run_json(root, "publish", second, code=3)["kinds"] == {"same": "BothCreated"}
+    listed = run_json(root, "session", "list")
+    assert [(session["session"], session["state"]) for session in listed] == [("mine", "failed")]
     forked = run(root, "session", "fork", "mine", "--without", "same").strip()
     run(root, "publish", forked)
     assert len(ids(lake.delta("t/orders"))) == 12
     run(root, "session", "abandon", "mine")
-    assert told(root, "session", "list") == []
-    assert len(told(root, "session", "list", "--all")) == 3
+    assert run_json(root, "session", "list") == []
+    assert len(run_json(root, "session", "list", "--all")) == 3
     run(root, "session", "open", "--expires-in", "soon", code=2)
 
 
@@ -123,26 +123,26 @@ def test_upkeep(root: str) -> None:
     for id in range(20, 24):
         with lake.session() as s:
             s.delta("t/orders").append(rows([id]))
-    assert told(root, "table", "optimize", "t/orders")["published"]["versions"] == {"t/orders": 5}
-    assert [row["operation"] for row in told(root, "table", "history", "t/orders", "-n", "2")] == ["OPTIMIZE", "WRITE"]
-    assert told(root, "table", "detail", "t/orders")["num_files"] >= 1
+    assert run_json(root, "table", "optimize", "t/orders")["published"]["versions"] == {"t/orders": 5}
+    assert [row["operation"] for row in run_json(root, "table", "history", "t/orders", "-n", "2")] == ["OPTIMIZE", "WRITE"]
+    assert run_json(root, "table", "detail", "t/orders")["num_files"] >= 1
     assert "num_files" in run(root, "table", "detail", "t/orders")
     run(root, "table", "vacuum", "t/orders")
     run(root, "table", "checkpoint", "t/orders")
     assert list(Path(root, "t/orders/_delta_log").glob("*.checkpoint.parquet"))
-    assert told(root, "gc", "--dry-run")["keys"] == []
-    assert told(root, "gc", "--history", "7d")["keys"] == []
+    assert run_json(root, "gc", "--dry-run")["keys"] == []
+    assert run_json(root, "gc", "--history", "7d")["keys"] == []
     assert "7 days at least" in run(root, "gc", "--history", "1h", code=2)
-    assert told(root, "checkout")["objects"] == 0
-    assert told(root, "verify") == []
+    assert run_json(root, "checkout")["objects"] == 0
+    assert run_json(root, "verify") == []
     assert "all is there" in run(root, "verify", "--quick")
     Path(root, "t/orders/_delta_log/00000000000000000005.json").unlink()
-    assert told(root, "checkout")["objects"] == 1
+    assert run_json(root, "checkout")["objects"] == 1
     entry = lake.at().view.get("t/orders/_delta_log/00000000000000000000.json")
     assert entry is not None
     Path(root, entry.entry.address).write_bytes(b"other bytes")
-    found = told(root, "verify", code=4)
-    assert ("corrupt", entry.entry.address) in [(problem["kind"], problem["key"]) for problem in found]
+    problems = run_json(root, "verify", code=4)
+    assert ("corrupt", entry.entry.address) in [(problem["kind"], problem["key"]) for problem in problems]
 
 
 def test_release_and_adopt(root: str) -> None:
@@ -154,15 +154,15 @@ def test_release_and_adopt(root: str) -> None:
     with lake.session() as s:
         s.import_delta("t/orders")
     deltalake.write_deltalake(f"{root}/t/orders", rows([78]), mode="append")
-    assert told(root, "adopt", "t/orders")["versions"] == {"t/orders": lake.delta("t/orders").version}
+    assert run_json(root, "adopt", "t/orders")["versions"] == {"t/orders": lake.delta("t/orders").version}
     assert ids(lake.delta("t/orders")) == [*range(10), 77, 78]
     assert "nothing to adopt" in run(root, "adopt", "t/orders", code=1)
 
 
 def test_doctor(root: str) -> None:
-    findings = told(root, "doctor")
+    findings = run_json(root, "doctor")
     assert len(findings) == 7
-    assert all(found["ok"] for found in findings)
+    assert all(finding["ok"] for finding in findings)
     assert not Path(root, "_lake/doctor").exists() or not any(Path(root, "_lake/doctor").rglob("*.*"))
 
 
@@ -174,7 +174,7 @@ class Careless(MemoryStore):
 
 
 def test_doctor_finds_a_store_that_ignores_conditions() -> None:
-    failed: Sequence[str] = [found.check for found in examine(Careless()) if not found.ok]
+    failed: Sequence[str] = [finding.check for finding in examine(Careless()) if not finding.ok]
     assert failed == ["put if absent", "put if absent, raced", "put if match", "put if match, raced"]
 
 

@@ -258,8 +258,8 @@ def test_rows_beyond_the_bound_are_told_by_the_commits_numbers(root: str, lake: 
         s.delta("t/orders").delete("id < 2")
     with lake.session() as s:
         s.delta("t/orders").delete("id < 4")
-    (one,) = lake.compare("main~1", "main", most_rows=0).datasets
-    assert (one.comparison.rows_added, one.comparison.rows_removed, one.comparison.rows_exact) == (0, 2, True)
+    (dataset,) = lake.compare("main~1", "main", most_rows=0).datasets
+    assert (dataset.comparison.rows_added, dataset.comparison.rows_removed, dataset.comparison.rows_exact) == (0, 2, True)
     (several,) = lake.compare("main~2", "main", most_rows=0).datasets
     assert several.comparison.rows_exact is False
 

@@ -57,6 +57,7 @@ def test_records_are_printed_in_order_as_zson(pools: str) -> None:
         (("--format", "ndjson"), '{"k":1}\n{"k":2,"s":"b"}\n{"k":3,"s":7}\n'),
         (("--start", "2", "--stop", "3"), '{k:2,s:"b"}\n'),
         (("-n", "1"), "{k:1}\n"),
+        (("--where", "k > 1", "--columns", "k"), "{k:2}\n{k:3}\n"),
         (("--ref", "main~1"), ""),
     ],
 )
@@ -120,10 +121,20 @@ def test_a_zed_lake_of_its_own_is_exported(root: str, zed: str, tmp_path: Path) 
     assert pq.read_table(tmp_path / "rows.parquet").schema.field("k").metadata == {b"zed.type": b"int64"}
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_data_objects_are_compacted(pools: str, zed: str, lake: Lake, file: str, alone: bool) -> None:
+    words = ("raw", "--zed", zed) if alone else (PATH,)
+    run(pools, "pool", "load", *words, file)
+    assert run(pools, "pool", "compact", *words) == "2 data objects became 1\n"
+    opened = PoolLake.open(zed).pool("raw") if alone else lake.pool(PATH)
+    assert (len(opened.objects()), len(list(opened.scan().records()))) == (1, 6)
+
+
 def test_other_commands_know_pools(pools: str) -> None:
     assert [(row["kind"], row["name"]) for row in run_json(pools, "ls", "events")] == [("pool", PATH)]
     assert "`lake pool scan events/raw`" in run(pools, "cat", PATH, code=1)
     assert run_json(pools, "head", PATH, "-n", "2") == [{"k": 1}, {"k": 2, "s": "b"}]
+    assert run_json(pools, "head", PATH, "--where", "k = 3", "--columns", "s") == [{"s": 7}]
     line = f"{PATH}  version 0 -> 1  rows +3 -0  files +1 -0"
     assert line in run(pools, "show", "main")
     assert line in run(pools, "diff", "main~1", "main")

@@ -10,7 +10,7 @@ from rich.console import Console
 from lake_core.cli.output import Output
 
 
-def shown(output: Output, seconds: float) -> str:
+def console_text(output: Output, seconds: float) -> str:
     with output.waiting("merge"):
         time.sleep(seconds)
     assert isinstance(output.errors.file, io.StringIO)
@@ -18,15 +18,15 @@ def shown(output: Output, seconds: float) -> str:
 
 
 def test_a_command_that_takes_long_shows_its_name() -> None:
-    assert "merge" in shown(Output(errors=Console(file=io.StringIO(), force_terminal=True), patience=0.01), 0.2)
+    assert "merge" in console_text(Output(errors=Console(file=io.StringIO(), force_terminal=True), patience=0.01), 0.2)
 
 
 def test_a_command_that_is_fast_shows_nothing() -> None:
-    assert shown(Output(errors=Console(file=io.StringIO(), force_terminal=True), patience=5), 0) == ""
+    assert console_text(Output(errors=Console(file=io.StringIO(), force_terminal=True), patience=5), 0) == ""
 
 
 def test_nothing_is_shown_where_nobody_looks() -> None:
-    assert shown(Output(errors=Console(file=io.StringIO()), patience=0.01), 0.2) == ""
+    assert console_text(Output(errors=Console(file=io.StringIO()), patience=0.01), 0.2) == ""
 
 
 def test_it_is_gone_before_anything_is_printed() -> None:

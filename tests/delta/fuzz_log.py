@@ -59,9 +59,9 @@ KINDS = [pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary(), pa.list
 
 def table() -> MemoryStore:
     store = MemoryStore()
-    made = DeltaTable.create(store, SCHEMA, partition_by=["p"])
+    delta_table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
     for number in range(VERSIONS):
-        made.append(rows(number, number + 1), txn=("app", number))
+        delta_table.append(rows(number, number + 1), txn=("app", number))
     DeltaTable.open(store, version=CHECKPOINT).checkpoint()
     return store
 
@@ -119,8 +119,8 @@ def damage_columns(random_: random.Random, data: bytes) -> bytes:
             del fields[inner], arrays[inner]
         case _:
             return _parquet(whole.append_column("sidecar", _filled(pa.struct([("path", kind)]), len(whole))))
-    made = pa.StructArray.from_arrays(arrays, names=[child.name for child in fields], mask=struct.is_null())
-    return _parquet(whole.set_column(at, whole.field(at).name, made))
+    damaged = pa.StructArray.from_arrays(arrays, names=[child.name for child in fields], mask=struct.is_null())
+    return _parquet(whole.set_column(at, whole.field(at).name, damaged))
 
 
 def damage_pages(random_: random.Random, data: bytes) -> bytes:
@@ -147,9 +147,9 @@ def _value(kind: pa.DataType) -> Any:
     return [1] if pa.types.is_list(kind) else samples[str(kind)]
 
 
-def _parquet(made: pa.Table) -> bytes:
+def _parquet(data: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(made, sink)
+    pq.write_table(data, sink)
     return bytes(sink.getvalue())
 
 
@@ -168,8 +168,8 @@ def look(store: MemoryStore, expected: list[dict[str, Any]], *, exact: bool) -> 
         assert sorted(got, key=lambda row: row["id"]) == expected, "other rows"
     else:
         # Whoever changes a commit may take files away, or say another partition: the rows inside files stay what they are.
-        known = {row["id"]: row["v"] for row in expected}
-        assert all(row.get("id") is None or known[row["id"]] == row.get("v", known[row["id"]]) for row in got), "other rows"
+        values = {row["id"]: row["v"] for row in expected}
+        assert all(row.get("id") is None or values[row["id"]] == row.get("v", values[row["id"]]) for row in got), "other rows"
     return "right"
 
 
@@ -179,7 +179,7 @@ def run(seed: int, seconds: float) -> Counter[str]:
     commits = {number: bytes(whole.get(commit_key(number))) for number in range(VERSIONS + 1)}
     checkpoint = bytes(whole.get(checkpoint_key(CHECKPOINT)))
     expected = rows(0, VERSIONS).to_pylist()
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
     warnings.simplefilter("ignore")
     tries = 0
@@ -198,16 +198,16 @@ def run(seed: int, seconds: float) -> Counter[str]:
         elif how == "commit" and random_.random() < 0.7:
             whole.delete([checkpoint_key(CHECKPOINT)])
         try:
-            found = look(whole, expected, exact=how == "pages")
-            assert found == "right" or how != "pages" or alone, f"{found}, although the commits tell all"
-            seen[f"{how}: {found}"] += 1
+            outcome = look(whole, expected, exact=how == "pages")
+            assert outcome == "right" or how != "pages" or alone, f"{outcome}, although the commits tell all"
+            counts[f"{how}: {outcome}"] += 1
         except Exception:
             print(f"try {tries} of seed {seed}: {how} {bad[:4000]!r}")
             raise
         for version, data in commits.items():
             whole.put(commit_key(version), data)
         whole.put(checkpoint_key(CHECKPOINT), checkpoint)
-    return seen
+    return counts
 
 
 if __name__ == "__main__":

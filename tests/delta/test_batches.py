@@ -41,10 +41,10 @@ def _files(table: DeltaTable, **changes: Any) -> DataFiles:
 def test_the_rows_are_those_of_the_whole_file(row_group_size: int) -> None:
     table, _ = _one_file(MemoryStore(), rows(0, 150_000 if row_group_size > 7 else 100), row_group_size)
     files = _files(table, position="where")
-    found = pa.concat_tables(files.batches(0))
-    assert found.equals(files.read(0).combine_chunks()) or found.combine_chunks().equals(files.read(0).combine_chunks())
-    assert found["where"].to_pylist() == found["id"].to_pylist()
-    assert found.column_names == ["id", "p", "v", "where"]
+    actual = pa.concat_tables(files.batches(0))
+    assert actual.equals(files.read(0).combine_chunks()) or actual.combine_chunks().equals(files.read(0).combine_chunks())
+    assert actual["where"].to_pylist() == actual["id"].to_pylist()
+    assert actual.column_names == ["id", "p", "v", "where"]
     assert max(len(batch) for batch in files.batches(0)) <= 65536
 
 
@@ -58,8 +58,8 @@ def test_rows_chosen_by_position() -> None:
         ({"only": [np.array([], np.int64)]}, []),
     ):
         files = _files(table, position="n", **changes)
-        for found in (files.read(0), pa.concat_tables(files.batches(0))):
-            assert found["id"].to_pylist() == expected == found["n"].to_pylist()
+        for read in (files.read(0), pa.concat_tables(files.batches(0))):
+            assert read["id"].to_pylist() == expected == read["n"].to_pylist()
         empty = _files(table, columns=[], position="n", **changes)
         assert pa.concat_tables(empty.batches(0))["n"].to_pylist() == expected
 

@@ -170,8 +170,8 @@ def test_the_log_says_what_its_writer_meant(cases: Path, name: str) -> None:
     expected = _expected(name)
     table = DeltaTable.open(str(ROOT / name))
     if "protocol" in expected:
-        told = table.protocol.to_json()
-        assert {key: sorted(value) if isinstance(value, list) else value for key, value in expected["protocol"].items()} == told
+        protocol = table.protocol.to_json()
+        assert {key: sorted(value) if isinstance(value, list) else value for key, value in expected["protocol"].items()} == protocol
     if "partition_columns" in expected:
         assert list(table.metadata.partition_columns) == expected["partition_columns"]
     if "configuration" in expected:

@@ -70,11 +70,11 @@ OPERATIONS: dict[str, Callable[[DeltaTable], Any]] = {
 
 
 def _state(folder: Path, version: int, names: list[str]) -> Counter[str]:
-    found = DeltaTable.open(folder, version=version).to_arrow()
+    data = DeltaTable.open(folder, version=version).to_arrow()
     for name in names:
-        if name not in found.column_names:
-            found = found.append_column(name, pa.nulls(len(found), pa.int64()))
-    return Counter(map(str, found.select(names).to_pylist()))
+        if name not in data.column_names:
+            data = data.append_column(name, pa.nulls(len(data), pa.int64()))
+    return Counter(map(str, data.select(names).to_pylist()))
 
 
 def replay(folder: Path, table: DeltaTable, version: int) -> Counter[str]:
@@ -104,8 +104,8 @@ def agree(folder: Path, table: DeltaTable, version: int) -> None:
     if not len(ours):
         assert theirs.num_rows == 0
         return
-    found = [{name: row.get(name) for name in names} for row in theirs.to_pylist()]
-    assert Counter(map(str, found)) == Counter(map(str, ours.to_pylist()))
+    their_rows = [{name: row.get(name) for name in names} for row in theirs.to_pylist()]
+    assert Counter(map(str, their_rows)) == Counter(map(str, ours.to_pylist()))
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
@@ -162,7 +162,7 @@ def test_deleted_rows_of_deletion_vectors_are_told_once(cases: Path, tmp_path: P
     table.delete("value > 4")
     table.optimize(zorder_by=["value"])
     kinds = [replay(tmp_path / "t", table, version) for version in range(first + 1, table.version + 1)]
-    assert [sum(one.values()) > 0 for one in kinds] == [True, True, True, True, True, False]
+    assert [sum(counts.values()) > 0 for counts in kinds] == [True, True, True, True, True, False]
 
 
 def test_without_the_feature_no_change_files(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Log:
         return {"cdc": {"path": key, "partitionValues": {}, "size": self.file(more.pop("at", key), data), "dataChange": False, **more}}
 
     def changes(self, *args: Any, **options: Any) -> list[tuple[Any, ...]]:
-        return _told(DeltaTable.open(self.store).changes(*args, **options).read_all())
+        return _feed_rows(DeltaTable.open(self.store).changes(*args, **options).read_all())
 
 
 def _vector(gone: list[int] | None) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _vector(gone: list[int] | None) -> dict[str, Any]:
     return {"deletionVector": inline_vector(gone)}
 
 
-def _told(feed: pa.Table) -> list[tuple[Any, ...]]:
+def _feed_rows(feed: pa.Table) -> list[tuple[Any, ...]]:
     return [(row["_commit_version"], row["_change_type"], row["id"]) for row in feed.to_pylist()]
 
 
@@ -107,7 +107,7 @@ def test_adds_and_removes_tell_where_no_change_file_does() -> None:
     log.put(log.remove("b", dataChange=False), log.remove("c", dataChange=False), log.add("d", rows(2, 3), dataChange=False))
     log.put(log.add("e", rows(10, 11)))
     feed = DeltaTable.open(log.store).changes(0).read_all()
-    assert _told(feed) == [
+    assert _feed_rows(feed) == [
         (1, "insert", 0),
         (1, "insert", 1),
         (1, "insert", 2),
@@ -160,9 +160,9 @@ def test_columns_and_where() -> None:
     ):
         assert log.changes(0, where=where) == expected, where
         assert table.changes(0, columns=["v"], where=where).read_all().num_rows == len(expected)
-    own = ["_change_type", "_commit_version", "_commit_timestamp"]
-    assert table.changes(0, columns=["V", "_change_type"]).schema.names == ["v", *own]
-    assert table.changes(0, columns=[]).read_all().column_names == own
+    change_columns = ["_change_type", "_commit_version", "_commit_timestamp"]
+    assert table.changes(0, columns=["V", "_change_type"]).schema.names == ["v", *change_columns]
+    assert table.changes(0, columns=[]).read_all().column_names == change_columns
     with pytest.raises(SchemaMismatch, match="nope"):
         table.changes(0, columns=["nope"])
 
@@ -177,8 +177,8 @@ def test_files_of_other_partitions_are_not_opened(monkeypatch: pytest.MonkeyPatc
     asked: list[str] = []
     get = MemoryStore._get
     monkeypatch.setattr(MemoryStore, "_get", lambda self, key, *range_: asked.append(key) or get(self, key, *range_))
-    found = DeltaTable.open(log.store).changes(1, where="p = 'b' AND _change_type != 'x'").read_all()
-    assert found["p"].to_pylist() == ["b"] * 6
+    changes = DeltaTable.open(log.store).changes(1, where="p = 'b' AND _change_type != 'x'").read_all()
+    assert changes["p"].to_pylist() == ["b"] * 6
     assert [key for key in asked if "p=" in key] == ["p=b/b", "_change_data/p=b/b", "p=b/b"]
 
 
@@ -188,8 +188,8 @@ def test_removes_without_partition_values() -> None:
     body = rows(0, 1).drop(["p"])
     log.put(*(log.add(f"p={p}/{p}", body, partitionValues={"p": p}) for p in "ab"))
     log.put({"remove": {"path": "p=a/a", "dataChange": True}}, log.remove("p=b/b", partitionValues={"p": "b"}))
-    found = DeltaTable.open(log.store).changes(2, columns=["p"]).read_all()
-    assert sorted(found["p"].to_pylist()) == ["a", "b"]
+    changes = DeltaTable.open(log.store).changes(2, columns=["p"]).read_all()
+    assert sorted(changes["p"].to_pylist()) == ["a", "b"]
     assert DeltaTable.open(log.store).changes(2, where="p = 'a'").read_all().num_rows == 1
     log.put({"remove": {"path": "p=x/x", "dataChange": True}})
     with pytest.raises(CorruptCommit, match="partition values"):
@@ -243,7 +243,7 @@ def test_versions_and_timestamps() -> None:
     for wrong in (True, 1.0, "yesterday", dt.datetime(2024, 1, 1)):
         with pytest.raises(ValueError, match=r"version|ISO 8601|time zone"):
             table.changes(wrong)  # type: ignore[arg-type]
-    assert [row[0] for row in _told(DeltaTable.open(log.store, version=2).changes(1).read_all())] == [1, 2]
+    assert [row[0] for row in _feed_rows(DeltaTable.open(log.store, version=2).changes(1).read_all())] == [1, 2]
     with pytest.raises(VersionNotFound, match="this handle shows is 2"):
         DeltaTable.open(log.store, version=2).changes(1, 3)
 
@@ -258,7 +258,7 @@ def test_it_has_to_be_enabled_throughout() -> None:
         with pytest.raises(ChangeDataFeedDisabled, match=f"version {version}: delta.enableChangeDataFeed"):
             log.changes(start, end)
     reader = DeltaTable.open(log.store).changes(0)
-    assert _told(pa.Table.from_batches([reader.read_next_batch()])) == [(1, "insert", 0)]
+    assert _feed_rows(pa.Table.from_batches([reader.read_next_batch()])) == [(1, "insert", 0)]
     with pytest.raises(ChangeDataFeedDisabled, match="version 2"):
         reader.read_next_batch()
     assert log.changes(0, 1) == [(1, "insert", 0)]
@@ -335,7 +335,7 @@ def test_mapped_columns(mode: str) -> None:
     """Physical names and ids in files; the change type, which has neither, by its name. A renamed column stays itself."""
 
     def mapped(*names: tuple[str, int]) -> str:
-        own = [
+        fields = [
             {
                 "name": name,
                 "type": "long",
@@ -344,7 +344,7 @@ def test_mapped_columns(mode: str) -> None:
             }
             for name, number in names
         ]
-        return json.dumps({"type": "struct", "fields": own})
+        return json.dumps({"type": "struct", "fields": fields})
 
     def data(values: list[int], **more: list[str]) -> pa.Table:
         fields = [pa.field("c1" if mode == "name" else "id", pa.int64(), metadata={"PARQUET:field_id": "1"})]

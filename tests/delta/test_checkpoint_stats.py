@@ -118,17 +118,17 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
         kinds = [low.field(table.metadata.column_mapping.physical_path((name,))[0]).type for name in ("day", "at", "n", "f")]
         assert kinds == [pa.date32(), pa.timestamp("us", "UTC"), pa.decimal128(20, 4), pa.float32()]
     if as_struct and partitioned:
-        found = pq.read_table(tmp_path / checkpoint_key(table.version))["add"].combine_chunks().drop_null()
+        actual = pq.read_table(tmp_path / checkpoint_key(table.version))["add"].combine_chunks().drop_null()
         keys = table.metadata.partition_keys
-        typed = [tuple(one[keys[name]] for name in ("p", "q")) for one in found.field("partitionValues_parsed").to_pylist()]
-        assert Counter(typed) == Counter((one["p"], one["q"] or None) for one in map(row, range(10)))
+        typed = [tuple(values[keys[name]] for name in ("p", "q")) for values in actual.field("partitionValues_parsed").to_pylist()]
+        assert Counter(typed) == Counter((values["p"], values["q"] or None) for values in map(row, range(10)))
     for version in range(table.version + 1):
         (tmp_path / commit_key(version)).unlink()
     again = DeltaTable.open(tmp_path)
     whole = held(again)
     model = [row(number) for number in range(10)]
     if partitioned:
-        model = [{**one, "q": one["q"] or None} for one in model]
+        model = [{**values, "q": values["q"] or None} for values in model]
     assert whole == Counter(map(str, pa.Table.from_pylist(model, schema=WIDE).to_pylist()))
     assert again.files()["num_records"].to_pylist() == [1] * 10 if as_json or as_struct else [None] * 10
     if as_json or as_struct:
@@ -137,8 +137,8 @@ def test_forms(tmp_path: Path, as_json: bool, as_struct: bool, partitioned: bool
     assert Counter(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist())) == whole
     for where in ("id = 7", "f < 0.3", "st.x = 6", "day = '1970-01-01'", "n > 0.2", "s > '08'"):
         sql = where.replace("st.x", "st['x']")
-        found = pa.table(builder.execute(f"select * from t where {sql}").read_all())
-        assert Counter(map(str, found.to_pylist())) == held(again, where.replace("'1970", "DATE '1970")), where
+        actual = pa.table(builder.execute(f"select * from t where {sql}").read_all())
+        assert Counter(map(str, actual.to_pylist())) == held(again, where.replace("'1970", "DATE '1970")), where
     again.delete("id = 7")  # and the state that is written next is as good
     again.checkpoint()
     third = DeltaTable.open(tmp_path)
@@ -224,18 +224,18 @@ def test_which_columns_get_statistics(tmp_path: Path, properties: dict[str, str]
 
 
 def _leaves(body: dict[str, Any], path: str = "") -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for name, value in body.items():
-        found += _leaves(value, f"{path}{name}.") if isinstance(value, dict) else [f"{path}{name}"]
-    return found
+        paths += _leaves(value, f"{path}{name}.") if isinstance(value, dict) else [f"{path}{name}"]
+    return paths
 
 
 def test_names_with_dots_and_backticks() -> None:
     schema = pa.schema([("a.b", pa.int64()), ("a", pa.struct([("b", pa.int64())])), ("c`d", pa.int64()), ("e,f", pa.int64())])
-    for text, wanted in (("`a.b`,`c``d`", {"a.b", "c`d"}), ("a.b", {"a"}), ("`e,f`", {"e,f"}), (" a . `b` ", {"a"})):
+    for text, expected in (("`a.b`,`c``d`", {"a.b", "c`d"}), ("a.b", {"a"}), ("`e,f`", {"e,f"}), (" a . `b` ", {"a"})):
         table = DeltaTable.create(MemoryStore(), schema, properties={"delta.dataSkippingStatsColumns": text})
         table.append(pa.table({"a.b": [1], "a": [{"b": 1}], "c`d": [1], "e,f": [1]}))
-        assert set(json.loads(table.files()["stats"][0].as_py())["nullCount"]) == wanted
+        assert set(json.loads(table.files()["stats"][0].as_py())["nullCount"]) == expected
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def version_2(store: MemoryStore) -> list[str]:
     table = _classic(store)
     store.delete([checkpoint_key(VERSION)])
     is_file = pc.or_(table["add"].is_valid(), table["remove"].is_valid())
-    files, rest = table.filter(is_file).select(["add", "remove"]), table.filter(pc.invert(is_file)).drop(["add", "remove"])
+    files, other_actions = table.filter(is_file).select(["add", "remove"]), table.filter(pc.invert(is_file)).drop(["add", "remove"])
     names = [f"{UUID}{number}.parquet" for number in (2, 3)]
     for name, part in zip(names, (files.slice(0, 5), files.slice(5)), strict=True):
         store.put(f"{SIDECARS_FOLDER}/{name}", _bytes(part))
@@ -63,7 +63,7 @@ def version_2(store: MemoryStore) -> list[str]:
     )
     marks = pa.array([{"version": VERSION}], pa.struct([("version", pa.int64())]))
     top = f"_delta_log/{VERSION:020d}.checkpoint.{UUID}1.parquet"
-    parts = [rest, pa.table({"sidecar": sidecars}), pa.table({"checkpointMetadata": marks})]
+    parts = [other_actions, pa.table({"sidecar": sidecars}), pa.table({"checkpointMetadata": marks})]
     store.put(top, _bytes(pa.concat_tables(parts, promote_options="default")))
     return [top, *(f"{SIDECARS_FOLDER}/{name}" for name in names)]
 
@@ -135,10 +135,10 @@ def test_damage_is_told_and_repaired_or_refused(form: str, damage: str) -> None:
             continue
         _damage(store, keys[number], damage)
         incomplete = damage == "gone" and (form != "version 2" or number == 0)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert _state(store) == good
-        named = [warning for warning in told if issubclass(warning.category, DamagedCheckpointWarning)]
+        named = [warning for warning in caught if issubclass(warning.category, DamagedCheckpointWarning)]
         assert bool(named) != incomplete, "what is not complete is no checkpoint, and no damage"
         assert all(keys[number].rpartition("/")[2] in str(warning.message) or damage == "pages" for warning in named)
         store.delete([commit_key(version) for version in range(VERSION)])

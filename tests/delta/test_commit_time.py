@@ -127,8 +127,8 @@ def test_in_commit_timestamps_win() -> None:
 
 
 def test_in_commit_timestamps_count_from_the_version_that_enabled_them() -> None:
-    own = {"delta.inCommitTimestampEnablementVersion": "3", "delta.inCommitTimestampEnablementTimestamp": "0"}
-    store = _with_own_times(1, **own)
+    properties = {"delta.inCommitTimestampEnablementVersion": "3", "delta.inCommitTimestampEnablementTimestamp": "0"}
+    store = _with_own_times(1, **properties)
     assert [_version(store, at) for at in (_at(0.1), _at(0.2), _at(3599), _at(3600 * 3), _at(3600 * 4))] == [1, 2, 2, 3, 4]
 
 

@@ -49,29 +49,29 @@ WIDE = SCHEMA.append(pa.field("extra", pa.int32()))
 BASE: Rows = {i: (f"p{i % 3}", i / 2) for i in range(12)}
 
 
-def _arrow(found: Rows) -> pa.Table:
-    return pa.table({"id": list(found), "p": [p for p, _ in found.values()], "v": [v for _, v in found.values()]}, schema=SCHEMA)
+def _arrow(state: Rows) -> pa.Table:
+    return pa.table({"id": list(state), "p": [p for p, _ in state.values()], "v": [v for _, v in state.values()]}, schema=SCHEMA)
 
 
 def _table_rows(store: ObjectStore) -> Rows:
     read = DeltaTable.open(store).to_arrow(columns=["id", "p", "v"]).to_pylist()
-    found = {row["id"]: (row["p"], row["v"]) for row in read}
-    assert len(found) == len(read), "a row is there twice"
-    return found
+    state = {row["id"]: (row["p"], row["v"]) for row in read}
+    assert len(state) == len(read), "a row is there twice"
+    return state
 
 
 def _table(isolation: str | None = None, **properties: str) -> MemoryStore:
     """Three partitions of two files each; version 1 holds the first half."""
-    wanted = {**({} if isolation is None else {"delta.isolationLevel": isolation}), **properties}
-    made = _made(tuple(wanted.items()))
+    all_properties = {**({} if isolation is None else {"delta.isolationLevel": isolation}), **properties}
+    template = _template(tuple(all_properties.items()))
     store = MemoryStore()
-    for meta in made.list():
-        store.put(meta.key, made.get(meta.key))
+    for meta in template.list():
+        store.put(meta.key, template.get(meta.key))
     return store
 
 
 @functools.cache
-def _made(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
+def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties=dict(properties))
     table.append(rows(0, 6))
@@ -87,8 +87,8 @@ class Act:
     model: Callable[[Rows, Partition], Rows]
 
 
-def _same(found: Rows, _: Partition) -> Rows:
-    return found
+def _same(state: Rows, _: Partition) -> Rows:
+    return state
 
 
 def _number(partition: Partition) -> int:
@@ -105,13 +105,13 @@ def _merge(table: DeltaTable, _: Partition) -> object:
     return table.merge(source, "t.p = s.p AND t.v = s.v").when_matched_delete().when_not_matched_insert("*").execute()
 
 
-def _merged(found: Rows) -> Rows:
-    inserted = {100: ("p0", 500.0)} if ("p0", 0.0) in found.values() else {100: ("p0", 500.0), 101: ("p0", 0.0)}
-    return {i: row for i, row in found.items() if row != ("p0", 0.0)} | inserted
+def _merged(state: Rows) -> Rows:
+    inserted = {100: ("p0", 500.0)} if ("p0", 0.0) in state.values() else {100: ("p0", 500.0), 101: ("p0", 0.0)}
+    return {i: row for i, row in state.items() if row != ("p0", 0.0)} | inserted
 
 
-def _without(found: Rows, gone: Callable[[int, str], bool]) -> Rows:
-    return {i: (p, v) for i, (p, v) in found.items() if not gone(i, p)}
+def _without(state: Rows, gone: Callable[[int, str], bool]) -> Rows:
+    return {i: (p, v) for i, (p, v) in state.items() if not gone(i, p)}
 
 
 ZONE = "p = 'p0' AND id >= 3"
@@ -725,8 +725,8 @@ def test_an_overwrite_by_a_column_that_it_adds(properties: dict[str, str]) -> No
 def test_a_merge_that_lost_is_executed_again_with_all_of_its_source(source: str) -> None:
     store = _table()
     stale = DeltaTable.open(store)
-    found = _arrow({0: ("p0", 70.0), 300: ("p0", 71.0)})
-    merge = stale.merge(found if source == "table" else found.to_reader(), "t.id = s.id").when_matched_update("*")
+    source_rows = _arrow({0: ("p0", 70.0), 300: ("p0", 71.0)})
+    merge = stale.merge(source_rows if source == "table" else source_rows.to_reader(), "t.id = s.id").when_matched_update("*")
     merge = merge.when_not_matched_insert("*").when_not_matched_by_source_delete("t.id < 3")
     DeltaTable.open(store).append(_arrow({200: ("p1", 1.0)}))
     with pytest.raises(ConcurrentAppend):

@@ -60,13 +60,13 @@ NEW: set[Row] = {(i, f"p{i % 2}", i / 2) for i in range(100, 104)}
 NEW_P0: set[Row] = {(102, "p0", 51.0)}
 
 
-def _arrow(found: set[Row]) -> pa.Table:
-    columns = zip(*sorted(found), strict=True)
+def _arrow(state: set[Row]) -> pa.Table:
+    columns = zip(*sorted(state), strict=True)
     return pa.table(dict(zip(SCHEMA.names, map(list, columns), strict=True)), schema=SCHEMA)
 
 
-def _wider(found: set[Row]) -> pa.Table:
-    return _arrow(found).append_column("extra", pa.array([7] * len(found), pa.int32()))
+def _wider(state: set[Row]) -> pa.Table:
+    return _arrow(state).append_column("extra", pa.array([7] * len(state), pa.int32()))
 
 
 def _merge(table: DeltaTable) -> object:
@@ -79,8 +79,8 @@ def _in_p0_from_3(row: Row) -> bool:
     return row[1] == "p0" and row[0] >= 3
 
 
-def _same(found: set[Row]) -> set[Row]:
-    return found
+def _same(state: set[Row]) -> set[Row]:
+    return state
 
 
 LONG = dt.timedelta(days=40)
@@ -128,8 +128,8 @@ def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
     """Two files a partition, tombstones, an orphan, a checkpoint of version 3; the next commit is version 5, and so checkpointed."""
     time = Time()
     store = MemoryStore(clock=time)
-    wanted = {"delta.checkpointInterval": "5", **dict(properties)}
-    table = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties=wanted, clock=time)
+    all_properties = {"delta.checkpointInterval": "5", **dict(properties)}
+    table = DeltaTable.create(store, SCHEMA, partition_by=["p"], properties=all_properties, clock=time)
     table.append(rows(0, 4, parts=2))
     table.append(rows(50, 52, parts=2))
     table.append(rows(4, 8, parts=2))
@@ -140,19 +140,19 @@ def _template(properties: tuple[tuple[str, str], ...]) -> MemoryStore:
 
 
 def _table(properties: tuple[tuple[str, str], ...], time: Time) -> MemoryStore:
-    made = _template(properties)
+    template = _template(properties)
     time.now = START
     store = MemoryStore(clock=time)
-    for meta in made.list():
-        store.put(meta.key, made.get(meta.key))
+    for meta in template.list():
+        store.put(meta.key, template.get(meta.key))
     return store
 
 
 def _rows(table: DeltaTable) -> set[Row]:
-    found = table.to_arrow(columns=["id", "p", "v"]).to_pylist()
-    seen = {(row["id"], row["p"], row["v"]) for row in found}
-    assert len(seen) == len(found), "a row is there twice"
-    return seen
+    records = table.to_arrow(columns=["id", "p", "v"]).to_pylist()
+    state = {(row["id"], row["p"], row["v"]) for row in records}
+    assert len(state) == len(records), "a row is there twice"
+    return state
 
 
 def _data(store: ObjectStore) -> set[str]:
@@ -171,12 +171,12 @@ def _live(store: ObjectStore) -> set[str]:
 def _named(store: ObjectStore) -> set[str]:
     """Every file that some commit, or the state, names."""
     snapshot = load_snapshot(store)
-    found = {data_key(path, store) for files in (snapshot.files(["path"]), snapshot.tombstones()) for path in files["path"].to_pylist()}
+    keys = {data_key(path, store) for files in (snapshot.files(["path"]), snapshot.tombstones()) for path in files["path"].to_pylist()}
     for meta in store.list("_delta_log/"):
         if meta.key.endswith(".json"):
             data = store.get(meta.key)
-            found |= {data_key(body["path"], store) for name in ("add", "remove", "cdc") for body in single_actions(0, data, name)}
-    return found
+            keys |= {data_key(body["path"], store) for name in ("add", "remove", "cdc") for body in single_actions(0, data, name)}
+    return keys
 
 
 def _replayed(table: DeltaTable) -> set[Row]:
@@ -343,11 +343,11 @@ def test_a_death_while_a_log_is_cleaned(mode: str) -> None:
             DeltaTable.open(OneByOne(store, at, mode), clock=time).clean_log()  # type: ignore[arg-type]
         for version in range(5):
             try:
-                found = _rows(DeltaTable.open(store, version=version))
+                actual = _rows(DeltaTable.open(store, version=version))
             except DeltaError:
                 assert version < 3
             else:
-                assert found == then[version]
+                assert actual == then[version]
         DeltaTable.open(store, clock=time).clean_log()
         assert not any(store.exists(key) for key in gone)
         assert _rows(DeltaTable.open(store)) == BEFORE

@@ -25,19 +25,19 @@ from tests.delta.tables import SCHEMA, held, ids, oracle, paths, rows
 
 def test_only_the_files_that_hold_a_row_are_written_anew(table: DeltaTable) -> None:
     before = paths(table)
-    done = table.delete("id = 7")
-    metrics = {key: value for key, value in done.metrics.items() if "Bytes" not in key and "Time" not in key}
+    result = table.delete("id = 7")
+    metrics = {key: value for key, value in result.metrics.items() if "Bytes" not in key and "Time" not in key}
     assert metrics == {"numRemovedFiles": 1, "numAddedFiles": 1, "numAddedChangeFiles": 0, "numDeletedRows": 1, "numCopiedRows": 1}
     assert len(before & paths(table)) == 8
     assert len(paths(table)) == 9
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("DELETE", {"predicate": '["id = 7"]'})
-    assert {key: str(value) for key, value in done.metrics.items()} == entry["operationMetrics"]
+    assert {key: str(value) for key, value in result.metrics.items()} == entry["operationMetrics"]
     assert entry["isBlindAppend"] is False
     assert entry["readVersion"] == 3
     before = paths(table)
-    done = table.update({"v": "-v"}, "id IN (0, 1, 16)")
-    assert (done.metrics["numUpdatedRows"], done.metrics["numCopiedRows"], done.metrics["numRemovedFiles"]) == (3, 3, 3)
+    result = table.update({"v": "-v"}, "id IN (0, 1, 16)")
+    assert (result.metrics["numUpdatedRows"], result.metrics["numCopiedRows"], result.metrics["numRemovedFiles"]) == (3, 3, 3)
     assert len(before & paths(table)) == 6
     assert {row["id"]: row["v"] for row in table.to_arrow(where="v <= 0").to_pylist()} == {0: 0.0, 1: -0.5, 16: -8.0}
 
@@ -46,17 +46,17 @@ def test_whole_partitions_go_by_the_log_alone(table: DeltaTable) -> None:
     for meta in list(table.store.list()):
         if meta.key.endswith(".parquet") and "p=p1" in meta.key:
             table.store.delete([meta.key])  # nobody needs to look into them
-    done = table.delete("p = 'p1' OR p = 'none'")
-    assert (done.metrics["numDeletedRows"], done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (6, 3, 0)
-    done = table.delete()
-    assert (done.metrics["numDeletedRows"], done.metrics["numRemovedFiles"]) == (12, 6)
+    result = table.delete("p = 'p1' OR p = 'none'")
+    assert (result.metrics["numDeletedRows"], result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (6, 3, 0)
+    result = table.delete()
+    assert (result.metrics["numDeletedRows"], result.metrics["numRemovedFiles"]) == (12, 6)
     assert table.to_arrow().num_rows == 0
     assert table.delete().version == table.version == 5
 
 
 def test_a_file_of_which_all_rows_go_leaves_none_behind(table: DeltaTable) -> None:
-    done = table.delete("v < 3 AND id < 6")
-    assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"], done.metrics["numCopiedRows"]) == (3, 0, 0)
+    result = table.delete("v < 3 AND id < 6")
+    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"], result.metrics["numCopiedRows"]) == (3, 0, 0)
     assert ids(table.to_arrow()) == list(range(6, 18))
     assert table.update({"v": "0"}).metrics["numUpdatedRows"] == 12
 
@@ -110,8 +110,8 @@ def test_update_of_fields_partitions_and_by_old_values(store: MemoryStore) -> No
     first = {"id": [1, 2], "x": [10, 20], "s": [None, {"A.b": 1, "c": None}], "p": ["a", "b"]}
     table.append(pa.table(first, schema=table.schema))
     table.update({"S.C.D": "p", "ID": "X", "x": "id", "P": "CASE WHEN id = 1 THEN '' ELSE concat(p, '/c=d%20') END"})
-    found = sorted(table.to_arrow().to_pylist(), key=lambda row: row["x"])
-    assert found == [
+    actual = sorted(table.to_arrow().to_pylist(), key=lambda row: row["x"])
+    assert actual == [
         {"id": 10, "x": 1, "s": {"A.b": None, "c": {"d": "a"}}, "p": None},
         {"id": 20, "x": 2, "s": {"A.b": 1, "c": {"d": "b"}}, "p": "b/c=d%20"},
     ]
@@ -268,8 +268,8 @@ def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
     gone = [row for row in before.to_pylist() if row[column] is not None and row[column] >= pivot]
     table.update({column: quoted})
     assert held(table) == Counter(map(str, before.to_pylist()))
-    done = table.delete(where)
-    assert done.metrics.get("numDeletedRows", len(gone)) == len(gone) > 0
+    result = table.delete(where)
+    assert result.metrics.get("numDeletedRows", len(gone)) == len(gone) > 0
     assert held(table) == Counter(map(str, before.to_pylist())) - Counter(map(str, gone))
     assert oracle(tmp_path / "t") == held(table)
 
@@ -312,11 +312,11 @@ def test_partitions_of_every_type(tmp_path: Path, name: str) -> None:
     exact = table.schema.empty_table().schema.field("k").type
     kept = [(number + 11, value) for number, value in enumerate(data["k"].to_pylist()) if value not in (None, "")]
     model = pa.table({"id": [number for number, _ in kept], "k": pa.array([value for _, value in kept], exact)})
-    wanted = sorted(map(str, model.to_pylist()))
+    expected = sorted(map(str, model.to_pylist()))
     # '' became null when it was written: the source's '' met it nowhere, and came in as another null.
-    assert sorted(map(str, table.to_arrow().to_pylist())) == wanted
+    assert sorted(map(str, table.to_arrow().to_pylist())) == expected
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    assert sorted(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist())) == wanted
+    assert sorted(map(str, pa.table(builder.execute("select * from t").read_all()).to_pylist())) == expected
 
 
 CONDITIONS: dict[str, Callable[[dict[str, Any]], bool | None]] = {
@@ -367,17 +367,17 @@ def test_against_rows_in_a_list(files: list[list[dict[str, Any]]], steps: list[t
 
         count = sum(map(hit, model))
         if deletes:
-            done = table.delete(where)
+            result = table.delete(where)
             model = [row for row in model if not hit(row)]
         else:
-            done = table.update({"v": "id + 1", "p": "CASE WHEN p = 'p0' THEN 'p1' WHEN p = 'p1' THEN NULL ELSE 'p0' END"}, where)
+            result = table.update({"v": "id + 1", "p": "CASE WHEN p = 'p0' THEN 'p1' WHEN p = 'p1' THEN NULL ELSE 'p0' END"}, where)
             turned = {"p0": "p1", "p1": None, None: "p0"}
             model = [
                 {"id": row["id"], "p": turned[row["p"]], "v": None if row["id"] is None else row["id"] + 1.0} if hit(row) else row
                 for row in model
             ]
         if count:
-            assert done.metrics.get("numDeletedRows" if deletes else "numUpdatedRows") == count
+            assert result.metrics.get("numDeletedRows" if deletes else "numUpdatedRows") == count
         assert held(table) == Counter(map(str, pa.Table.from_pylist(model, schema=SCHEMA).to_pylist()))
 
 
@@ -390,8 +390,8 @@ def test_the_time_is_that_of_the_table() -> None:
     table = DeltaTable.create(MemoryStore(), schema, partition_by=["day"], clock=lambda: now)
     moments = [now - dt.timedelta(days=31 * number) for number in range(4)]
     table.append(pa.table({"id": range(4), "day": [moment.date() for moment in moments], "at": moments}))
-    done = table.delete("day < current_date() - INTERVAL 2 MONTHS")
-    assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (2, 0)
+    result = table.delete("day < current_date() - INTERVAL 2 MONTHS")
+    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (2, 0)
     assert table.delete("at > CURRENT_TIMESTAMP").version == table.version
     changes = {"at": "current_timestamp()", "s": "named_struct('a', id * 2)"}
     assert table.update(changes, "at < current_timestamp() - INTERVAL 1 DAY").metrics["numUpdatedRows"] == 1

@@ -100,8 +100,8 @@ def test_metadata_is_refused_when_the_table_is_opened(metadata: dict[str, Any]) 
 
 
 def test_properties_that_are_numbers_or_booleans_are_taken_as_their_text() -> None:
-    own = {"delta.checkpointInterval": 7, "delta.appendOnly": False, "delta.dataSkippingNumIndexedCols": 5, "x": 0.5, "none": None}
-    store = _store(metadata={"configuration": own})
+    properties = {"delta.checkpointInterval": 7, "delta.appendOnly": False, "delta.dataSkippingNumIndexedCols": 5, "x": 0.5, "none": None}
+    store = _store(metadata={"configuration": properties})
     _use(store)
     expected = {"delta.checkpointInterval": "7", "delta.appendOnly": "false", "delta.dataSkippingNumIndexedCols": "5", "x": "0.5"}
     assert DeltaTable.open(store).properties == expected
@@ -166,7 +166,9 @@ def test_column_ids_of_others() -> None:
     ids_ = [{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": name} for name in ("x", "y")]
     metadata = {"configuration": {"delta.columnMapping.mode": "id"}, "partitionColumns": []}
     for wrong in (ids_, [ids_[0], ids_[1] | {"delta.columnMapping.id": "2"}]):
-        text = json.dumps({"type": "struct", "fields": [_field(name, metadata=own) for name, own in zip("ab", wrong, strict=True)]})
+        text = json.dumps(
+            {"type": "struct", "fields": [_field(name, metadata=metadata) for name, metadata in zip("ab", wrong, strict=True)]}
+        )
         store = _store(metadata=metadata | {"schemaString": text}, protocol={"minReaderVersion": 2, "minWriterVersion": 5})
         with pytest.raises(MalformedMetadata, match="'b'"):
             DeltaTable.open(store).to_arrow()
@@ -174,9 +176,9 @@ def test_column_ids_of_others() -> None:
 
 def _in_a_process(code: str) -> str:
     """What a program prints: Arrow's JSON reader crashes on some texts, and would take the tests with it."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr)
-    return done.stdout.strip()
+    process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, (process.returncode, process.stderr)
+    return process.stdout.strip()
 
 
 def test_statistics_of_null_do_not_crash() -> None:
@@ -272,8 +274,8 @@ def _within(action: str, name: str, value: Callable[[int], pa.Array] | None) -> 
             columns["stats" if name == "stats_parsed" else name] = value(len(table))
         if name == "stats_parsed":
             columns[name] = columns.pop("stats")
-        made = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=struct.is_null())
-        return table.set_column(table.schema.get_field_index(action), action, made)
+        replacement = pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=struct.is_null())
+        return table.set_column(table.schema.get_field_index(action), action, replacement)
 
     return change
 
@@ -318,9 +320,9 @@ def test_checkpoints_of_other_columns(checkpointed: MemoryStore, damage: str) ->
     checkpointed.put(checkpoint_key(3), bytes(sink.getvalue()))
 
     def use() -> tuple[list[int], int | None]:
-        found = DeltaTable.open(checkpointed)
-        found.snapshot.tombstones()
-        return ids(found.to_arrow()), found.txn_version("none") or found.txn_version("app")
+        table = DeltaTable.open(checkpointed)
+        table.snapshot.tombstones()
+        return ids(table.to_arrow()), table.txn_version("none") or table.txn_version("app")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -355,9 +357,9 @@ def test_statistics_in_columns_that_json_cannot_hold() -> None:
 
 def _fuzz(seed: int, seconds: float) -> None:
     command = [sys.executable, "-m", "tests.delta.fuzz_log", str(seed), str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert {name.partition(":")[0] for name in json.loads(done.stdout)} == {"commit", "columns", "pages", "bytes"}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+    assert {name.partition(":")[0] for name in json.loads(process.stdout)} == {"commit", "columns", "pages", "bytes"}
 
 
 def test_damaged_logs_are_read_right_or_refused() -> None:

@@ -62,8 +62,8 @@ def _oracle(folder: Path, columns: str = "*") -> list[dict[str, Any]]:
     return pa.table(builder.execute(f"select {columns} from t").read_all()).to_pylist()
 
 
-def _sorted(found: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    return sorted(({**row, "map": row["map"] and list(row["map"])} if "map" in row else row for row in found), key=lambda row: row[key])
+def _sorted(records: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return sorted(({**row, "map": row["map"] and list(row["map"])} if "map" in row else row for row in records), key=lambda row: row[key])
 
 
 @pytest.mark.parametrize("partition_by", [[], ["p"], ["p", "day", "at"]])
@@ -95,8 +95,8 @@ def test_it_skips_by_our_statistics_without_losing_rows(tmp_path: Path) -> None:
         "n = 0.875",
         "d = '2020-01-08'",
     ):
-        found = pa.table(builder.execute(f"select i8 from t where {where}").read_all())
-        assert found["i8"].to_pylist() == [7], where
+        result = pa.table(builder.execute(f"select i8 from t where {where}").read_all())
+        assert result["i8"].to_pylist() == [7], where
 
 
 @pytest.mark.parametrize("partition_by", [[], ["p", "day", "at"]])
@@ -232,9 +232,9 @@ def test_it_reads_generated_columns_and_keeps_our_constraints(tmp_path: Path) ->
     at = pa.array([-1, 0, 10**15], pa.timestamp("us", tz="UTC"))
     table.append(pa.table({"at": at, "n": [1, 2, 3]}))
     table.merge(pa.table({"at": at, "n": [2, 3, 4]}), "t.n = s.n").when_matched_update("*").when_not_matched_insert("*").execute()
-    found = sorted(_oracle(tmp_path), key=lambda row: row["n"])
-    assert found == sorted(table.to_arrow().to_pylist(), key=lambda row: row["n"])
-    assert [str(row["day"]) for row in found] == ["1969-12-31", "1969-12-31", "1970-01-01", "2001-09-09"]
+    records = sorted(_oracle(tmp_path), key=lambda row: row["n"])
+    assert records == sorted(table.to_arrow().to_pylist(), key=lambda row: row["n"])
+    assert [str(row["day"]) for row in records] == ["1969-12-31", "1969-12-31", "1970-01-01", "2001-09-09"]
     other = deltalake.DeltaTable(str(tmp_path))
     with pytest.raises(Exception, match="failed validation check"):
         deltalake.write_deltalake(other, pa.table({"at": at[:1], "day": [dt.date(1969, 12, 31)], "n": [500]}), mode="append")
@@ -267,8 +267,8 @@ def test_operations_in_turn_with_its_own(tmp_path: Path) -> None:
         merge = deltalake.DeltaTable(str(tmp_path)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
         merge.when_matched_update({"v": "s.v"}).when_not_matched_insert_all().execute()
         table.refresh().update({"v": "v * 2"}, f"id % 3 = {turn}")
-        own = table.merge(source, "t.id = s.id").when_matched_delete("t.id % 2 = 0")
-        own.when_not_matched_by_source_update({"v": "0"}, "id = 1").execute()
+        merge_builder = table.merge(source, "t.id = s.id").when_matched_delete("t.id % 2 = 0")
+        merge_builder.when_not_matched_by_source_update({"v": "0"}, "id = 1").execute()
         deltalake.DeltaTable(str(tmp_path)).optimize.compact()
         table.refresh().optimize(zorder_by=["id"])
         assert Counter(map(str, _oracle(tmp_path))) == Counter(map(str, table.to_arrow().to_pylist()))

@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_is_told_and_replaced_by_older_files(store: MemoryS
 
 def test_a_checkpoint_damaged_inside_is_found_when_it_is_read(store: MemoryStore) -> None:
     good = bytes(store.get(checkpoint_key(10)))
-    seen = {"right": 0, "error": 0}
+    outcomes = {"right": 0, "error": 0}
     import warnings
 
     for at in range(4, len(good) - 8, 97):
@@ -104,13 +104,13 @@ def test_a_checkpoint_damaged_inside_is_found_when_it_is_read(store: MemoryStore
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                found = ids(DeltaTable.open(store).to_arrow())
+                read_ids = ids(DeltaTable.open(store).to_arrow())
             except DeltaError:
-                seen["error"] += 1
+                outcomes["error"] += 1
                 continue
-        assert found == list(range(12)), f"byte {at}"
-        seen["right"] += 1
-    assert seen["right"] > 10
+        assert read_ids == list(range(12)), f"byte {at}"
+        outcomes["right"] += 1
+    assert outcomes["right"] > 10
 
 
 def test_gaps_are_named(store: MemoryStore) -> None:
@@ -156,21 +156,21 @@ def test_unknown_actions_fields_and_files_are_ignored(store: MemoryStore) -> Non
 
 
 def test_what_is_a_log() -> None:
-    one, other = "00000000000000000001", "80a083e8-7026-4e79-81be-64bd76c43a11"
+    version, other = "00000000000000000001", "80a083e8-7026-4e79-81be-64bd76c43a11"
     strange = [
         "notes.json",
         "13.json",
-        f"{one}.json.tmp",
-        f"{one}.crc",
+        f"{version}.json.tmp",
+        f"{version}.crc",
         "_last_checkpoint",
-        f"{one}.checkpoint.x.json",
-        f"_changes/{one}.json",
+        f"{version}.checkpoint.x.json",
+        f"_changes/{version}.json",
     ]
-    part = f"{one}.checkpoint.0000000002.0000000002.parquet"
+    part = f"{version}.checkpoint.0000000002.0000000002.parquet"
     for logs in (
-        [f"{one}.json"],
-        [f"{one}.checkpoint.parquet"],
-        [f"{one}.checkpoint.{other}.json"],
+        [f"{version}.json"],
+        [f"{version}.checkpoint.parquet"],
+        [f"{version}.checkpoint.{other}.json"],
         [part, part.replace("2.000", "1.000")],
     ):
         store = MemoryStore()
@@ -196,8 +196,8 @@ def test_a_log_is_found_at_its_first_file(store: MemoryStore, monkeypatch: pytes
 
 
 def test_properties_that_another_writer_set_do_not_fail_checkpoints(store: MemoryStore) -> None:
-    own = {"delta.deletedFileRetentionDuration": "interval 1 month", "delta.checkpointInterval": "0"}
-    _edit(store, 0, metaData={"configuration": own})
+    properties = {"delta.deletedFileRetentionDuration": "interval 1 month", "delta.checkpointInterval": "0"}
+    _edit(store, 0, metaData={"configuration": properties})
     for version in (5, 10):
         store.delete([checkpoint_key(version)])
     table = DeltaTable.open(store, clock=lambda: instant("2300-01-01T00:00:00"))
@@ -343,8 +343,8 @@ def test_paths_outside_the_table_are_refused(tmp_path: Path, path: str) -> None:
     table = DeltaTable.create(store, SCHEMA)
     table.append(rows(0, 1))
     text = store.get(commit_key(1)).decode()
-    own = json.loads(text.splitlines()[-1])["add"]["path"]
-    store.put(commit_key(1), text.replace(json.dumps(own), json.dumps(path)).encode())
+    data_path = json.loads(text.splitlines()[-1])["add"]["path"]
+    store.put(commit_key(1), text.replace(json.dumps(data_path), json.dumps(path)).encode())
     with pytest.raises(PathOutsideTable):
         DeltaTable.open(store).to_arrow()
 
@@ -354,9 +354,9 @@ def test_absolute_paths_inside_the_table_are_fine(tmp_path: Path, spell: str) ->
     store = LocalStore(tmp_path / "t %41")
     DeltaTable.create(store, SCHEMA).append(rows(0, 1))
     text = store.get(commit_key(1)).decode()
-    own = json.loads(text.splitlines()[-1])["add"]["path"]
-    absolute = spell.format(encode_path(store.url(own).removeprefix("file://")))
-    store.put(commit_key(1), text.replace(own, absolute).encode())
+    relative = json.loads(text.splitlines()[-1])["add"]["path"]
+    absolute = spell.format(encode_path(store.url(relative).removeprefix("file://")))
+    store.put(commit_key(1), text.replace(relative, absolute).encode())
     assert ids(DeltaTable.open(store).to_arrow()) == [0]
 
 

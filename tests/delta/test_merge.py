@@ -105,38 +105,41 @@ def model(target: list[Row], source: list[Row], on: str, matched: list[Clause], 
         for number in pairs:
             hit[number] = True
         if not pairs:
-            clause = next((one for one in alone if TARGET_CONDITIONS[one.condition](t)), None)
+            clause = next((candidate for candidate in alone if TARGET_CONDITIONS[candidate.condition](t)), None)
             if clause is None:
                 after.append(t)
             elif clause.kind == "update":
                 after.append({**t, "x": -1, "p": "alone"})
             continue
-        found = [(number, next((one for one in matched if CONDITIONS[one.condition](t, source[number])), None)) for number in pairs]
-        found = [(number, clause) for number, clause in found if clause is not None]
-        if not found:
+        matches = [
+            (number, next((candidate for candidate in matched if CONDITIONS[candidate.condition](t, source[number])), None))
+            for number in pairs
+        ]
+        matches = [(number, clause) for number, clause in matches if clause is not None]
+        if not matches:
             after.append(t)
             continue
-        if len(found) > 1 and not (len(matched) == 1 and matched[0].kind == "delete" and matched[0].condition is None):
+        if len(matches) > 1 and not (len(matched) == 1 and matched[0].kind == "delete" and matched[0].condition is None):
             return None
-        number, clause = found[0]
+        number, clause = matches[0]
         assert clause is not None
         if clause.kind == "update":
             after.append(SETS[clause.values][1](t, source[number]))
     for number, s in enumerate(source):
         if hit[number]:
             continue
-        clause = next((one for one in new if SOURCE_CONDITIONS[one.condition](s)), None)
+        clause = next((candidate for candidate in new if SOURCE_CONDITIONS[candidate.condition](s)), None)
         if clause is not None:
             after.append(s if clause.values == "*" else {"k": s["k"], "x": 7, "p": None})
     return after
 
 
 def _clauses(kinds: list[str], conditions: Any, values: list[str]) -> st.SearchStrategy[list[Clause]]:
-    one = st.builds(
+    clause = st.builds(
         Clause, st.sampled_from(kinds), st.sampled_from([text for text in conditions if text is not None]), st.sampled_from(values)
     )
     last = st.one_of(st.none(), st.builds(Clause, st.sampled_from(kinds), st.just(None), st.sampled_from(values)))
-    return st.builds(lambda some, final: [*some, *([final] if final else [])], st.lists(one, max_size=2), last)
+    return st.builds(lambda some, final: [*some, *([final] if final else [])], st.lists(clause, max_size=2), last)
 
 
 MERGES = st.fixed_dictionaries(
@@ -169,8 +172,8 @@ def _execute(merge: Merge, matched: list[Clause], new: list[Clause], alone: list
 @given(data=st.data(), kind=st.sampled_from(sorted(KINDS)), merge=MERGES, partitioned=st.booleans(), feed=st.booleans())
 def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[str, Any], partitioned: bool, feed: bool) -> None:
     assume(merge["matched"] or merge["new"] or merge["alone"])
-    own, other, values = KINDS[kind]
-    schema = pa.schema([("k", own), ("x", pa.int64()), ("p", pa.string())])
+    target_type, other, values = KINDS[kind]
+    schema = pa.schema([("k", target_type), ("x", pa.int64()), ("p", pa.string())])
     keys = st.sampled_from(values)
     numbers = st.one_of(st.none(), st.integers(0, 4))
     row = st.fixed_dictionaries({"k": keys, "x": numbers, "p": st.sampled_from(["p0", "p1", None])})
@@ -184,32 +187,32 @@ def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[
     )
     for file in files:
         table.append(pa.Table.from_pylist(file, schema=schema))
-    columns = {name: [one[name] for one in source] for name in ("p", "x", "k")}
+    columns = {name: [row[name] for row in source] for name in ("p", "x", "k")}
     rows_ = pa.table(
         {"p": pa.array(columns["p"], pa.string()), "X": pa.array(columns["x"], pa.int64()), "K": pa.array(columns["k"], other)}
     )
     rows_ = rows_.set_column(0, "p", rows_["p"].dictionary_encode())
-    target = [one for file in files for one in file]
-    wanted = model(target, source, **merge)
+    target = [row for file in files for row in file]
+    expected = model(target, source, **merge)
     version = table.version
     start = table.merge(rows_, merge["on"])
-    if wanted is None:
+    if expected is None:
         with pytest.raises(MultipleSourceRows):
             _execute(start, merge["matched"], merge["new"], merge["alone"])
         assert table.refresh().version == version
         return
     before = held(table)
-    done = _execute(start, merge["matched"], merge["new"], merge["alone"])
-    assert held(table) == Counter(map(str, pa.Table.from_pylist(wanted, schema=schema).to_pylist()))
-    metrics = done.metrics
+    result = _execute(start, merge["matched"], merge["new"], merge["alone"])
+    assert held(table) == Counter(map(str, pa.Table.from_pylist(expected, schema=schema).to_pylist()))
+    metrics = result.metrics
     if metrics:
         kept = sum(before.values()) - metrics["numTargetRowsDeleted"] + metrics["numTargetRowsInserted"]
-        assert kept == len(wanted)
+        assert kept == len(expected)
         assert metrics["numOutputRows"] == sum(metrics[f"numTargetRows{name}"] for name in ("Inserted", "Updated", "Copied"))
         assert metrics["numSourceRows"] == len(source)
-    if feed and done.version > version:
+    if feed and result.version > version:
         state = before.copy()
-        for change in table.changes(done.version).read_all().to_pylist():
+        for change in table.changes(result.version).read_all().to_pylist():
             gone = change.pop("_change_type") in ("delete", "update_preimage")
             del change["_commit_version"], change["_commit_timestamp"]
             state[str(change)] += -1 if gone else 1
@@ -219,8 +222,8 @@ def test_against_a_model_row_by_row(data: st.DataObject, kind: str, merge: dict[
 def test_only_files_with_a_change_are_written_anew(table: DeltaTable) -> None:
     before = paths(table)
     source = pa.table({"id": [7, 8, 100], "v": [0.0, 0.0, 0.0], "p": ["p1", "p2", "p0"]})
-    done = table.merge(source, "t.id = s.id").when_matched_update("*", "s.id <> 8").when_not_matched_insert("*").execute()
-    counted = {key: value for key, value in done.metrics.items() if value and "Bytes" not in key and "Time" not in key}
+    result = table.merge(source, "t.id = s.id").when_matched_update("*", "s.id <> 8").when_not_matched_insert("*").execute()
+    counted = {key: value for key, value in result.metrics.items() if value and "Bytes" not in key and "Time" not in key}
     assert counted == {
         "numSourceRows": 3,
         "numTargetRowsInserted": 1,
@@ -237,7 +240,7 @@ def test_only_files_with_a_change_are_written_anew(table: DeltaTable) -> None:
     assert entry["operation"] == "MERGE"
     assert entry["operationParameters"]["predicate"] == '["t.id = s.id"]'
     assert entry["operationParameters"]["matchedPredicates"] == '[{"actionType": "update", "predicate": "s.id <> 8"}]'
-    assert {key: str(value) for key, value in done.metrics.items()} == entry["operationMetrics"]
+    assert {key: str(value) for key, value in result.metrics.items()} == entry["operationMetrics"]
 
 
 def test_files_that_cannot_match_are_not_opened(table: DeltaTable) -> None:
@@ -252,15 +255,15 @@ def test_files_that_cannot_match_are_not_opened(table: DeltaTable) -> None:
     )
     for number, on in enumerate(texts):
         merge = table.merge(pa.table({"id": [1000 + number, None], "p": ["p0", "p0"], "v": [1.0, 2.0]}), on)
-        done = merge.when_matched_delete().when_not_matched_insert({"id": "s.id"}).execute()
-        assert done.metrics["numTargetRowsInserted"] == 2
+        result = merge.when_matched_delete().when_not_matched_insert({"id": "s.id"}).execute()
+        assert result.metrics["numTargetRowsInserted"] == 2
 
 
 def test_partition_moves(table: DeltaTable) -> None:
     source = pa.table({"id": list(range(0, 18, 2)), "p": ["", None, "p1"] * 3, "v": [0.5] * 9})
     table.merge(source, "t.id = s.id").when_matched_update("*").execute()
-    found = {row["id"]: row["p"] for row in table.to_arrow().to_pylist()}
-    assert found == {**{n: f"p{n % 3}" for n in range(1, 18, 2)}, **{2 * n: ["", None, "p1"][n % 3] or None for n in range(9)}}
+    partitions = {row["id"]: row["p"] for row in table.to_arrow().to_pylist()}
+    assert partitions == {**{n: f"p{n % 3}" for n in range(1, 18, 2)}, **{2 * n: ["", None, "p1"][n % 3] or None for n in range(9)}}
     assert ids(table.to_arrow(where="p IS NULL")) == [0, 2, 6, 8, 12, 14]
 
 
@@ -275,16 +278,16 @@ def test_several_source_rows(table: DeltaTable) -> None:
         with pytest.raises(MultipleSourceRows, match="1 row of the table matches"):
             clauses(table.merge(twice, "t.id = s.id")).execute()
     assert table.refresh().version == 3
-    done = table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()
-    assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (2, 2)
-    done = table.merge(twice, "t.id = s.id").when_matched_delete().execute()
-    assert done.metrics["numTargetRowsDeleted"] == 4
+    result = table.merge(twice, "t.id = s.id").when_matched_update("*", "s.v <> 1").when_not_matched_insert("*").execute()
+    assert (result.metrics["numTargetRowsUpdated"], result.metrics["numTargetRowsInserted"]) == (2, 2)
+    result = table.merge(twice, "t.id = s.id").when_matched_delete().execute()
+    assert result.metrics["numTargetRowsDeleted"] == 4
     assert table.to_arrow().num_rows == 16
 
 
 def test_one_source_row_for_many_rows_of_the_table(table: DeltaTable) -> None:
-    done = table.merge(pa.table({"p": ["p1"], "v": [9.0]}), "t.p = s.p").when_matched_update({"v": "s.v + t.id"}).execute()
-    assert done.metrics["numTargetRowsUpdated"] == 6
+    result = table.merge(pa.table({"p": ["p1"], "v": [9.0]}), "t.p = s.p").when_matched_update({"v": "s.v + t.id"}).execute()
+    assert result.metrics["numTargetRowsUpdated"] == 6
     assert {row["id"]: row["v"] for row in table.to_arrow(where="p = 'p1'").to_pylist()} == {n: 9.0 + n for n in range(1, 18, 3)}
 
 
@@ -301,8 +304,8 @@ def test_sources_of_every_form(table: DeltaTable, kind: str) -> None:
         "sliced": lambda: plain.slice(1, 2).set_column(1, "p", plain.slice(1, 2)["p"].cast(pa.string_view())),
         "small": lambda: plain.slice(1, 2).set_column(0, "ID", plain.slice(1, 2)["id"].cast(pa.uint8())),
     }
-    done = table.merge(forms[kind](), "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
-    assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (1, 1)
+    result = table.merge(forms[kind](), "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    assert (result.metrics["numTargetRowsUpdated"], result.metrics["numTargetRowsInserted"]) == (1, 1)
     assert table.to_arrow(where="v IN (2.0, 3.0) AND p IN ('y', 'z')").num_rows == 2
 
 
@@ -333,10 +336,10 @@ def test_nested_columns_and_null_typed_ones(store: MemoryStore) -> None:
         {"id": None, "s": {"x": 9, "l": None}, "m": None},
     ]
     nulls = pa.table({"id": pa.nulls(2), "s": pa.nulls(2), "m": pa.nulls(2)})
-    done = table.merge(nulls, "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute()
-    assert (done.metrics["numTargetRowsDeleted"], done.metrics["numTargetRowsInserted"]) == (0, 2)
-    done = table.merge(nulls.slice(1), "t.id <=> s.id").when_matched_update({"id": "-1"}).execute()
-    assert done.metrics["numTargetRowsUpdated"] == 3
+    result = table.merge(nulls, "t.id = s.id").when_matched_delete().when_not_matched_insert("*").execute()
+    assert (result.metrics["numTargetRowsDeleted"], result.metrics["numTargetRowsInserted"]) == (0, 2)
+    result = table.merge(nulls.slice(1), "t.id <=> s.id").when_matched_update({"id": "-1"}).execute()
+    assert result.metrics["numTargetRowsUpdated"] == 3
 
 
 def test_schema_evolution(store: MemoryStore) -> None:
@@ -446,11 +449,11 @@ def test_tables_of_others(cases: Path, tmp_path: Path, name: str) -> None:
     source = pa.table({key: pa.array([*chosen, None], table.schema.field(key).type)})
     staying = [row for row in before.to_pylist() if row[key] not in chosen]
     merge = table.merge(source, f"t.{quoted} = s.{quoted}").when_matched_delete()
-    done = merge.when_not_matched_insert({key: f"s.{quoted}"}).execute()
-    assert done.metrics["numTargetRowsDeleted"] == len(before) - len(staying) > 0
-    wanted = Counter(map(str, [*staying, dict.fromkeys(before.column_names)]))
-    assert held(table) == wanted
-    assert oracle(tmp_path / "t") == wanted
+    result = merge.when_not_matched_insert({key: f"s.{quoted}"}).execute()
+    assert result.metrics["numTargetRowsDeleted"] == len(before) - len(staying) > 0
+    expected = Counter(map(str, [*staying, dict.fromkeys(before.column_names)]))
+    assert held(table) == expected
+    assert oracle(tmp_path / "t") == expected
 
 
 def test_a_merge_that_is_executed_again_has_its_source_still(table: DeltaTable) -> None:
@@ -510,8 +513,8 @@ def test_every_nan_is_one_key_and_so_is_every_zero(store: MemoryStore, own: pa.D
     table.append(pa.table({"k": pa.array([float("nan"), 0.0, 1.5], own), "n": [1, 2, 3]}))
     for number, key in enumerate(bits):
         source = pa.table({"k": pa.array([key.as_py()], other) if number == 0 else bits.slice(number, 1), "n": [10 + number]})
-        done = table.merge(source, "t.k = s.k").when_matched_update({"n": "s.n"}).when_not_matched_insert("*").execute()
-        assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (1, 0), number
+        result = table.merge(source, "t.k = s.k").when_matched_update({"n": "s.n"}).when_not_matched_insert("*").execute()
+        assert (result.metrics["numTargetRowsUpdated"], result.metrics["numTargetRowsInserted"]) == (1, 0), number
     table.merge(pa.table({"k": pa.array([-0.0], other), "n": [20]}), "t.k <=> s.k").when_matched_update({"n": "s.n"}).execute()
     assert sorted(table.to_arrow()["n"].to_pylist()) == [3, 12, 20]
 
@@ -521,10 +524,10 @@ def test_null_safe_keys_find_files_of_nulls_alone(store: MemoryStore) -> None:
     table.append(pa.table({"id": [None, None], "p": [None, "p0"], "v": [1.0, 2.0]}, schema=SCHEMA))
     table.append(rows(0, 3))
     source = pa.table({"id": [None, 1, 100], "p": [None, "p1", "p9"]})
-    done = table.merge(source, "t.id <=> s.id").when_matched_update({"v": "-1"}).execute()
-    assert done.metrics["numTargetRowsUpdated"] == 3
-    done = table.merge(source, "t.p <=> s.p AND t.id <=> s.id").when_matched_delete().execute()
-    assert done.metrics["numTargetRowsDeleted"] == 2
+    result = table.merge(source, "t.id <=> s.id").when_matched_update({"v": "-1"}).execute()
+    assert result.metrics["numTargetRowsUpdated"] == 3
+    result = table.merge(source, "t.p <=> s.p AND t.id <=> s.id").when_matched_delete().execute()
+    assert result.metrics["numTargetRowsDeleted"] == 2
     assert table.merge(source, "t.id = s.id").when_matched_delete().execute().metrics == {}
 
 

@@ -76,7 +76,7 @@ def test_random_histories(steps: list[Step], interval: int) -> None:
                     model = {i: p for i, p in model.items() if p < f"p{part}"}
                 case "marked":
                     result = writer.append(rows(next_id, next_id + 1), txn=("app", number))
-                    assert result.skipped == any(done >= number for done in marked)
+                    assert result.skipped == any(marker >= number for marker in marked)
                     if not result.skipped:
                         model[next_id] = f"p{next_id % 3}"
                         next_id += 1
@@ -92,9 +92,9 @@ def test_random_histories(steps: list[Step], interval: int) -> None:
             if writer.version == len(history):
                 history.append(dict(model))
             assert writer.version == len(history) - 1
-        for seen in (writer, follower.refresh(), DeltaTable.open(store)):
-            assert dict(zip(*seen.to_arrow(columns=["id", "p"]).to_pydict().values(), strict=True)) == model
-            assert seen.txn_version("app") == max(marked, default=None)
+        for table in (writer, follower.refresh(), DeltaTable.open(store)):
+            assert dict(zip(*table.to_arrow(columns=["id", "p"]).to_pydict().values(), strict=True)) == model
+            assert table.txn_version("app") == max(marked, default=None)
         for version, then in enumerate(history):
             assert ids(DeltaTable.open(store, version=version).to_arrow()) == sorted(then)
 
@@ -200,10 +200,10 @@ class TableMachine(RuleBasedStateMachine):
 
     def new_rows(self, table: DeltaTable, numbers: list[int], value: float = 0.5) -> tuple[pa.Table, Rows]:
         wide = "x" in table.schema.names
-        found: Rows = {i: (_partition(i), i * value, i if wide else None) for i in numbers}
-        columns = {"id": list(found), "p": [row[0] for row in found.values()], "v": [row[1] for row in found.values()]}
+        new: Rows = {i: (_partition(i), i * value, i if wide else None) for i in numbers}
+        columns = {"id": list(new), "p": [row[0] for row in new.values()], "v": [row[1] for row in new.values()]}
         data = pa.table(columns, schema=SCHEMA)
-        return (data.append_column("x", pa.array([row[2] for row in found.values()], pa.int64())) if wide else data), found
+        return (data.append_column("x", pa.array([row[2] for row in new.values()], pa.int64())) if wide else data), new
 
     def fresh_ids(self, count: int) -> list[int]:
         self.next_id += count
@@ -375,8 +375,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule(who=HANDLES, mode=st.sampled_from(["full", "lite"]), days=st.sampled_from([0, 4, 8]))
     def vacuum(self, who: tuple[int, bool], mode: str, days: int) -> None:
         self.now += dt.timedelta(days=days)
-        done = self.handle(who).vacuum(mode=mode)  # type: ignore[arg-type]
-        self.vacuumed = self.vacuumed or len(done.files) > 0
+        result = self.handle(who).vacuum(mode=mode)  # type: ignore[arg-type]
+        self.vacuumed = self.vacuumed or len(result.files) > 0
 
     @rule(who=HANDLES, days=st.sampled_from([0, 20, 40]))
     def clean_log(self, who: tuple[int, bool], days: int) -> None:
@@ -440,9 +440,9 @@ class TableMachine(RuleBasedStateMachine):
 
 def _rows(table: DeltaTable, where: Where | None = None) -> Rows:
     read = table.to_arrow(where=None if where is None else where.sql).to_pylist()
-    found = {row["id"]: (row["p"], row["v"], row.get("x")) for row in read}
-    assert len(found) == len(read), "a row is there twice"
-    return found
+    state = {row["id"]: (row["p"], row["v"], row.get("x")) for row in read}
+    assert len(state) == len(read), "a row is there twice"
+    return state
 
 
 def _changed(held: Rows, changes: pa.Table) -> Rows:

@@ -39,17 +39,17 @@ def test_small_files_of_a_partition_become_one(store: MemoryStore) -> None:
         table.append(rows(number * 6, number * 6 + 6))
     table.append(pa.table({"id": [99], "p": ["alone"]}))
     before, lonely = held(table), paths(table)
-    done = table.optimize()
-    counted = {key: value for key, value in done.metrics.items() if key.startswith("num") and "Bytes" not in key}
+    result = table.optimize()
+    counted = {key: value for key, value in result.metrics.items() if key.startswith("num") and "Bytes" not in key}
     assert counted == {"numRemovedFiles": 12, "numAddedFiles": 3}
-    assert done.metrics["minFileSize"] <= done.metrics["maxFileSize"]
+    assert result.metrics["minFileSize"] <= result.metrics["maxFileSize"]
     assert held(table) == before
     assert len(paths(table) & lonely) == 1
     assert all(body["dataChange"] is False for line in actions(table) for kind, body in line.items() if kind in ("add", "remove"))
     entry = table.history(1)[0]
     assert (entry["operation"], entry["operationParameters"]) == ("OPTIMIZE", {"predicate": "[]", "zOrderBy": "[]"})
-    assert {key: str(value) for key, value in done.metrics.items()} == entry["operationMetrics"]
-    assert table.optimize().version == table.version == done.version  # nothing gets better any more
+    assert {key: str(value) for key, value in result.metrics.items()} == entry["operationMetrics"]
+    assert table.optimize().version == table.version == result.version  # nothing gets better any more
     assert [row["num_records"] for row in table.files().to_pylist() if row["path"] not in lonely] == [8, 8, 8]
 
 
@@ -61,14 +61,14 @@ def test_bins_come_up_to_the_target_and_not_far_above(store: MemoryStore) -> Non
         table.append(pa.table({"id": [number], "b": [generator.bytes(size * 1000)]}))
     before = held(table)
     large = {row["path"] for row in table.files().to_pylist() if row["size"] >= 40_000}
-    done = table.optimize(target_size=40_000)
+    result = table.optimize(target_size=40_000)
     after = table.files().to_pylist()
     assert large <= {row["path"] for row in after}
     assert len(large) == 2
     small = [row["size"] for row in after if row["path"] not in large]
     assert all(size < 50_000 for size in small)
-    assert done.metrics["numAddedFiles"] < done.metrics["numRemovedFiles"]
-    assert len(small) == 8 - done.metrics["numRemovedFiles"] + done.metrics["numAddedFiles"] <= 4
+    assert result.metrics["numAddedFiles"] < result.metrics["numRemovedFiles"]
+    assert len(small) == 8 - result.metrics["numRemovedFiles"] + result.metrics["numAddedFiles"] <= 4
     assert held(table) == before
     table.set_properties({"delta.targetFileSize": "1mb"})
     assert table.optimize().metrics["numAddedFiles"] == 1
@@ -123,8 +123,8 @@ def test_z_order_lets_filters_on_any_of_its_columns_skip_files(tmp_path: Path) -
     filters = ["x BETWEEN 1000 AND 1100", "y BETWEEN 9000 AND 9100", "s BETWEEN '07000' AND '07100'", "x < 4096 AND y < 4096"]
     assert [opened(where) for where in filters] == [16, 16, 16, 16]
     target = sum(table.files()["size"].to_pylist()) // files
-    done = table.optimize(zorder_by=["X", "y"], target_size=target)
-    assert 14 <= done.metrics["numAddedFiles"] <= 18
+    result = table.optimize(zorder_by=["X", "y"], target_size=target)
+    assert 14 <= result.metrics["numAddedFiles"] <= 18
     assert table.to_arrow().num_rows == size
     by_x, by_y, by_s, both = (opened(where) for where in filters)
     assert by_x <= 6
@@ -135,8 +135,8 @@ def test_z_order_lets_filters_on_any_of_its_columns_skip_files(tmp_path: Path) -
     assert [opened(where) for where in filters[:3]][2] <= 2 < opened(filters[0])
     assert table.to_arrow().sort_by("x").equals(data.sort_by("x"))
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    found = pa.table(builder.execute("select count(*) n, sum(x) x, sum(y) y from t").read_all()).to_pylist()
-    assert found == [{"n": size, "x": size * (size - 1) // 2, "y": size * (size - 1) // 2}]
+    totals = pa.table(builder.execute("select count(*) n, sum(x) x, sum(y) y from t").read_all()).to_pylist()
+    assert totals == [{"n": size, "x": size * (size - 1) // 2, "y": size * (size - 1) // 2}]
 
 
 @pytest.mark.parametrize(
@@ -186,19 +186,19 @@ def test_deleted_rows_are_purged(store: MemoryStore) -> None:
     table.append(rows(100, 200))
     files = {row["path"]: row for row in table.snapshot.files(["path", "partitionValues", "size", "stats"]).to_pylist()}
     lines = []
-    for (path, row), gone in zip(sorted(files.items(), key=lambda one: one[1]["stats"]), ([3], list(range(0, 100, 2))), strict=True):
+    for (path, row), gone in zip(sorted(files.items(), key=lambda item: item[1]["stats"]), ([3], list(range(0, 100, 2))), strict=True):
         lines.append({"remove": {"path": path, "deletionTimestamp": 0, "dataChange": True}})
         body = {**row, "partitionValues": {}, "modificationTime": 0, "dataChange": True, "deletionVector": inline_vector(gone)}
         lines.append({"add": body})
     store.put(commit_key(3), "\n".join(map(json.dumps, lines)).encode())
     before = held(table.refresh())
     assert table.to_arrow().num_rows == 149
-    done = table.optimize(target_size=1)
-    assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (1, 1)
+    result = table.optimize(target_size=1)
+    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (1, 1)
     assert held(table) == before
     assert sorted(table.files()["num_records"].to_pylist()) == [50, 100]
-    done = table.optimize()
-    assert (done.metrics["numRemovedFiles"], done.metrics["numAddedFiles"]) == (2, 1)
+    result = table.optimize()
+    assert (result.metrics["numRemovedFiles"], result.metrics["numAddedFiles"]) == (2, 1)
     assert held(table) == before
     assert table.files()["num_records"].to_pylist() == [149]
     assert vectors(table) == 0
@@ -220,9 +220,9 @@ def test_tables_of_others_with_deletion_vectors(cases: Path, tmp_path: Path, nam
     before, version = held(table), table.version
     assert vectors(table) > 0
     first = next(child.name for child in table.schema if child.name not in table.metadata.partition_columns)
-    done = table.optimize(zorder_by=[first]) if sort else table.optimize()
+    result = table.optimize(zorder_by=[first]) if sort else table.optimize()
     assert held(table) == before
-    assert done.metrics.get("numAddedFiles", 0) <= done.metrics.get("numRemovedFiles", 0)
+    assert result.metrics.get("numAddedFiles", 0) <= result.metrics.get("numRemovedFiles", 0)
     little = name == "rs-table_with_deletion_logs" and not sort  # 2 rows of 100 in one file
     assert vectors(table) == little
     assert sum(table.files()["num_records"].to_pylist()) == sum(before.values()) + 2 * little

@@ -244,8 +244,8 @@ def test_properties_that_make_no_sense_are_refused(store: MemoryStore, propertie
 
 
 def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> None:
-    own = {"my.own": "1", "delta.someday": "é\n"}
-    table = DeltaTable.create(store, SCHEMA, properties=own)
+    custom_properties = {"my.own": "1", "delta.someday": "é\n"}
+    table = DeltaTable.create(store, SCHEMA, properties=custom_properties)
     table.append(rows(0, 3))
     table.set_properties({"other": ""})
     table.unset_properties(["other", "never set"])
@@ -254,9 +254,9 @@ def test_unknown_properties_are_kept_by_every_operation(store: MemoryStore) -> N
     table.overwrite(rows(0, 1), schema_mode="overwrite")
     table.checkpoint()
     properties = DeltaTable.open(store).properties
-    assert properties == {**own, "delta.constraints.c": "id >= 0"}
+    assert properties == {**custom_properties, "delta.constraints.c": "id >= 0"}
     version = table.version
-    assert table.set_properties(own).version == version  # nothing new, no commit
+    assert table.set_properties(custom_properties).version == version  # nothing new, no commit
 
 
 def test_names_that_the_change_feed_needs_are_refused_with_it(store: MemoryStore) -> None:

@@ -30,7 +30,7 @@ EACH = 10
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("p", pa.int64()), pa.field("v", pa.int64())])
 
 
-class Done(TypedDict):
+class Operation(TypedDict):
     """What one operation did, by what it was told."""
 
     version: int
@@ -46,15 +46,15 @@ def _rows(ids: list[int]) -> pa.Table:
     return pa.table({"id": ids, "p": [i % PARTS for i in ids], "v": [0] * len(ids)}, schema=SCHEMA)
 
 
-def _apply(model: dict[int, int], done: Done) -> None:
+def _apply(model: dict[int, int], operation: Operation) -> None:
     """The same operation on plain rows: values by id."""
-    hit = [i for i in model if i % PARTS == done["part"] and i // PARTS % 5 == done["rest"]]
-    match done["kind"]:
+    hit = [i for i in model if i % PARTS == operation["part"] and i // PARTS % 5 == operation["rest"]]
+    match operation["kind"]:
         case "append":
-            assert not model.keys() & set(done["ids"])
-            model |= dict.fromkeys(done["ids"], 0)
+            assert not model.keys() & set(operation["ids"])
+            model |= dict.fromkeys(operation["ids"], 0)
         case "merge":
-            for i in done["ids"]:
+            for i in operation["ids"]:
                 model[i] = model[i] + 100 if i in model else 0
         case "delete":
             for i in hit:
@@ -64,7 +64,7 @@ def _apply(model: dict[int, int], done: Done) -> None:
                 model[i] += 1
 
 
-def _attempt(table: DeltaTable, todo: Done, txn: tuple[str, int]) -> int | None:
+def _attempt(table: DeltaTable, todo: Operation, txn: tuple[str, int]) -> int | None:
     """Carry out an operation; returns the version that it made, None if there was nothing to do."""
     where = f"p = {todo['part']} AND id DIV {PARTS} % 5 = {todo['rest']}"
     before = table.version
@@ -75,25 +75,25 @@ def _attempt(table: DeltaTable, todo: Done, txn: tuple[str, int]) -> int | None:
             merge = table.merge(_rows(todo["ids"]), "t.id = s.id AND t.p = s.p")
             return merge.when_matched_update({"v": "t.v + 100"}).when_not_matched_insert("*").execute(txn).version
         case "delete":
-            made = table.delete(where)
+            result = table.delete(where)
         case "update":
-            made = table.update({"v": "v + 1"}, where)
+            result = table.update({"v": "v + 1"}, where)
         case "optimize":
-            made = table.optimize(f"p = {todo['part']}", zorder_by=["id", "v"] if todo["rest"] == 0 else ())
+            result = table.optimize(f"p = {todo['part']}", zorder_by=["id", "v"] if todo["rest"] == 0 else ())
         case _:
             table.vacuum(mode="lite" if todo["rest"] == 0 else "full")
             return None
-    if not made.metrics:
-        assert made.version == before
+    if not result.metrics:
+        assert result.version == before
         return None
-    return made.version
+    return result.version
 
 
 def _work(
     url: str,
     worker: int,
     clock: Synchronized[float],
-    begun: SynchronizedArray[float],
+    start_times: SynchronizedArray[float],
     counts: SynchronizedArray[int],
     barrier: Barrier,
     seconds: float,
@@ -102,16 +102,16 @@ def _work(
     table = DeltaTable.open(url, clock=lambda: clock.value)
     barrier.wait()
     start = time.monotonic()
-    acknowledged: list[Done] = []
+    acknowledged: list[Operation] = []
     number, queue = 0, list[str]()
     while (passed := time.monotonic() - start) < seconds or (passed < 120 and min(counts[:]) < EACH):
         queue = queue or chance.sample(KINDS, len(KINDS))
         number += 1
         kind = queue.pop()
         fresh = [(worker * 100_000 + number * 4 + i) for i in range(4)]
-        old = sorted({i for done in acknowledged[-20:] for i in done["ids"]})
+        old = sorted({i for operation in acknowledged[-20:] for i in operation["ids"]})
         chosen = chance.sample(old, min(len(old), 3)) if kind == "merge" else []
-        todo: Done = {
+        todo: Operation = {
             "version": -1,
             "worker": worker,
             "number": number,
@@ -121,7 +121,7 @@ def _work(
             "ids": [*fresh, *chosen],
         }
         while True:
-            begun[worker] = clock.value
+            start_times[worker] = clock.value
             try:
                 table.refresh()
                 version = _attempt(table, todo, (f"worker-{worker}", number))
@@ -132,14 +132,14 @@ def _work(
             acknowledged.append({**todo, "version": version})
         with counts.get_lock():
             counts[KINDS.index(kind)] += kind in ("optimize", "vacuum") or version is not None
-    begun[worker] = 1e18
+    start_times[worker] = 1e18
     Path(url).with_name(f"worker-{worker}.json").write_text(json.dumps(acknowledged))
 
 
-def _advance(clock: Synchronized[float], begun: SynchronizedArray[float], stop: threading.Event) -> None:
+def _advance(clock: Synchronized[float], start_times: SynchronizedArray[float], stop: threading.Event) -> None:
     """Let days pass, but never two within one attempt at an operation: files that are being written must not be outlived."""
     while not stop.wait(0.05):
-        clock.value = min(clock.value + 0.06 * DAY, max(clock.value, min(begun[:]) + 1.5 * DAY))
+        clock.value = min(clock.value + 0.06 * DAY, max(clock.value, min(start_times[:]) + 1.5 * DAY))
 
 
 @pytest.mark.timeout(300)
@@ -154,33 +154,33 @@ def _advance(clock: Synchronized[float], begun: SynchronizedArray[float], stop: 
 def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     url, now = tmp_path / "table", time.time()
     seeded, model = _seed(url, now)
-    clock, begun = SPAWN.Value("d", now), SPAWN.Array("d", [now] * WORKERS)
+    clock, start_times = SPAWN.Value("d", now), SPAWN.Array("d", [now] * WORKERS)
     counts, barrier = SPAWN.Array("l", [0] * len(KINDS)), SPAWN.Barrier(WORKERS)
     stop = threading.Event()
-    days = threading.Thread(target=_advance, args=(clock, begun, stop))
+    days = threading.Thread(target=_advance, args=(clock, start_times, stop))
     days.start()
     try:
-        run_together(_work, [(str(url), worker, clock, begun, counts, barrier, seconds) for worker in range(WORKERS)])
+        run_together(_work, [(str(url), worker, clock, start_times, counts, barrier, seconds) for worker in range(WORKERS)])
     finally:
         stop.set()
         days.join()
     assert clock.value > now + 2 * DAY
     assert min(counts[:]) >= EACH, dict(zip(KINDS, counts[:], strict=True))
 
-    history = [done for worker in range(WORKERS) for done in json.loads((tmp_path / f"worker-{worker}.json").read_text())]
-    history.sort(key=lambda done: done["version"])
+    history = [operation for worker in range(WORKERS) for operation in json.loads((tmp_path / f"worker-{worker}.json").read_text())]
+    history.sort(key=lambda operation: operation["version"])
     table = DeltaTable.open(url, clock=lambda: clock.value)
     first = history[0]["version"]
     # Every version is somebody's, and nobody was told of one that another has.
-    assert [done["version"] for done in history] == list(range(first, table.version + 1))
+    assert [operation["version"] for operation in history] == list(range(first, table.version + 1))
     opened = 0
-    for done in history:
-        _apply(model, done)
-        if done["version"] % 25 == 0 or done["version"] > table.version - 8:
-            opened += _opens_with(url, done["version"], model)
+    for operation in history:
+        _apply(model, operation)
+        if operation["version"] % 25 == 0 or operation["version"] > table.version - 8:
+            opened += _opens_with(url, operation["version"], model)
     assert opened >= 3  # the others' files were vacuumed, or their commits cleaned up
-    assert _found(table) == model
-    marked = {done["worker"]: done["number"] for done in history if done["kind"] in ("append", "merge")}
+    assert _values(table) == model
+    marked = {operation["worker"]: operation["number"] for operation in history if operation["kind"] in ("append", "merge")}
     assert len(marked) > WORKERS // 2
     assert [table.txn_version(f"worker-{worker}") for worker in range(WORKERS)] == [marked.get(worker) for worker in range(WORKERS)]
 
@@ -190,7 +190,7 @@ def test_sixteen_processes(tmp_path: Path, seconds: float) -> None:
     later.vacuum()
     kept = {str(path.relative_to(url)) for path in url.rglob("*") if path.is_file() and "_delta_log" not in path.parts}
     assert kept == set(later.files(["path"])["path"].to_pylist())
-    assert _found(later) == model
+    assert _values(later) == model
 
 
 def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
@@ -222,18 +222,18 @@ def _seed(url: Path, now: float) -> tuple[list[Path], dict[int, int]]:
     return [*gone[: 2 * PARTS], orphan], dict.fromkeys(ids, 0)
 
 
-def _found(table: DeltaTable) -> dict[int, int]:
+def _values(table: DeltaTable) -> dict[int, int]:
     rows = table.to_arrow()
-    found = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
-    assert len(found) == rows.num_rows, "a row is there twice"
-    return found
+    values = dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
+    assert len(values) == rows.num_rows, "a row is there twice"
+    return values
 
 
 def _opens_with(url: Path, version: int, model: dict[int, int]) -> bool:
     """Whether a version can still be opened; then it holds these rows, unless its files were vacuumed."""
     try:
-        found = _found(DeltaTable.open(url, version=version))
+        values = _values(DeltaTable.open(url, version=version))
     except (DataFileMissing, LogGap, VersionNotFound):
         return False
-    assert found == model, f"version {version}"
+    assert values == model, f"version {version}"
     return True

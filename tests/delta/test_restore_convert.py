@@ -49,16 +49,16 @@ def test_to_every_version_and_back(tmp_path: Path) -> None:
     table.append(rows(60, 61))
     last = table.version
     for version in (1, 3, 0, 4, 2, last):
-        done = table.restore(version)
-        wanted = DeltaTable.open(tmp_path, version=version)
-        assert held(table) == held(wanted) == oracle(tmp_path)
-        assert set(table.files()["path"].to_pylist()) == set(wanted.files()["path"].to_pylist())
-        metrics = done.metrics
-        assert metrics["numOfFilesAfterRestore"] == wanted.files().num_rows
-        assert metrics["tableSizeAfterRestore"] == sum(wanted.files()["size"].to_pylist())
+        result = table.restore(version)
+        earlier = DeltaTable.open(tmp_path, version=version)
+        assert held(table) == held(earlier) == oracle(tmp_path)
+        assert set(table.files()["path"].to_pylist()) == set(earlier.files()["path"].to_pylist())
+        metrics = result.metrics
+        assert metrics["numOfFilesAfterRestore"] == earlier.files().num_rows
+        assert metrics["tableSizeAfterRestore"] == sum(earlier.files()["size"].to_pylist())
         assert (
             metrics["numRestoredFiles"] - metrics["numRemovedFiles"]
-            == wanted.files().num_rows - DeltaTable.open(tmp_path, version=done.version - 1).files().num_rows
+            == earlier.files().num_rows - DeltaTable.open(tmp_path, version=result.version - 1).files().num_rows
         )
         entry = table.history(1)[0]
         assert (entry["operation"], entry["operationParameters"]) == ("RESTORE", {"version": str(version)})
@@ -197,8 +197,8 @@ def test_convert_a_folder_with_partitions(tmp_path: Path) -> None:
         "n": pa.int64(),
         "k": pa.string(),
     }
-    found = [(str(row["day"]), row["n"], row["k"], row["id"], row["s"], row["extra"]) for row in table.to_arrow().to_pylist()]
-    assert Counter(map(str, found)) == Counter(
+    records = [(str(row["day"]), row["n"], row["k"], row["id"], row["s"], row["extra"]) for row in table.to_arrow().to_pylist()]
+    assert Counter(map(str, records)) == Counter(
         map(
             str,
             [
@@ -230,9 +230,9 @@ def test_convert_with_given_partitions(tmp_path: Path) -> None:
         _folder(tmp_path / "a", {f"k={text}/d=2024-01-0{number + 1}/x.parquet": DATA})
     table = DeltaTable.convert(tmp_path / "a")
     assert table.schema.field("k").type == pa.string()  # 0001 as a number would be another value
-    wanted = pa.schema([("k", pa.int16()), ("d", pa.timestamp("us", "UTC"))])
+    partition_schema = pa.schema([("k", pa.int16()), ("d", pa.timestamp("us", "UTC"))])
     _folder(tmp_path / "b", {f"k={text}/d=2024-01-01 00:00:00/x.parquet": DATA for text in ("0001", "2")})
-    table = DeltaTable.convert(tmp_path / "b", partition_by=wanted)
+    table = DeltaTable.convert(tmp_path / "b", partition_by=partition_schema)
     assert table.to_arrow(where="k = 1 AND d = TIMESTAMP '2024-01-01 00:00:00Z'").num_rows == 2
     assert oracle(tmp_path / "b") == held(table)
     _folder(tmp_path / "c", {"k=x/a.parquet": DATA})

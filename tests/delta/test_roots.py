@@ -48,7 +48,7 @@ def test_an_allowed_root_is_read(tmp_path: Path, spell: str) -> None:
         paths = table.files(["path"])["path"].to_pylist()
         assert sum(path.startswith(f"file://{source}/p=") for path in paths) == 3
         files = pickle.loads(pickle.dumps(open_data_files(plan_scan(table.snapshot, None, None))))
-        assert sum(len(found) for found in files) == 7
+        assert sum(len(paths) for paths in files) == 7
 
 
 def test_others_are_refused_and_told_what_to_do(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_links_do_not_lead_out_of_an_allowed_root(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "clone"
     _clone(source, target)
     secret = tmp_path / "secret.parquet"
-    own = next((source / "p=p0").iterdir())
-    own.rename(secret)
-    own.symlink_to(secret)
+    data_file = next((source / "p=p0").iterdir())
+    data_file.rename(secret)
+    data_file.symlink_to(secret)
     with pytest.raises(Exception, match=r"outside|link|gone|leads") as caught:
         DeltaTable.open(str(target), allowed_roots=[str(source)]).to_arrow()
     assert type(caught.value).__module__.startswith("lake_core")

@@ -186,22 +186,22 @@ def test_a_rule_is_in_force_where_the_protocol_says_so(store: MemoryStore, proto
             return True
         return False
 
-    found = {
+    in_force = {
         name
         for name, change in {"invariant": {"i": [0]}, "check": {"id": [60], "g": [61]}, "generated": {"g": [5]}}.items()
         if refused(change)
     }
     table.append(pa.table({"id": [1], "i": [1]}))
     if table.to_arrow(where="g = 2").num_rows == 0:
-        assert "generated" not in found
+        assert "generated" not in in_force
     try:
-        done = table.delete("i = 1 AND id = 1")
-        if done.metrics["numAddedChangeFiles"]:
-            found.add("changes")
+        result = table.delete("i = 1 AND id = 1")
+        if result.metrics["numAddedChangeFiles"]:
+            in_force.add("changes")
     except AppendOnlyTable:
-        found.add("appendOnly")
+        in_force.add("appendOnly")
     # An append-only table shows no change files: nothing can be deleted.
-    assert found == (kept - {"changes"} if "appendOnly" in kept else kept)
+    assert in_force == (kept - {"changes"} if "appendOnly" in kept else kept)
 
 
 def test_a_rule_that_is_not_in_force_is_not_even_read(store: MemoryStore) -> None:
@@ -301,8 +301,8 @@ def test_generated_partitions_of_the_empty_string_are_null(store: MemoryStore) -
     table.append(pa.table({"s": ["", "ab", None]}))
     table.append(table.to_arrow())
     table.update({"s": "concat(s, '')"})
-    found = {(row["s"], row["p"]) for row in table.to_arrow().to_pylist()}
-    assert found == {("", None), ("ab", "a"), (None, None)}
+    values = {(row["s"], row["p"]) for row in table.to_arrow().to_pylist()}
+    assert values == {("", None), ("ab", "a"), (None, None)}
     assert table.to_arrow().num_rows == 6
 
 

@@ -30,5 +30,5 @@ def test_processes_race_on_one_table(s3_url: str, s3_options: dict[str, object])
         "AWS_ALLOW_HTTP": "true",
     }
     other = deltalake.DeltaTable(s3_url, storage_options=theirs)
-    found = deltalake.QueryBuilder().register("t", other).execute("select id from t").read_all()
-    assert sorted(pa.table(found)["id"].to_pylist()) == list(range(40))
+    result = deltalake.QueryBuilder().register("t", other).execute("select id from t").read_all()
+    assert sorted(pa.table(result)["id"].to_pylist()) == list(range(40))

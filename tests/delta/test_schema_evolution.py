@@ -107,8 +107,8 @@ def test_an_append_that_merges_schemas(store: MemoryStore) -> None:
 
 
 def test_rows_bring_no_rules_of_the_table_they_were_read_from(store: MemoryStore) -> None:
-    own = pa.field("g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'})
-    data = pa.table({"id": [5], "g": [0]}, schema=pa.schema([pa.field("id", pa.int64()), own]))
+    field = pa.field("g", pa.int64(), metadata={ARROW_METADATA_KEY: b'{"delta.generationExpression": "id + 1", "comment": "kept"}'})
+    data = pa.table({"id": [5], "g": [0]}, schema=pa.schema([pa.field("id", pa.int64()), field]))
     operations: tuple[Callable[[DeltaTable], Any], ...] = (
         lambda table: table.append(data, schema_mode="merge"),
         lambda table: table.overwrite(data, schema_mode="overwrite"),
@@ -232,9 +232,9 @@ def test_mapping_is_not_taken_over_from_another_table(store: MemoryStore) -> Non
     for operation in operations:
         other = DeltaTable.create(MemoryStore(), wide, properties=MAPPED)
         operation(other)
-        found = mapping(other)
-        assert len({number for number, _ in found.values()}) == len({name for _, name in found.values()}) == len(found)
-        assert not {name for _, name in found.values()} & {name for _, name in mapping(first).values()}
+        mapped = mapping(other)
+        assert len({number for number, _ in mapped.values()}) == len({name for _, name in mapped.values()}) == len(mapped)
+        assert not {name for _, name in mapped.values()} & {name for _, name in mapping(first).values()}
     copy = DeltaTable.create(MemoryStore(), first.schema, properties=MAPPED)
     assert not {name for _, name in mapping(copy).values()} & {name for _, name in mapping(first).values()}
 
@@ -294,8 +294,8 @@ def test_overwrites_of_a_part_that_add_columns(tmp_path: Path) -> None:
     new = pa.table({"id": [4], "p": ["p1"], "v": [0.0], "n": [1]})
     table.overwrite(new, where="id = 4 OR n = 1", schema_mode="merge")
     table.overwrite(pa.table({"id": [3], "p": ["p0"], "v": [0.0], "m": ["x"]}), dynamic=True, schema_mode="merge")
-    found = {row["id"]: (row["n"], row["m"]) for row in table.to_arrow().to_pylist()}
-    assert found == {1: (None, None), 2: (None, None), 3: (None, "x"), 4: (1, None), 5: (None, None)}
+    values = {row["id"]: (row["n"], row["m"]) for row in table.to_arrow().to_pylist()}
+    assert values == {1: (None, None), 2: (None, None), 3: (None, "x"), 4: (1, None), 5: (None, None)}
     assert oracle(tmp_path) == held(table)
 
 
@@ -374,10 +374,10 @@ def test_operations_on_files_of_earlier_schemas(tmp_path: Path, kind: str, check
         table = DeltaTable.open(tmp_path)
     operation, changed = OPERATIONS[kind]
     operation(table)
-    wanted = {key: value for key, value in {**START, **changed}.items() if value is not None}
-    found = table.to_arrow().to_pylist()
-    assert {row["id"]: (row["part"], row["new"], row["s"], row["text"]) for row in found} == wanted
-    assert len(found) == len(wanted)
+    expected = {key: value for key, value in {**START, **changed}.items() if value is not None}
+    records = table.to_arrow().to_pylist()
+    assert {row["id"]: (row["part"], row["new"], row["s"], row["text"]) for row in records} == expected
+    assert len(records) == len(expected)
     assert oracle(tmp_path) == held(table)
     assert table.schema.names == ["part", "new", "id", "s", "text"]
 
@@ -404,10 +404,10 @@ def test_odd_names(tmp_path: Path) -> None:
     table.merge(source, "t.`a.b` = s.`a.b`").when_not_matched_insert("*").execute()
     table.rename_column("a.b", "where")
     table.drop_columns(["tab\t", "from"])
-    wanted = [dict(zip(names, row, strict=True)) for row in ([1, 3, 2, 6, 0, 1, 1, 1, 0, 2], [1, 1, 1, 1, 0, 1, 1, 1, 0, 1])]
-    found = [{"a.b": row.pop("where"), **row} for row in table.to_arrow(where='`where` > 0 AND `qu"ote` > 0').to_pylist()]
-    assert sorted(map(str, ({name: row[name] for name in names if name in row} for row in found))) == sorted(
-        str({name: value for name, value in row.items() if name not in ("tab\t", "from")}) for row in wanted
+    expected = [dict(zip(names, row, strict=True)) for row in ([1, 3, 2, 6, 0, 1, 1, 1, 0, 2], [1, 1, 1, 1, 0, 1, 1, 1, 0, 1])]
+    actual = [{"a.b": row.pop("where"), **row} for row in table.to_arrow(where='`where` > 0 AND `qu"ote` > 0').to_pylist()]
+    assert sorted(map(str, ({name: row[name] for name in names if name in row} for row in actual))) == sorted(
+        str({name: value for name, value in row.items() if name not in ("tab\t", "from")}) for row in expected
     )
     assert oracle(tmp_path) == held(table)
 

@@ -136,9 +136,9 @@ def test_no_row_is_lost(files: list[list[dict[str, Any]]], predicates: list[str]
         table.append(pa.Table.from_pylist(data, schema=SCHEMA))
     everything = table.to_arrow()
     for predicate in predicates:
-        wanted = matching(everything, parse_predicate(predicate, SCHEMA))
-        found = table.to_arrow(where=predicate)
-        assert sorted(map(_key, found.to_pylist())) == sorted(map(_key, wanted.to_pylist())), predicate
+        expected = matching(everything, parse_predicate(predicate, SCHEMA))
+        actual = table.to_arrow(where=predicate)
+        assert sorted(map(_key, actual.to_pylist())) == sorted(map(_key, expected.to_pylist())), predicate
 
 
 @settings(max_examples=100)
@@ -167,18 +167,18 @@ def test_no_row_is_lost_whatever_the_log_says_of_files(data: st.DataObject) -> N
         table = DeltaTable.open(store)
     everything = table.to_arrow()
     for predicate in data.draw(st.lists(PREDICATE, min_size=1, max_size=4)):
-        wanted = matching(everything, parse_predicate(predicate, SCHEMA))
-        found = table.to_arrow(where=predicate)
-        assert sorted(map(_key, found.to_pylist())) == sorted(map(_key, wanted.to_pylist())), predicate
+        expected = matching(everything, parse_predicate(predicate, SCHEMA))
+        actual = table.to_arrow(where=predicate)
+        assert sorted(map(_key, actual.to_pylist())) == sorted(map(_key, expected.to_pylist())), predicate
 
 
 def _weakened(data: st.DataObject, stats: str) -> dict[str, Any]:
     """Changes of an add that other writers might have made: less in its statistics, rows taken out by a deletion vector."""
-    told = json.loads(stats)
-    count = told["numRecords"]
-    for kind in data.draw(st.lists(st.sampled_from(sorted(told)), unique=True)):
-        del told[kind]
-    changed: dict[str, Any] = {"stats": data.draw(st.sampled_from([stats, json.dumps(told), None]))}
+    statistics = json.loads(stats)
+    count = statistics["numRecords"]
+    for kind in data.draw(st.lists(st.sampled_from(sorted(statistics)), unique=True)):
+        del statistics[kind]
+    changed: dict[str, Any] = {"stats": data.draw(st.sampled_from([stats, json.dumps(statistics), None]))}
     gone = data.draw(st.lists(st.integers(0, count - 1), unique=True))
     if gone:
         changed |= {"deletionVector": inline_vector(gone)}
@@ -200,8 +200,8 @@ def test_one_month_of_twelve_opens_one_file_of_twelve(monkeypatch: pytest.Monkey
     monkeypatch.setattr(MemoryStore, "_get", lambda self, key, *range_: opened.add(key) or get(self, key, *range_))
     for _ in range(2):
         opened.clear()
-        found = DeltaTable.open(store).to_arrow(where="at >= TIMESTAMP '2024-03-01' AND at < TIMESTAMP '2024-04-01'")
-        assert found["id"].to_pylist() == [3] * 28
+        rows = DeltaTable.open(store).to_arrow(where="at >= TIMESTAMP '2024-03-01' AND at < TIMESTAMP '2024-04-01'")
+        assert rows["id"].to_pylist() == [3] * 28
         assert len([key for key in opened if not key.startswith("_delta_log/")]) == 1
         table.checkpoint()
 
@@ -417,9 +417,9 @@ def test_files_of_an_earlier_partitioning_do_not_stand_in_the_way() -> None:
     metadata["metaData"]["schemaString"] = schema_to_json(schema_from_arrow(after))
     lines += [json.dumps(metadata), *(json.dumps({"remove": {"path": path, "dataChange": True}}) for path in paths)]
     store.put(commit_key(2), "\n".join(lines).encode())
-    found = DeltaTable.open(store)
-    assert found.to_arrow(where="p = 7")["id"].to_pylist() == [3]
-    assert found.to_arrow(where="p > 7 OR id = 1").num_rows == 0
+    reopened = DeltaTable.open(store)
+    assert reopened.to_arrow(where="p = 7")["id"].to_pylist() == [3]
+    assert reopened.to_arrow(where="p > 7 OR id = 1").num_rows == 0
 
 
 def test_few_files_of_many_are_kept_in_memory() -> None:

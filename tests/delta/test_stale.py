@@ -111,12 +111,12 @@ def test_a_handle_that_moves_while_it_writes_still_sees_what_it_skipped() -> Non
 def test_threads_that_share_a_handle_do_not_double() -> None:
     store = MemoryStore()
     table = DeltaTable.create(store, SCHEMA, partition_by=["p"])
-    done = []
+    appended = []
 
     def work(number: int) -> None:
         try:
             table.overwrite(rows(number * 3, number * 3 + 1), where="p = 'p0'")
-            done.append(number * 3)
+            appended.append(number * 3)
         except ConcurrentModification:
             pass
 
@@ -126,7 +126,7 @@ def test_threads_that_share_a_handle_do_not_double() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert done
+        assert appended
         assert len(ids(DeltaTable.open(store).to_arrow())) == 1
 
 

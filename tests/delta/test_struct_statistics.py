@@ -70,8 +70,8 @@ ROW = st.none() | st.fixed_dictionaries(
 
 def _present(value: Any) -> Any:
     if isinstance(value, dict):
-        found = {key: _present(child) for key, child in value.items()}
-        return {key: child for key, child in found.items() if child is not None}
+        children = {key: _present(child) for key, child in value.items()}
+        return {key: child for key, child in children.items() if child is not None}
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             return value.isoformat(timespec="microseconds")
@@ -87,9 +87,9 @@ def _present(value: Any) -> Any:
 
 @given(st.lists(ROW, max_size=5))
 def test_as_if_written_one_by_one(rows: list[Any]) -> None:
-    found = stats_json(pa.array(rows, STATS)).to_pylist()
+    texts = stats_json(pa.array(rows, STATS)).to_pylist()
     expected = [None if row is None else _present(row) for row in pa.array(rows, STATS).to_pylist()]
-    assert [None if text is None else json.loads(text) for text in found] == expected
+    assert [None if text is None else json.loads(text) for text in texts] == expected
 
 
 def test_slices_and_empty_structs() -> None:

@@ -115,11 +115,11 @@ def test_append_read_and_travel(store: MemoryStore, table: DeltaTable) -> None:
 
 
 def test_files_tell_what_the_log_holds(table: DeltaTable) -> None:
-    done = table.append(rows(0, 9))
+    result = table.append(rows(0, 9))
     files = table.files()
     assert files.column_names == ["path", "size", "modification_time", "partition_values", "num_records", "stats"]
     assert files["num_records"].to_pylist() == [3, 3, 3]
-    assert sum(files["size"].to_pylist()) == done.bytes
+    assert sum(files["size"].to_pylist()) == result.bytes
     assert sorted(dict(values)["p"] for values in files["partition_values"].to_pylist()) == ["p0", "p1", "p2"]
     assert all(table.store.head(path).size == size for path, size in zip(*files.select(["path", "size"]).to_pydict().values(), strict=True))
     assert table.files(["num_records", "path"]).column_names == ["num_records", "path"]
@@ -429,8 +429,8 @@ def test_the_clock_is_the_callers(store: MemoryStore) -> None:
     table = DeltaTable.create(store, SCHEMA, clock=lambda: dt.datetime(2001, 2, 3, tzinfo=dt.UTC))
     table.append(rows(0, 1), txn=("a", 1))
     moment = int(dt.datetime(2001, 2, 3, tzinfo=dt.UTC).timestamp() * 1000)
-    told = [json.loads(store.get(commit_key(version)).splitlines()[0])["commitInfo"]["timestamp"] for version in (0, 1)]
-    assert told == [moment, moment]
+    timestamps = [json.loads(store.get(commit_key(version)).splitlines()[0])["commitInfo"]["timestamp"] for version in (0, 1)]
+    assert timestamps == [moment, moment]
     assert table.files()["modification_time"].to_pylist() == [moment]
     assert DeltaTable.open(store).snapshot.transactions()["lastUpdated"].to_pylist() == [moment]
     with pytest.raises(ValueError, match="time zone"):
@@ -454,8 +454,8 @@ def test_partition_values_that_make_poor_folder_names(tmp_path: Path) -> None:
     table = DeltaTable.create(tmp_path, schema, partition_by=["p\u0301"])
     table.append(pa.table({"id": list(range(len(values))), "p\u0301": values}, schema=schema))
     assert sorted(zip(*DeltaTable.open(tmp_path).to_arrow().to_pydict().values(), strict=True)) == list(enumerate(values))
-    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path))).execute("select * from t").read_all()
-    assert sorted(zip(*pa.table(found).to_pydict().values(), strict=True)) == list(enumerate(values))
+    result = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path))).execute("select * from t").read_all()
+    assert sorted(zip(*pa.table(result).to_pydict().values(), strict=True)) == list(enumerate(values))
 
 
 def test_selections_without_columns_still_count(table: DeltaTable) -> None:

@@ -26,9 +26,9 @@ def at(day: int) -> dt.datetime:
 
 def days(*numbers: int, kind: pa.DataType = CLOCK) -> pa.Table:
     moments = [at(number) for number in numbers]
-    seen = [moment.replace(tzinfo=dt.UTC) for moment in moments]
+    zoned = [moment.replace(tzinfo=dt.UTC) for moment in moments]
     structs = pa.array([{"at": moment} for moment in moments], pa.struct([("at", CLOCK)]))
-    return pa.table({"id": pa.array(numbers, pa.int64()), "at": pa.array(moments, kind), "seen": pa.array(seen, ZONED), "s": structs})
+    return pa.table({"id": pa.array(numbers, pa.int64()), "at": pa.array(moments, kind), "seen": pa.array(zoned, ZONED), "s": structs})
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_every_operation(table: DeltaTable, tmp_path: Path) -> None:
 def test_statistics_lose_no_row_for_others(table: DeltaTable, tmp_path: Path) -> None:
     table.append(days(20, 21))
     builder = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    for query, found in (("at >= '2024-03-21 02:30:00.123456'", [21]), ("at <= '2024-03-01 02:30:00.123456'", [1])):
-        assert pa.table(builder.execute(f"select id from t where {query}").read_all())["id"].to_pylist() == found
-        assert table.to_arrow(where=query.replace("'", "TIMESTAMP_NTZ '", 1))["id"].to_pylist() == found
+    for query, expected in (("at >= '2024-03-21 02:30:00.123456'", [21]), ("at <= '2024-03-01 02:30:00.123456'", [1])):
+        assert pa.table(builder.execute(f"select id from t where {query}").read_all())["id"].to_pylist() == expected
+        assert table.to_arrow(where=query.replace("'", "TIMESTAMP_NTZ '", 1))["id"].to_pylist() == expected
 
 
 def test_partitions(tmp_path: Path) -> None:

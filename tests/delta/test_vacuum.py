@@ -48,8 +48,8 @@ def store(time_: Time) -> MemoryStore:
 
 
 def _create(store: Any, clock: Time, partition_by: Sequence[str] = (), **properties: Any) -> DeltaTable:
-    wanted = {name.replace("_", "."): value for name, value in properties.items()}
-    return DeltaTable.create(store, SCHEMA, partition_by=partition_by, properties=wanted, clock=clock)
+    table_properties = {name.replace("_", "."): value for name, value in properties.items()}
+    return DeltaTable.create(store, SCHEMA, partition_by=partition_by, properties=table_properties, clock=clock)
 
 
 def _paths(table: DeltaTable) -> list[str]:
@@ -87,11 +87,11 @@ def test_removed_files_go_when_their_retention_is_over(store: MemoryStore, time_
         planned = table.vacuum(mode=mode, dry_run=True)
         assert (sorted(planned.files.to_pylist()), planned.dry_run) == (expected, True)
         assert set(old) <= set(_data(store))
-        done = table.vacuum(mode=mode)
-        assert (sorted(done.files.to_pylist()), done.dry_run) == (expected, False)
+        result = table.vacuum(mode=mode)
+        assert (sorted(result.files.to_pylist()), result.dry_run) == (expected, False)
         if mode == "full":
-            assert done.bytes == planned.bytes
-            assert bool(done.bytes) == bool(expected)
+            assert result.bytes == planned.bytes
+            assert bool(result.bytes) == bool(expected)
     assert _data(store) == _paths(table)
     assert ids(table.to_arrow()) == list(range(6, 12))
     assert len(table.vacuum(mode=mode).files) == 0
@@ -394,8 +394,8 @@ def test_names_that_the_log_encodes(store: MemoryStore, time_: Time, mode: Any) 
     # Decoded twice, or not at all, these would be the names of live files.
     live = _paths(table)
     time_.now += 8 * DAY
-    done = table.vacuum(mode=mode)
-    assert sorted(done.files.to_pylist()) == old
+    result = table.vacuum(mode=mode)
+    assert sorted(result.files.to_pylist()) == old
     assert _data(store) == live
     assert ids(table.to_arrow()) == [100 + i for i in range(len(values))]
 
@@ -488,8 +488,8 @@ def test_deletion_vectors_of_others_stay(cases: Path, tmp_path: Path, name: str,
     shutil.copy(tmp_path / "t" / vectors[0], tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin")
     os.utime(tmp_path / "t" / "deletion_vector_11111111-1111-4111-8111-111111111111.bin", (0, 0))
     table = DeltaTable.open(tmp_path / "t", clock=lambda: time.time() + 1e9)
-    done = table.vacuum(mode=mode, orphans="delta").files.to_pylist()
-    assert mode == "lite" or "deletion_vector_11111111-1111-4111-8111-111111111111.bin" in done
+    deleted = table.vacuum(mode=mode, orphans="delta").files.to_pylist()
+    assert mode == "lite" or "deletion_vector_11111111-1111-4111-8111-111111111111.bin" in deleted
     assert DeltaTable.open(tmp_path / "t").to_arrow().equals(before)
 
 
@@ -590,7 +590,7 @@ def test_lite_goes_on_where_it_stopped(store: MemoryStore, time_: Time) -> None:
         time_.now += 4 * DAY
         deleted.append((old, table.vacuum(mode="lite").files.to_pylist()))
     firsts = [old for old, _ in deleted]
-    assert [found for _, found in deleted] == [[], firsts[0], firsts[1], firsts[2]]
+    assert [paths for _, paths in deleted] == [[], firsts[0], firsts[1], firsts[2]]
     noted = json.loads(store.get("_delta_log/_last_vacuum_info"))
     assert noted == {"latestCommitVersionOutsideOfRetentionWindow": 4}
     assert table.vacuum(mode="lite", dry_run=True).files.to_pylist() == []
@@ -710,11 +710,11 @@ def test_a_damaged_checkpoint_stops_the_cleaning(store: MemoryStore, time_: Time
     damaged = {"cut": [body[:-9]], "empty": [b""], "text": [b"{}"], "page": [_flipped(body, column) for column in range(_columns(body))]}
     time_.now += 60 * DAY
     tried = 0
-    for one in damaged[damage]:
-        if one == body:
+    for variant in damaged[damage]:
+        if variant == body:
             continue
         tried += 1
-        store.put(key, one)
+        store.put(key, variant)
         assert DeltaTable.open(store, version=11, clock=time_).refresh().clean_log() == []
     assert tried
     assert store.exists(commit_key(0))
@@ -733,10 +733,13 @@ def _flipped(body: bytes, column: int) -> bytes:
     """A Parquet file with a wrong byte in the last page of one of its columns of file actions."""
     import pyarrow.parquet as pq
 
-    found = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(column)
-    if not found.path_in_schema.startswith(("add.", "txn.", "metaData.", "protocol.")) or "stats_parsed" in found.path_in_schema:
+    column_chunk = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(column)
+    if (
+        not column_chunk.path_in_schema.startswith(("add.", "txn.", "metaData.", "protocol."))
+        or "stats_parsed" in column_chunk.path_in_schema
+    ):
         return body
-    place = (found.dictionary_page_offset or found.data_page_offset) + found.total_compressed_size - 1
+    place = (column_chunk.dictionary_page_offset or column_chunk.data_page_offset) + column_chunk.total_compressed_size - 1
     return body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :]
 
 

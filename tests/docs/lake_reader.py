@@ -42,11 +42,11 @@ def block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     at, key = 0, b""
     while at < end:
         shared, at = varint(block, at)
-        own, at = varint(block, at)
+        unshared, at = varint(block, at)
         length, at = varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        yield key, block[at + own : at + own + length]
-        at += own + length
+        key = key[:shared] + block[at : at + unshared]
+        yield key, block[at + unshared : at + unshared + length]
+        at += unshared + length
 
 
 def sstable(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -63,9 +63,9 @@ def sstable(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     for handle in handles:
         for key, value in block_entries(stored_block(file, handle)):
             length, at = varint(value, 0)
-            identity, rest = value[at : at + length // 2], value[at + length // 2 :]
-            length, at = varint(rest, 0)
-            yield key[:-8], identity, rest[at : at + length // 2]
+            identity, tail = value[at : at + length // 2], value[at + length // 2 :]
+            length, at = varint(tail, 0)
+            yield key[:-8], identity, tail[at : at + length // 2]
 
 
 def message(data: bytes) -> Fields:

@@ -46,16 +46,16 @@ def rows(lake: Lake, ref: str = "main") -> dict[str, int]:
 
 
 def _formats(lake: Lake, ref: str) -> dict[str, str]:
-    return {path: found.format for path, found in sorted(lake.at(ref).datasets().items())}
+    return {path: dataset.format for path, dataset in sorted(lake.at(ref).datasets().items())}
 
 
-def sensor_tick(found: Any, resources: dict[str, Any], instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
+def sensor_tick(sensor: Any, resources: dict[str, Any], instance: dg.DagsterInstance, cursor: str | None = None) -> Any:
     with dg.build_sensor_context(instance=instance, resources=resources, cursor=cursor) as context:
-        return found(context)
+        return sensor(context)
 
 
 def by_name(definitions: Any, name: str) -> Any:
-    return next(found for found in definitions or () if found.name == name)
+    return next(definition for definition in definitions or () if definition.name == name)
 
 
 def test_sessions(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -111,14 +111,14 @@ def test_recover_a_publish(lake: Lake, instance: dg.DagsterInstance) -> None:
 
 
 def test_a_publish_that_is_a_step_is_re_executed_by_itself(lake: Lake, instance: dg.DagsterInstance) -> None:
-    page, own = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
+    page, options = "how-to/recover-a-publish.md", dict[str, Any](definitions="with_a_step", raise_on_error=False)
     lake.settings.protect("main")
-    failed = execute(instance, page, "nightly", **own)
+    failed = execute(instance, page, "nightly", **options)
     assert not failed.is_success
     assert not lake.at().exists("report.txt")
     lake.settings.unprotect("main")
     from_failure = dg.ReexecutionOptions.from_failure(failed.run_id, instance)
-    assert execute(instance, page, "nightly", **own, reexecution_options=from_failure).is_success
+    assert execute(instance, page, "nightly", **options, reexecution_options=from_failure).is_success
     assert bytes(lake.at().get("report.txt")) == b"fine"
     assert len(lake.log()) == 2
     (stats,) = instance.get_run_step_stats(instance.get_runs(limit=1)[0].run_id)
@@ -180,8 +180,8 @@ def test_land_files(lake: Lake, instance: dg.DagsterInstance) -> None:
     (sensor,) = defs.sensors
 
     def requests() -> list[dg.RunRequest]:
-        found = sensor_tick(sensor, dict(defs.resources), instance)
-        return list(found.run_requests or ()) if isinstance(found, dg.SensorResult) else []
+        result = sensor_tick(sensor, dict(defs.resources), instance)
+        return list(result.run_requests or ()) if isinstance(result, dg.SensorResult) else []
 
     (request,) = requests()
     assert execute(instance, page, tags=dict(request.tags)).is_success
@@ -199,9 +199,9 @@ def test_react_to_changes(lake: Lake, instance: dg.DagsterInstance) -> None:
     before = sensor_tick(changes, dict(defs.resources), instance)
     with lake.session() as session:
         session.create_delta("shared/orders", pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
-    found = sensor_tick(changes, dict(defs.resources), instance, before.cursor)
-    assert [request.run_key for request in found.run_requests] == [lake.list_branches()["main"]]
-    assert [event.asset_key for event in found.asset_events] == [dg.AssetKey("orders")]
+    result = sensor_tick(changes, dict(defs.resources), instance, before.cursor)
+    assert [request.run_key for request in result.run_requests] == [lake.list_branches()["main"]]
+    assert [event.asset_key for event in result.asset_events] == [dg.AssetKey("orders")]
     lake.create_branch("pr-7")
     lake.create_branch("other")
     assert [r.tags["lake/branch"] for r in sensor_tick(branches, dict(defs.resources), instance).run_requests] == ["pr-7"]
@@ -230,7 +230,7 @@ def test_automation(lake: Lake, instance: dg.DagsterInstance) -> None:
 def test_maintain_tables(lake: Lake) -> None:
     names = run_blocks("how-to/maintain-tables.md")
     dg.Definitions.validate_loadable(names["defs"])
-    crons = {found.name: found.cron_schedule for found in names["maintenance"].schedules}
+    crons = {schedule.name: schedule.cron_schedule for schedule in names["maintenance"].schedules}
     assert crons["maintenance_compaction_schedule"] == "0 * * * *"
     assert crons["maintenance_vacuum_schedule"] == "0 3 * * *"
     assert len(crons) == 10
@@ -251,8 +251,8 @@ def test_backfill(lake: Lake, instance: dg.DagsterInstance) -> None:
         assert execute(instance, page, asset_selection=[dg.AssetKey("daily")], tags=tags).is_success
     assert rows(lake) == {"tables/at_once": 3}
     assert rows(lake, "backfill-b1") == {"tables/at_once": 3, "tables/daily": 2}
-    (found,) = merge_backfills(instance, lake)
-    assert found.outcome == "unknown", "no daemon launched it here: tests/orch/test_daemon.py has one that does"
+    (backfill,) = merge_backfills(instance, lake)
+    assert backfill.outcome == "unknown", "no daemon launched it here: tests/orch/test_daemon.py has one that does"
 
 
 def test_branch_deployments(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,8 +275,8 @@ def test_keep_history(lake: Lake, instance: dg.DagsterInstance) -> None:
     def history(customers: str) -> list[tuple[int, str, bool]]:
         Path("customers.csv").write_text(f"id,name,city\n{customers}")
         assert execute(instance, "how-to/keep-history.md", "daily").is_success
-        found = lake.delta("tables/customer_history").to_arrow().to_pylist()
-        return sorted((row["id"], row["city"], row["valid_to"] is None) for row in found)
+        records = lake.delta("tables/customer_history").to_arrow().to_pylist()
+        return sorted((row["id"], row["city"], row["valid_to"] is None) for row in records)
 
     assert history("1,ann,Ulm\n2,bob,Bonn\n") == [(1, "Ulm", True), (2, "Bonn", True)]
     assert history("1,ann,Ulm\n2,bob,Kiel\n") == [(1, "Ulm", True), (2, "Bonn", False), (2, "Kiel", True)]
@@ -330,13 +330,13 @@ def test_every_page_has_a_test() -> None:
 
 
 def test_examples_that_do_not_run_say_why() -> None:
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for page in sorted(DOCS.rglob("*.md")):
         name = str(page.relative_to(DOCS))
         for block in blocks(name):
             if block.reason is not None:
-                found.setdefault(name, []).append(block.reason)
-    assert found == NOT_RUN
+                reasons.setdefault(name, []).append(block.reason)
+    assert reasons == NOT_RUN
 
 
 def test_the_examples_of_every_page_are_run() -> None:
@@ -355,8 +355,8 @@ def test_links_lead_somewhere() -> None:
             path, _, anchor = target.partition("#")
             if "://" in target:
                 continue
-            found = (page.parent / path).resolve() if path else page
-            if not found.exists() or (anchor and anchor not in _anchors(found)):
+            linked = (page.parent / path).resolve() if path else page
+            if not linked.exists() or (anchor and anchor not in _anchors(linked)):
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
 

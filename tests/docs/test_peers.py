@@ -14,14 +14,14 @@ PAGE = DOCS / "peers.md"
 def claims() -> list[tuple[str, str, str]]:
     """Of each row: what it is about, what is said of us, and the tests."""
     rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    found = [[cell.strip() for cell in row] for row in rows]
-    return [(row[0], row[-2], row[-1]) for row in found if row[-1] != "Tests"]
+    texts = [[cell.strip() for cell in row] for row in rows]
+    return [(row[0], row[-2], row[-1]) for row in texts if row[-1] != "Tests"]
 
 
 def test_every_claim_names_its_tests() -> None:
-    found = claims()
-    assert len(found) >= 60
-    for what, here, tests in found:
+    all_claims = claims()
+    assert len(all_claims) >= 60
+    for what, here, tests in all_claims:
         denied = re.match(r"no(t yet)?\b", here) is not None
         assert (tests == "–") <= denied, f"{what}: {here!r} is claimed, and no test named"
         assert denied or re.fullmatch(r"(`tests/[^`]+` ?)+", tests), what

@@ -38,15 +38,15 @@ def deny(server: S3Server, *methods: str) -> None:
         server.fault("answer", method=method, code="403 AccessDenied", times=100_000)
 
 
-def asked(server: S3Server) -> dict[str, set[str]]:
+def requested_keys(server: S3Server) -> dict[str, set[str]]:
     """The keys of each kind of request since the last `clear`, of those that were let through."""
-    found: dict[str, set[str]] = {}
+    keys: dict[str, set[str]] = {}
     for request in server.requests():
         method, path, status = request.split()
         if status.startswith(("2", "4")):
             kind = "LIST" if "list-type=2" in path else "POST" if "?delete" in path else method
-            found.setdefault(kind, set()).add(path.partition("?")[0])
-    return found
+            keys.setdefault(kind, set()).add(path.partition("?")[0])
+    return keys
 
 
 def test_readers_get_and_list(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
@@ -74,11 +74,11 @@ def test_publishers_delete_their_turns_alone(s3_url: str, s3_options: dict[str, 
     s3_endpoint.clear()
     publish(s3_url, s3_options)
     publish(s3_url, s3_options, whole_run=True)
-    found = asked(s3_endpoint)
-    assert set(found) == {"GET", "HEAD", "LIST", "PUT", "DELETE"}
+    requested = requested_keys(s3_endpoint)
+    assert set(requested) == {"GET", "HEAD", "LIST", "PUT", "DELETE"}
     below = s3_url.removeprefix("s3:/")
-    others = {key for key in found["DELETE"] if not key.startswith(f"{below}/_lake/")}
-    assert found["DELETE"] > others
+    others = {key for key in requested["DELETE"] if not key.startswith(f"{below}/_lake/")}
+    assert requested["DELETE"] > others
     assert all(".lake-tmp-probe-" in key for key in others)
 
 
@@ -91,19 +91,19 @@ def test_collection_deletes(s3_url: str, s3_options: dict[str, object], s3_endpo
     s3_endpoint.clear()
     gone = table.vacuum(timedelta(0))
     assert len(gone.files) == 2
-    assert asked(s3_endpoint).keys() & {"DELETE", "POST"}
+    assert requested_keys(s3_endpoint).keys() & {"DELETE", "POST"}
 
 
 def test_encryption_is_asked_for(s3_url: str, s3_options: dict[str, object]) -> None:
-    own = run_blocks("permissions.md")["encrypted"].storage_options
-    options = {**s3_options, **own}
+    encryption = run_blocks("permissions.md")["encrypted"].storage_options
+    options = {**s3_options, **encryption}
     table = DeltaTable.create(s3_url, pa.schema([("id", pa.int64())]), storage_options=options)
     table.append(pa.table({"id": [1]}))
     bucket, _, prefix = s3_url.removeprefix("s3://").partition("/")
     files: Any = s3fs.S3FileSystem(**s3_options, skip_instance_cache=True)
-    found = files.find(s3_url)
-    assert len(found) >= 3
-    for path in found:
+    paths = files.find(s3_url)
+    assert len(paths) >= 3
+    for path in paths:
         head = files.call_s3("head_object", Bucket=bucket, Key=path.removeprefix(f"{bucket}/"))
         assert head["ServerSideEncryption"] == "aws:kms"
         assert prefix in path
@@ -117,4 +117,4 @@ def test_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the S3_SECRET" not in repr(names["lake"])
     (policy,) = re.findall(r"^```json\n(.*?)^```", (DOCS / "permissions.md").read_text(), re.MULTILINE | re.DOTALL)
     statements = json.loads(policy)["Statement"]
-    assert [one["Action"] for one in statements] == ["s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+    assert [statement["Action"] for statement in statements] == ["s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"]

@@ -76,8 +76,8 @@ def test_the_components_of_the_quickstart_run(folder: Path, monkeypatch: pytest.
     with dg.DagsterInstance.ephemeral() as instance:
         for amount, good in ((-99.0, False), (99.0, True)):
             (folder / "landing/2025-01-02.csv").write_text(f"day,customer,amount\n2025-01-02,ann,{amount}\n2025-01-02,bob,6.0\n")
-            done = execute_in_process(job, instance=instance, partition_key="2025-01-02", raise_on_error=False)
-            assert done.success is good
+            result = execute_in_process(job, instance=instance, partition_key="2025-01-02", raise_on_error=False)
+            assert result.success is good
             assert bool(lake.list_datasets()) is good
     assert lake.delta("tables/revenue").to_arrow().to_pylist() == [{"day": date(2025, 1, 2), "amount": 105.0}]
     assert csv.read_csv(folder / "landing/2025-01-02.csv").num_rows == lake.delta("tables/orders").to_arrow().num_rows
@@ -103,8 +103,8 @@ def test_the_project_of_the_components_page(folder: Path, monkeypatch: pytest.Mo
         tags = asked.run_requests[0].tags
         job = dg.define_asset_job("whole", "key:raw/orders or key:customers or key:big_spenders or key:outside")
         whole = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("whole")
-        done = execute_in_process(whole, instance=instance, tags=tags)
-        checks = {found.check_name: found.passed for found in done.get_asset_check_evaluations()}
+        result = execute_in_process(whole, instance=instance, tags=tags)
+        checks = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
         assert checks == {"bought_something": True, "named": True}, "health is measured by maintenance, not by a run of the tables"
     assert {row["customer"]: str(row["total"]) for row in lake.delta("tables/customers").to_arrow().to_pylist()} == {
         "ann": "101.00",

@@ -48,8 +48,8 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._after = folder.parent / f"{folder.name}-after"
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER", "LAKE_", "PYTHONPATH"))}
-        self.environment = {**own, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DAGSTER_DISABLE_TELEMETRY": "1"}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER", "LAKE_", "PYTHONPATH"))}
+        self.environment = {**inherited, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DAGSTER_DISABLE_TELEMETRY": "1"}
 
     def run(self, lines: str) -> str:
         """Run commands, which must succeed. Return what they wrote to standard output."""

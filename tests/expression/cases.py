@@ -721,8 +721,8 @@ i IN (1, i / 0)
 """Expressions that fail for a row of ROWS, here and in Spark."""
 
 
-def plain(found: pa.ChunkedArray) -> list[Any]:
+def plain(column: pa.ChunkedArray) -> list[Any]:
     """Python has no dates before the year 1 or after 9999."""
-    stored = pa.int32() if pa.types.is_date(found.type) else pa.int64() if pa.types.is_timestamp(found.type) else found.type
-    told: list[Any] = found.cast(stored).to_pylist()
-    return told
+    stored = pa.int32() if pa.types.is_date(column.type) else pa.int64() if pa.types.is_timestamp(column.type) else column.type
+    values: list[Any] = column.cast(stored).to_pylist()
+    return values

@@ -38,16 +38,16 @@ from tests.expression.cases import EXPRESSIONS, FAILING, ROWS, SCHEMA, plain
 
 
 def value(text: str, rows: pa.Table = ROWS) -> list[object]:
-    found: list[object] = evaluate(parse_expression(text, rows.schema), rows).to_pylist()
-    return found
+    values: list[object] = evaluate(parse_expression(text, rows.schema), rows).to_pylist()
+    return values
 
 
 def test_every_implementation_is_reached_by_the_cases() -> None:
     """So that Spark has judged each of them, and none is missing."""
 
     def called(expression: Expression) -> set[str]:
-        own = {expression.function} if isinstance(expression, Call) else set()
-        return own.union(*map(called, operands(expression)))
+        functions = {expression.function} if isinstance(expression, Call) else set()
+        return functions.union(*map(called, operands(expression)))
 
     reached = set().union(*(called(parse_expression(text, SCHEMA)) for text in EXPRESSIONS))
     assert reached == set(IMPLEMENTATIONS)
@@ -252,10 +252,10 @@ def test_null_leaves_a_junction_open() -> None:
 
 @pytest.mark.parametrize("text", ["x AND z", "x OR z", "NOT x AND z", "x OR NOT z", "NOT (x AND z) OR x", "x AND NULL", "x OR NULL"])
 def test_predicates_and_expressions_say_the_same(text: str) -> None:
-    found = value(text)
-    assert evaluate(parse_predicate(text, SCHEMA), ROWS).to_pylist() == found
+    expected = value(text)
+    assert evaluate(parse_predicate(text, SCHEMA), ROWS).to_pylist() == expected
     mixed = parse_predicate(f"({text}) AND abs(id) >= 0", SCHEMA)
-    assert evaluate(mixed, ROWS).to_pylist() == found
+    assert evaluate(mixed, ROWS).to_pylist() == expected
 
 
 RELATIONS = pa.schema(

@@ -349,9 +349,9 @@ LISTS = {
 def test_long_lists(column: str) -> None:
     row = ROWS.slice(0, 1)
     predicate = parse_predicate(f"{column} IN ({', '.join(map(LISTS[column], range(5_000)))})", SCHEMA)
-    found = column not in ("f4", "s", "b")
-    assert row.filter(to_arrow(predicate)).num_rows == found
-    assert row.filter(to_arrow(negated(predicate))).num_rows == (not found)
+    matches = column not in ("f4", "s", "b")
+    assert row.filter(to_arrow(predicate)).num_rows == matches
+    assert row.filter(to_arrow(negated(predicate))).num_rows == (not matches)
 
 
 @pytest.mark.parametrize(

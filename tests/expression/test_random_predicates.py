@@ -82,12 +82,12 @@ OPERATORS = st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>"])
 
 def _literals(name: str) -> st.SearchStrategy[tuple[str, Any]]:
     if name == "x":
-        known: list[tuple[str, Any]] = [("TRUE", True), ("FALSE", False)]
+        literals: list[tuple[str, Any]] = [("TRUE", True), ("FALSE", False)]
     elif name == "s":
-        known = list(TEXTS.items())
+        literals = list(TEXTS.items())
     else:
-        known = [(text, float(number) if name in "fgh" else number) for text, number in NUMBERS.items()]
-    return st.sampled_from([*known, ("NULL", None)])
+        literals = [(text, float(number) if name in "fgh" else number) for text, number in NUMBERS.items()]
+    return st.sampled_from([*literals, ("NULL", None)])
 
 
 @st.composite

@@ -35,8 +35,8 @@ def applied(model: Mapping[bytes, Record], changes: Mapping[bytes, Record | None
 
 def differing(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[tuple[bytes, Record | None, Record | None]]:
     """The differences of two plain dicts."""
-    found = [(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
-    return [(key, old, new) for key, old, new in found if (old and old.identity) != (new and new.identity)]
+    triples = [(key, before.get(key), after.get(key)) for key in sorted(before.keys() | after.keys())]
+    return [(key, old, new) for key, old, new in triples if (old and old.identity) != (new and new.identity)]
 
 
 def tree_of(graveler: Graveler, model: Mapping[bytes, Record]) -> str:

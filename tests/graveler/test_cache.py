@@ -61,10 +61,10 @@ def test_damaged_files_are_fetched_again(tmp_path: Path) -> None:
         for path in files(tmp_path):
             path.write_bytes(damage(path.read_bytes()))
         trees = Graveler(store, cache=cache)
-        assert [found.key for found in trees.scan(tree)] == keys
+        assert [entry.key for entry in trees.scan(tree)] == keys
         assert Graveler(store, cache=cache).get(tree, keys[7]) is not None
         store.reads = 0
-        assert [found.key for found in Graveler(store, cache=cache).scan(tree)] == keys
+        assert [entry.key for entry in Graveler(store, cache=cache).scan(tree)] == keys
         assert store.reads == 0, "what was fetched stands there again"
 
 
@@ -74,9 +74,9 @@ def test_bytes_are_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
     names = [f"{number:064x}" for number in range(400)]
     for at, name in enumerate(names):
         cache.put(name, data)
-        (standing,) = (path for path in files(tmp_path) if path.name == name)
+        (remaining,) = (path for path in files(tmp_path) if path.name == name)
         # Files that are written within one tick of the clock have no order.
-        os.utime(standing, (at, at + 1e6 * (at == 0)))
+        os.utime(remaining, (at, at + 1e6 * (at == 0)))
         assert sum(path.stat().st_size for path in files(tmp_path)) <= 100_000 + 100_000 // 16 + len(data)
     assert cache.get(names[0]) == cache.get(names[399]) == data
     assert cache.get(names[1]) is None
@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(tmp_path: Path) -> None
     (tmp_path / "file").write_text("in the way")
     store, cache = Remote(), RangeCache(tmp_path / "file" / "below")
     tree, keys = filled(store, cache)
-    assert [found.key for found in Graveler(store, cache=cache).scan(tree)] == keys
+    assert [entry.key for entry in Graveler(store, cache=cache).scan(tree)] == keys
     assert cache.trim() == 0
     cache.drop("00" * 32)
 
@@ -216,5 +216,5 @@ def test_over_s3_each_file_is_fetched_once_on_this_machine(
     assert len(built.written) > 20
     assert {meta.key for meta in store.list()} == {f"_lakefs/{name}" for name in built.written}
     store.delete([f"_lakefs/{name}" for name in built.written])
-    assert [found.key for found in Graveler(store).scan(built.tree)] == keys
+    assert [entry.key for entry in Graveler(store).scan(built.tree)] == keys
     assert len(files(tmp_path / "lake-orch")) == len(built.written)

@@ -108,17 +108,20 @@ def test_an_export_is_what_lakefs_restores() -> None:
         assert commit.metadata == original.metadata
         assert commit.generation == original.generation
         assert list(commit.parents) == [exported.commits[parent] for parent in original.parents]
-        found = {key: Entry.decode(value) for key, _, value in checked(target, commit.metarange_id)}
+        entries = {key: Entry.decode(value) for key, _, value in checked(target, commit.metarange_id)}
         expected = {key: Entry.decode(value) for key, _, value in repository.trees.scan(original.metarange_id)}
-        assert found.keys() == expected.keys()
-        for key, entry in found.items():
+        assert entries.keys() == expected.keys()
+        for key, entry in entries.items():
             assert entry.address_type is AddressType.RELATIVE
             assert entry.address.startswith("data/")
             assert bytes(target.get(entry.address)) == repository.store.get(expected[key].address)
             assert (entry.size, entry.etag) == (expected[key].size, expected[key].etag)
 
     branches = [read_message(value) for _, _, value in dumped(target, manifest["branches_meta_range_id"], "branch")]
-    assert [(text(one, 1), text(one, 2)) for one in branches] == [("main", exported.commits[main.id]), ("side", exported.commits[side.id])]
+    assert [(text(branch, 1), text(branch, 2)) for branch in branches] == [
+        ("main", exported.commits[main.id]),
+        ("side", exported.commits[side.id]),
+    ]
     ((key, identity, value),) = dumped(target, manifest["tags_meta_range_id"], "tag")
     assert (key, identity) == (b"v1", exported.commits[repository.root.id].encode())
     assert text(read_message(value), 2) == exported.commits[repository.root.id]
@@ -165,25 +168,25 @@ def test_contents_that_only_their_identity_tells_apart() -> None:
     """Entries without etags, of equal size: an identity of the caller's own becomes the etag."""
     trees, target = Graveler(MemoryStore()), MemoryStore()
     records = [Record(key, key * 32, Entry(f"objects/{key!r}", 1).encode()) for key in (b"a", b"b")]
-    tree = trees.build("", [(one.key, one) for one in records]).tree
+    tree = trees.build("", [(record.key, record) for record in records]).tree
     commit = Commit.create("ann", "m", START, tree)
     exported = export_commits(
         [commit], target, records=lambda commit: trees.scan(commit.metarange_id), read=lambda entry: b"x", branches={"main": commit.id}
     )
     ((_, _, value),) = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
-    found = checked(target, Commit.decode(value).metarange_id)
-    assert [Entry.decode(one.value).etag for one in found] == [one.identity.hex() for one in records]
-    assert all(Entry.decode(one.value).identity == one.identity for one in found)
+    exported_records = checked(target, Commit.decode(value).metarange_id)
+    assert [Entry.decode(record.value).etag for record in exported_records] == [record.identity.hex() for record in records]
+    assert all(Entry.decode(record.value).identity == record.identity for record in exported_records)
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written() -> None:
     repository, target = Repository(), MemoryStore()
     with pytest.raises(ValueError, match="'side' names the commit"):
         repository.export(target, repository.root, branches={"side": repository.left.id})
-    one = Commit("a" * 64, "c", "m", START, "", parents=("b" * 64,))
+    first = Commit("a" * 64, "c", "m", START, "", parents=("b" * 64,))
     other = Commit("b" * 64, "c", "m", START, "", parents=("a" * 64,))
     with pytest.raises(ValueError, match="own ancestor"):
-        repository.export(target, one, other, branches={})
+        repository.export(target, first, other, branches={})
     assert list(target.list()) == []
 
 
@@ -203,5 +206,5 @@ def test_long_histories() -> None:
     exported = export_commits(
         reversed(commits), target, records=lambda commit: (), read=lambda entry: b"", branches={"main": commits[-1].id}
     )
-    found = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
-    assert max(Commit.decode(one.value).generation for one in found) == 3001
+    records = dumped(target, exported.manifest["commits_meta_range_id"], "commit")
+    assert max(Commit.decode(record.value).generation for record in records) == 3001

@@ -66,24 +66,24 @@ def test_a_conflict_names_its_keys_and_writes_nothing() -> None:
 def test_conflicts_are_settled_by_a_function() -> None:
     trees = graveler()
     base, ours, theirs = build(trees, a=0, b=0, c=0), build(trees, a=1, b=1, c=0), build(trees, a=2, c=2)
-    seen = []
+    conflicts = []
 
     def resolve(key: bytes, base: Record | None, ours: Record | None, theirs: Record | None) -> Record | None:
-        seen.append((key, base is None, ours is None, theirs is None))
+        conflicts.append((key, base is None, ours is None, theirs is None))
         return record(key, "both") if theirs else None
 
     merged = trees.merge(base, ours, theirs, resolve=resolve)
     assert contents(trees, merged.tree) == {"a": "both", "c": "2"}
     assert merged.conflicts == (b"a", b"b")
-    assert seen == [(b"a", False, False, False), (b"b", False, False, True)]
+    assert conflicts == [(b"a", False, False, False), (b"b", False, False, True)]
 
 
 def test_what_theirs_changed_with_what_stands_in_the_target() -> None:
     trees = graveler()
     base, theirs, target = build(trees, a=0, b=0, c=0), build(trees, a=1, c=0, d=1), build(trees, a=2, b=0)
     changes = trees.changes(base, theirs, target)
-    found = [(change.key, *(record and Entry.decode(record.value).etag for record in change[1:])) for change in changes]
-    assert found == [(b"a", "0", "1", "2"), (b"b", "0", None, "0"), (b"d", None, "1", None)]
+    actual = [(change.key, *(record and Entry.decode(record.value).etag for record in change[1:])) for change in changes]
+    assert actual == [(b"a", "0", "1", "2"), (b"b", "0", None, "0"), (b"d", None, "1", None)]
 
 
 def test_merges_without_work() -> None:

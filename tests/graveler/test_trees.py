@@ -38,14 +38,14 @@ def check_history(history: list[dict[bytes, int | None]], profile: Profile) -> N
         built = trees.build(tree, sorted(changes.items()))
         assert list(trees.scan(built.tree)) == [after[key] for key in sorted(after)]
         assert built.tree == tree_of(graveler(profile), after)
-        found = differing(model, after)
-        assert [tuple(difference) for difference in trees.diff(tree, built.tree)] == found
-        assert [tuple(difference) for difference in trees.diff(built.tree, tree)] == [(key, new, old) for key, old, new in found]
-        kinds = [(old is None, new is None) for _, old, new in found]
+        differences = differing(model, after)
+        assert [tuple(difference) for difference in trees.diff(tree, built.tree)] == differences
+        assert [tuple(difference) for difference in trees.diff(built.tree, tree)] == [(key, new, old) for key, old, new in differences]
+        kinds = [(old is None, new is None) for _, old, new in differences]
         assert built.added == kinds.count((True, False))
         assert built.removed == kinds.count((False, True))
         assert built.changed == kinds.count((False, False))
-        assert (built.tree == tree) == (not found)
+        assert (built.tree == tree) == (not differences)
         keys = [*after, b"absent", b"k00", b"zzz"]
         assert trees.get_many(built.tree, keys) == [after.get(key) for key in keys] == [trees.get(built.tree, key) for key in keys]
         infos = trees.ranges(built.tree)
@@ -154,8 +154,8 @@ def test_any_listing(keys: set[bytes], prefix: bytes, start_after: bytes, delimi
     assert list(trees.list(tree, prefix, start_after, delimiter)) == rolled_up(model, prefix, start_after, delimiter)
     assert list(trees.scan(tree, prefix, start_after)) == rolled_up(model, prefix, start_after, b"")
     other = tree_of(trees, {key: record(key, len(key)) for key in keys if len(key) != 2})
-    found = [tuple(difference) for difference in trees.diff(tree, other, prefix)]
-    assert found == [tuple(difference) for difference in trees.diff(tree, other) if difference.key.startswith(prefix)]
+    actual = [tuple(difference) for difference in trees.diff(tree, other, prefix)]
+    assert actual == [tuple(difference) for difference in trees.diff(tree, other) if difference.key.startswith(prefix)]
 
 
 @pytest.mark.parametrize("seed", range(4))

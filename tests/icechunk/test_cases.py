@@ -139,9 +139,9 @@ def test_differences(name: str) -> None:
         difference = repository.diff(from_snapshot_id=facts["from"], to_snapshot_id=facts["to"])
         for kind in ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_groups", "updated_arrays"):
             assert sorted(getattr(difference, kind)) == facts.get(kind, []), (facts["from"], facts["to"], kind)
-        wanted = facts.get("updated_chunks", {})
-        assert difference.updated_chunks.keys() == wanted.keys()
-        for path, coordinates in wanted.items():
+        expected_chunks = facts.get("updated_chunks", {})
+        assert difference.updated_chunks.keys() == expected_chunks.keys()
+        for path, coordinates in expected_chunks.items():
             if isinstance(coordinates, dict):
                 assert len(difference.updated_chunks[path]) == coordinates["count"]
             else:

@@ -225,7 +225,7 @@ _ELSEWHERE = {"allow_pickling"}
 
 
 @pytest.mark.parametrize(
-    ("own", "other"),
+    ("ours", "other"),
     [
         (Repository, icechunk.Repository),
         (Session, icechunk.Session),
@@ -234,6 +234,6 @@ _ELSEWHERE = {"allow_pickling"}
         (RepositoryConfig, icechunk.RepositoryConfig),
     ],
 )
-def test_every_public_name_of_icechunk_is_there(own: type, other: type) -> None:
+def test_every_public_name_of_icechunk_is_there(ours: type, other: type) -> None:
     names = {name for name, _ in inspect.getmembers(other) if not name.startswith("_")}
-    assert {name for name in names if not hasattr(own, name)} <= _ELSEWHERE
+    assert {name for name in names if not hasattr(ours, name)} <= _ELSEWHERE

@@ -76,8 +76,8 @@ def test_the_same_changes_are_recorded_alike(tmp_path: Path) -> None:
     other = write_commits(icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "theirs"))))
     ours, reference = Repository.open(tmp_path / "ours"), Repository.open(tmp_path / "theirs")
     for before, after in [(0, 1), (1, 2), (0, 2)]:
-        one = ours.diff(from_snapshot_id=mine[before], to_snapshot_id=mine[after])
-        assert difference(one) == difference(reference.diff(from_snapshot_id=other[before], to_snapshot_id=other[after]))
+        our_difference = ours.diff(from_snapshot_id=mine[before], to_snapshot_id=mine[after])
+        assert difference(our_difference) == difference(reference.diff(from_snapshot_id=other[before], to_snapshot_id=other[after]))
 
 
 def test_each_commits_on_the_other(tmp_path: Path) -> None:

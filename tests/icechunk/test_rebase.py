@@ -164,9 +164,9 @@ def test_erasing_a_chunk_that_was_never_written_conflicts_with_writing_it() -> N
 def test_many_chunks_are_compared_at_once() -> None:
     repository = create(MemoryStore(), 20_000)
     session, other = repository.writable_session("main"), repository.writable_session("main")
-    for one, first, end in [(session, 9_000, 15_000), (other, 0, 10_000)]:
+    for writer, first, end in [(session, 9_000, 15_000), (other, 0, 10_000)]:
         for index in range(first, end):
-            one.set_reference("/a", (index,), InlineChunk(b"1234"))
+            writer.set_reference("/a", (index,), InlineChunk(b"1234"))
     other.commit("theirs")
     with pytest.raises(RebaseFailedError) as caught:
         session.rebase(ConflictDetector())

@@ -266,10 +266,10 @@ def test_the_configuration_is_kept_and_saved_by_one_at_a_time(tmp_path: Path) ->
     )
     config = RepositoryConfig(compression=CompressionConfig(level=5), manifest=ManifestConfig(splitting=splitting))
     Repository.create(tmp_path, config=config)
-    one, other = Repository.open(tmp_path), Repository.open(tmp_path)
-    assert one.config == config
-    one.config.inline_chunk_threshold_bytes = 10
-    one.save_config()
+    first, other = Repository.open(tmp_path), Repository.open(tmp_path)
+    assert first.config == config
+    first.config.inline_chunk_threshold_bytes = 10
+    first.save_config()
     with pytest.raises(ConfigConflict):
         other.save_config()
     assert Repository.open(tmp_path).config.inline_chunk_threshold_bytes == 10

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from lake_core.pool.lake import PoolLake
+from lake_core.pool import Pool, PoolLake
 
 VERSIONS = {version: os.environ.get(variable, "") for version, variable in (("1.18", "ZED_1_18"), ("1.6", "ZED_1_6"))}
 
@@ -97,3 +98,62 @@ def test_zed_renames_drops_and_creates_pools_beside_this(zed: str, lake: Path) -
     PoolLake.open(lake).drop_pool("other")
     assert [pool.name for pool in PoolLake.open(lake).pools()] == ["renamed", "third"]
     assert sorted(line.split()[0] for line in run(zed, lake, "ls")) == ["renamed", "third"]
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Pool:
+    """A pool after every kind of change, and a snapshot of them."""
+    pool = PoolLake.create(tmp_path).create_pool("events", key="k", order="asc", seek_stride=100, threshold=2000)
+    for start in range(0, 400, 100):
+        pool.load([{"k": (start + number) * 7 % 400, "s": f"a{number}"} for number in range(100)])
+    pool.create_branch("dev")
+    pool.load([{"k": 1000}], "dev", txn=("app", 1))
+    pool.delete("k < 10", "dev")
+    pool.merge("dev")
+    pool.compact()
+    commit = pool.delete("s = 'a7'")
+    assert commit is not None
+    pool.revert(commit.id)
+    pool.delete("k >= 390 AND k < 400")
+    pool.create_branch("other")
+    pool.merge("dev")
+    for number in range(32):
+        pool.load([{"k": 2000 + number}])
+    assert list(tmp_path.rglob("commits/*.snap.zng"))
+    return pool
+
+
+def test_zed_reads_a_pool_after_every_kind_of_change(zed: str, changed: Pool, tmp_path: Path) -> None:
+    scanned = changed.scan().to_zson().splitlines()
+    assert query(zed, tmp_path, "from events") == scanned
+    assert len(scanned) == 400 - 10 + 1 - 10 + 32
+    assert query(zed, tmp_path, "from events@other") == changed.scan("other").to_zson().splitlines()
+    assert len(query(zed, tmp_path, "from events@main:objects")) == len(changed.objects())
+    log = run(zed, tmp_path, "log", "-use", "events")
+    assert [line.split()[1] for line in log if line.startswith("commit ")] == [commit.id for commit in changed.log()]
+    assert query(zed, tmp_path, "from events | k >= 100 and k <= 120") == changed.scan(start=100, stop=121).to_zson().splitlines()
+
+
+def test_this_reads_what_zed_changes_on_top(zed: str, changed: Pool, tmp_path: Path) -> None:
+    run(zed, tmp_path, "branch", "-use", "events@main", "theirs")
+    run(zed, tmp_path, "load", "-q", "-use", "events@theirs", "-i", "zson", "-", text="{k:5000}")
+    run(zed, tmp_path, "delete", "-q", "-use", "events@theirs", "-where", "k >= 2000 and k < 2010")
+    run(zed, tmp_path, "merge", "-use", "events@theirs", "main")
+    run(zed, tmp_path, "compact", "-q", "-use", "events@main", *(each.id for each in changed.objects()[:5]))
+    assert changed.scan().to_zson().splitlines() == query(zed, tmp_path, "from events")
+    assert changed.load([{"k": 1}], txn=("app", 1)) is None, "the marker counts behind commits of zed"
+    before = changed.scan().to_zson()
+    assert changed.merge("theirs") is None, "it was merged by zed"
+    changed.compact()
+    assert changed.scan().to_zson() == before
+    changed.vacuum(dt.timedelta(0))
+    assert query(zed, tmp_path, "from events") == before.splitlines()
+
+
+def test_a_pool_with_vectors_is_changed_here(zed: str, changed: Pool, tmp_path: Path) -> None:
+    for each in changed.objects()[:3]:
+        run(zed, tmp_path, "vector", "add", "-q", "-use", "events@main", each.id)
+    for number in range(33):
+        changed.load([{"k": 3000 + number}])
+    changed.compact()
+    assert query(zed, tmp_path, "from events") == changed.scan().to_zson().splitlines()

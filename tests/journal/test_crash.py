@@ -109,8 +109,8 @@ def test_dying_while_purging(mode: FaultMode) -> None:
         copy = _copied(inner, clock)
         _check(copy, clock, False, ENTRIES)
         _open(inner, clock).purge(FAR)
-        standing = sorted(meta.key[5:25] for meta in inner.list("refs/0"))
-        assert standing == [f"{number:020d}" for number in range(8, ENTRIES + 1)], "the next purge finishes it"
+        remaining = sorted(meta.key[5:25] for meta in inner.list("refs/0"))
+        assert remaining == [f"{number:020d}" for number in range(8, ENTRIES + 1)], "the next purge finishes it"
         assert [meta.key for meta in inner.list("refs/bases/")] == [f"refs/bases/{7:020d}.json"]
         _check(inner, clock, False, ENTRIES)
     assert tails == {b"", b"8 7"}

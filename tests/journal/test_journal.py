@@ -93,14 +93,14 @@ def test_only_the_newest_state_may_refuse() -> None:
     journal = Journal(MemoryStore(), "refs")
     journal.state()
     Journal(journal.store, "refs").append(lambda state: [Add("main", 1)])
-    seen: list[int] = []
+    numbers: list[int] = []
 
     def plan(state: State) -> list[Action]:
-        seen.append(state.number)
+        numbers.append(state.number)
         return [Update("main", state["main"] + 1)] if "main" in state else []
 
     assert journal.append(plan) is not None
-    assert seen == [0, 1]
+    assert numbers == [0, 1]
     assert journal.state(refresh=False) == {"main": 2}
     Journal(journal.store, "refs").append(lambda state: [Add("dev", 1)])
     journal.append(lambda state: [Update("dev", 2)])
@@ -295,8 +295,8 @@ def test_polling_waits_for_entries() -> None:
     assert clock.slept == pytest.approx(9)
     writer = Journal(journal.store, "refs", clock=clock)
     clock.on_sleep = lambda: writer.append(count)
-    found = journal.poll(1, timedelta(seconds=9))
-    assert [entry.number for entry in found] == [2]
+    entries = journal.poll(1, timedelta(seconds=9))
+    assert [entry.number for entry in entries] == [2]
     assert journal.state(refresh=False).number == 2
     for _ in range(4):
         writer.append(count)
@@ -319,11 +319,11 @@ def test_handles_are_pickled() -> None:
 
 def test_threads_share_a_handle(tmp_path: Path) -> None:
     journal = Journal(LocalStore(tmp_path), "refs")
-    done: list[Entry | None] = []
+    appended: list[Entry | None] = []
 
     def work() -> None:
         for _ in range(25):
-            done.append(journal.append(count))
+            appended.append(journal.append(count))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -331,7 +331,7 @@ def test_threads_share_a_handle(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert journal.state() == {"n": 200}
-    assert sorted(entry.number for entry in done if entry) == list(range(1, 201))
+    assert sorted(entry.number for entry in appended if entry) == list(range(1, 201))
 
 
 def test_a_thread_that_waits_for_its_turn_keeps_its_deadline() -> None:

@@ -95,11 +95,11 @@ def test_another_writers_entry_is_read_before_going_on(store: ScriptedStore, err
         raise error
 
     store.on_put = _answers(overtaken)
-    seen: list[int] = []
-    entry = journal.append(lambda state: seen.append(state.number) or count(state))  # type: ignore[func-returns-value]
+    numbers: list[int] = []
+    entry = journal.append(lambda state: numbers.append(state.number) or count(state))  # type: ignore[func-returns-value]
     assert entry is not None
     assert entry.number == 2
-    assert seen == [0, 1]
+    assert numbers == [0, 1]
     _check(store, 1, 2)
     asked = [each for each in store.asked if each.endswith(".json")]
     assert asked.index(f"get {FIRST}") < asked.index(f"put {SECOND}")
@@ -319,25 +319,25 @@ def test_slow_puts_of_many_writers(store: ScriptedStore) -> None:
         time.sleep(0.002)
         if number % 3 == 0:
             raise LOST
-        made = do()
+        result = do()
         if number % 3 == 1:
             raise LOST
-        return made
+        return result
 
     store.on_put = on_put
-    done: list[int] = []
+    acknowledged: list[int] = []
 
     def work() -> None:
         journal = Journal(store, "refs")
         for _ in range(10):
             entry = journal.append(count)
             assert entry is not None
-            done.append(entry.number)
+            acknowledged.append(entry.number)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(done) == list(range(1, 81))
+    assert sorted(acknowledged) == list(range(1, 81))
     _check(store, *range(1, 81))

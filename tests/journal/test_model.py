@@ -107,8 +107,8 @@ class JournalModel(RuleBasedStateMachine):
     def delete(self, handle: int, key: str) -> None:
         """Nothing to do for an absent key, as of the newest state."""
         present = key in self.newest
-        made = self._append(handle, lambda state: [Delete(key)] if key in state else [])
-        assert (made is not None) is present
+        entry = self._append(handle, lambda state: [Delete(key)] if key in state else [])
+        assert (entry is not None) is present
 
     @rule(handle=HANDLES, key=KEYS)
     def create(self, handle: int, key: str) -> None:
@@ -149,11 +149,11 @@ class JournalModel(RuleBasedStateMachine):
     @rule(handle=HANDLES, days=st.integers(0, 20))
     def purge(self, handle: int, days: int) -> None:
         before = self.clock.now - timedelta(days=days)
-        standing = {meta.key for meta in self.store.list("refs/0")}
+        keys = {meta.key for meta in self.store.list("refs/0")}
         deleted = self.handles[handle].purge(before)
         left = {meta.key for meta in self.store.list("refs/0")}
-        assert len(standing - left) == deleted
-        assert left <= standing
+        assert len(keys - left) == deleted
+        assert left <= keys
         first = len(self.past) - len(left)
         assert left == {f"refs/{number:020d}.json" for number in range(first, len(self.past))}
         assert first >= self.first
@@ -182,8 +182,8 @@ class JournalModel(RuleBasedStateMachine):
         number = data.draw(st.integers(0, len(self.past) - 1))
         time, state = self.past[number]
         if number < self.first - 1:
-            known = journal._known
-            if known is not None and number == known.state.number:
+            cached = journal._known
+            if cached is not None and number == cached.state.number:
                 assert journal.state_at(number) == state, "the handle still has it"
             else:
                 with pytest.raises(HistoryPurged):
@@ -192,14 +192,14 @@ class JournalModel(RuleBasedStateMachine):
                 with pytest.raises(HistoryPurged):
                     journal.state_at(time)
             return
-        found = journal.state_at(number)
-        assert found == state
-        assert found.number == number
+        actual = journal.state_at(number)
+        assert actual == state
+        assert actual.number == number
         for moment in (time, time + MICROSECOND):
-            expected = max(place for place, (made, _) in enumerate(self.past) if made <= moment)
-            found = journal.state_at(moment) if number else journal.state_at(0)
-            assert found.number == (expected if number else 0)
-            assert found == self.past[found.number][1]
+            expected = max(place for place, (created, _) in enumerate(self.past) if created <= moment)
+            actual = journal.state_at(moment) if number else journal.state_at(0)
+            assert actual.number == (expected if number else 0)
+            assert actual == self.past[actual.number][1]
 
     @rule(handle=HANDLES, data=st.data())
     def follow(self, handle: int, data: st.DataObject) -> None:

@@ -125,8 +125,8 @@ def test_entries_say_where_one_is_missing() -> None:
 @pytest.mark.parametrize("lie", [b"", b"garbage", b"0 0", b"1", b"1 0 0", b"-1 0", b"\xff"])
 def test_a_garbled_tail_stops_readers_and_writers(lie: bytes) -> None:
     store = _journal_of(3)
-    known = Journal(store, "refs")
-    known.state()
+    open_journal = Journal(store, "refs")
+    open_journal.state()
     store.put("refs/TAIL", lie)
     fresh = Journal(store, "refs")
     for action in (fresh.state, lambda: fresh.append(count), lambda: list(fresh.entries(1)), lambda: fresh.poll(0, timedelta(0))):
@@ -134,7 +134,7 @@ def test_a_garbled_tail_stops_readers_and_writers(lie: bytes) -> None:
             action()
     assert not store.exists("refs/00000000000000000004.json")
     with pytest.raises(AppendOutcomeUnknown, match="refs/TAIL"):
-        known.append(count)
+        open_journal.append(count)
 
 
 def test_a_tail_that_is_being_overwritten_is_read_again() -> None:

@@ -43,14 +43,14 @@ def _daily(store: ObjectStore, clock: Clock, days: int, **options: int) -> Journ
     return journal
 
 
-def _standing(store: ObjectStore) -> list[int]:
+def _numbers(store: ObjectStore) -> list[int]:
     return [int(meta.key[5:25]) for meta in store.list("refs/0")]
 
 
 def test_purging_keeps_the_state_and_what_is_young(store: ScriptedStore, clock: Clock) -> None:
     journal = _daily(store, clock, 30)
     assert journal.purge(FAR) == 22
-    assert _standing(store) == list(range(23, 31)), "the last eight days"
+    assert _numbers(store) == list(range(23, 31)), "the last eight days"
     assert store.get("refs/TAIL") == b"23 22"
     for handle in (journal, _open(store, clock)):
         assert handle.state() == {"n": 30}
@@ -72,7 +72,7 @@ def test_purging_stops_at_the_given_time(store: ScriptedStore, clock: Clock) -> 
     assert journal.purge(START + timedelta(days=5)) == 0
     assert journal.purge(START + timedelta(days=10)) == 5
     assert store.get("refs/TAIL") == b"11 10"
-    assert _standing(store)[0] == 11
+    assert _numbers(store)[0] == 11
     assert [meta.key[-25:] for meta in store.list("refs/bases/")] == [f"{10:020d}.json"]
     with pytest.raises(ValueError, match="zone"):
         journal.purge(datetime(2024, 1, 1))
@@ -82,7 +82,7 @@ def test_the_newest_entry_stays(store: ScriptedStore, clock: Clock) -> None:
     journal = _daily(store, clock, 3)
     clock.advance(days=100)
     assert journal.purge(FAR) == 2
-    assert _standing(store) == [3]
+    assert _numbers(store) == [3]
     assert _open(store, clock).state() == {"n": 3}
     assert journal.purge(FAR) == 0
     single = Journal(store, "single", clock=clock)
@@ -92,9 +92,9 @@ def test_the_newest_entry_stays(store: ScriptedStore, clock: Clock) -> None:
 
 
 def test_what_is_gone_is_named(store: ScriptedStore, clock: Clock) -> None:
-    known = _daily(store, clock, 30)
-    known.purge(FAR)
-    for journal in (known, _open(store, clock)):
+    open_journal = _daily(store, clock, 30)
+    open_journal.purge(FAR)
+    for journal in (open_journal, _open(store, clock)):
         for ask in (
             lambda journal=journal: journal.state_at(21),
             lambda journal=journal: journal.state_at(START + timedelta(days=20)),
@@ -152,10 +152,10 @@ def test_journals_with_one_fixed_snapshot_are_not_purged(store: ScriptedStore, c
 def test_tail_rises_before_anything_is_deleted(store: ScriptedStore, clock: Clock) -> None:
     journal = _daily(store, clock, 30)
     store.asked.clear()
-    seen: list[bytes] = []
-    store.on_delete = lambda keys: seen.append(bytes(store.inner.get("refs/TAIL")))
+    tails: list[bytes] = []
+    store.on_delete = lambda keys: tails.append(bytes(store.inner.get("refs/TAIL")))
     journal.purge(FAR)
-    assert seen == [b"23 22"]
+    assert tails == [b"23 22"]
     base, tail, gone = (
         next(place for place, asked in enumerate(store.asked) if asked.startswith(start))
         for start in ("put refs/bases/", "put refs/TAIL", "delete refs/0")
@@ -174,7 +174,7 @@ def test_a_base_that_does_not_read_back_purges_nothing(store: ScriptedStore, clo
     with pytest.raises(JournalDamaged, match="nothing was purged"):
         journal.purge(FAR)
     assert not store.exists("refs/TAIL")
-    assert len(_standing(store)) == 30
+    assert len(_numbers(store)) == 30
 
 
 def test_tail_never_falls(store: ScriptedStore, clock: Clock) -> None:
@@ -245,12 +245,12 @@ def test_a_writer_that_slept_while_planning_does_not_believe_in_a_purged_number(
     assert entry is not None
     assert entry.number == 46
     assert journal.state() == {"n": 46} == _open(store, clock).state()
-    assert (6 in _standing(store)) is not delete_works
+    assert (6 in _numbers(store)) is not delete_works
     assert [each.number for each in journal.entries(40)] == list(range(40, 47))
     store.on_delete = lambda keys: None
     clock.advance(days=1)
     journal.purge(FAR)
-    assert 6 not in _standing(store), "swept"
+    assert 6 not in _numbers(store), "swept"
 
 
 def test_a_writer_whose_clocks_slept_too_learns_from_tail(store: ScriptedStore, clock: Clock) -> None:
@@ -261,7 +261,7 @@ def test_a_writer_whose_clocks_slept_too_learns_from_tail(store: ScriptedStore, 
     assert entry is not None
     assert entry.number == 46
     assert f"put refs/{6:020d}.json" in store.asked
-    assert 6 not in _standing(store)
+    assert 6 not in _numbers(store)
     assert journal.state() == {"n": 46}
 
 
@@ -270,7 +270,7 @@ def test_a_writer_that_slept_past_its_deadline_wrote_nothing(store: ScriptedStor
     with pytest.raises(AppendTimeout, match=f"{6:020d}.json was taken by another writer, or purged"):
         journal.append(lambda state: _sleeps(store, clock) or count(state))  # type: ignore[func-returns-value]
     assert journal.state() == {"n": 45}
-    assert 6 not in _standing(store)
+    assert 6 not in _numbers(store)
 
 
 def test_a_writer_that_slept_between_appends_reads_anew(store: ScriptedStore, clock: Clock) -> None:
@@ -294,9 +294,9 @@ def test_a_writer_that_slept_while_putting_says_that_it_does_not_know(store: Scr
             return do()
         slept.append(True)
         if landed:
-            made = do()
+            result = do()
         _sleeps(store, clock)
-        return made if landed else do()
+        return result if landed else do()
 
     store.on_put = on_put
     with pytest.raises(AppendOutcomeUnknown, match="slept for days") as raised:
@@ -334,10 +334,10 @@ def test_a_reader_that_slept_does_not_take_junk_for_entries(store: ScriptedStore
 
 
 def test_a_reader_that_sleeps_while_it_reads_notices(store: ScriptedStore, clock: Clock) -> None:
-    for known in (True, False):
+    for cached in (True, False):
         journal = _daily(store, clock, 5)
         reader = _open(store, clock)
-        if known:
+        if cached:
             reader.state()
         slept: list[str] = []
 
@@ -405,5 +405,5 @@ def test_many_entries_are_swept_in_batches(store: ScriptedStore, clock: Clock) -
         journal.append(count)
     clock.advance(days=10)
     assert journal.purge(FAR) == 2099
-    assert _standing(store) == [2100]
+    assert _numbers(store) == [2100]
     assert journal.state() == {"n": 2100}

@@ -60,8 +60,8 @@ def _race(url: str, options: dict[str, object], workers: int, appends: int, resu
     entries = list(journal.entries(1))
     assert [entry.number for entry in entries] == list(range(1, total + 1))
     assert [entry.actions[0].value for entry in entries] == list(range(1, total + 1))  # type: ignore[union-attr]
-    told = [tuple(each) for report in reports for each in report["acknowledged"]]
-    assert sorted(told) == [(entry.number, entry.writer) for entry in entries]
+    acknowledged = [tuple(each) for report in reports for each in report["acknowledged"]]
+    assert sorted(acknowledged) == [(entry.number, entry.writer) for entry in entries]
     assert len({entry.writer for entry in entries}) == total
     assert all(earlier.time < later.time for earlier, later in pairwise(entries))
     state = journal.state()
@@ -112,9 +112,9 @@ def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     for worker in workers:
         worker.start()
     journal = Journal(LocalStore(root), "refs")
-    done = [journal.append(count)]
+    appended = [journal.append(count)]
     while any(worker.is_alive() for worker in workers):
-        done.append(journal.append(count))
+        appended.append(journal.append(count))
         time.sleep(0.002)
     for worker in workers:
         worker.join()
@@ -122,8 +122,8 @@ def test_killed_processes_hold_up_nobody(tmp_path: Path) -> None:
     end = Journal(LocalStore(root), "refs").head()
     entries = list(journal.entries(1))
     assert [entry.actions[0].value for entry in entries] == list(range(1, end + 1))  # type: ignore[union-attr]
-    assert end >= len(done)
-    assert set(done) <= set(entries)
+    assert end >= len(appended)
+    assert set(appended) <= set(entries)
     assert journal.append(count) is not None
     assert Journal(LocalStore(root), "refs").state() == {"n": end + 1}
 

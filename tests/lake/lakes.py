@@ -36,21 +36,21 @@ def opened(store: ObjectStore, time: ManualClock) -> Lake:
 
 def rows(ids: Iterable[int], v: int = 0) -> pa.Table:
     """Rows of these ids, in two partitions."""
-    found = list(ids)
-    return pa.table({"id": found, "p": [f"p{i % 2}" for i in found], "v": [v] * len(found)}, schema=SCHEMA)
+    numbers = list(ids)
+    return pa.table({"id": numbers, "p": [f"p{i % 2}" for i in numbers], "v": [v] * len(numbers)}, schema=SCHEMA)
 
 
 def ids(table: DeltaTable | pa.Table) -> list[int]:
     """The ids in a table, sorted, doubled ones too."""
-    found = table.to_arrow() if isinstance(table, DeltaTable) else table
-    return sorted(found["id"].to_pylist())
+    data = table.to_arrow() if isinstance(table, DeltaTable) else table
+    return sorted(data["id"].to_pylist())
 
 
 def values(table: DeltaTable) -> dict[int, int]:
     """The value of each id."""
-    found = table.to_arrow()
-    assert len(set(found["id"].to_pylist())) == len(found), "a row is doubled"
-    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+    data = table.to_arrow()
+    assert len(set(data["id"].to_pylist())) == len(data), "a row is doubled"
+    return dict(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 
 def plain(root: ObjectStore, path: str) -> DeltaTable:

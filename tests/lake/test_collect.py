@@ -44,12 +44,12 @@ def test_what_no_retained_commit_reaches_goes(lake: Lake, store: MemoryStore, ti
     time.pass_days(20)
     assert lake.maintenance.gc().keys == ()  # history is kept for 30 days
     time.pass_days(15)
-    told = lake.maintenance.gc(dry_run=True)
-    assert old in told.keys
-    assert told.bytes > 0
+    planned = lake.maintenance.gc(dry_run=True)
+    assert old in planned.keys
+    assert planned.bytes > 0
     assert old in _content(store)
-    done = lake.maintenance.gc()
-    assert set(done.keys) >= set(told.keys)
+    collected = lake.maintenance.gc()
+    assert set(collected.keys) >= set(planned.keys)
     assert old not in _content(store)
     assert len(_files(store, "t/orders")) < len(before)
     assert lake.maintenance.verify() == []
@@ -237,7 +237,7 @@ def test_a_data_file_that_is_being_collected_cannot_be_brought_back(lake: Lake, 
 
 @pytest.mark.parametrize("mode", ["before", "after"])
 def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
-    def made() -> tuple[MemoryStore, ManualClock]:
+    def new_store() -> tuple[MemoryStore, ManualClock]:
         time = ManualClock()
         store = MemoryStore(clock=time)
         lake = Lake.create(store, clock=time)
@@ -249,12 +249,12 @@ def test_a_collection_interrupted_anywhere_is_safe_to_repeat(mode: str) -> None:
         time.pass_days(60)
         return store, time
 
-    store, time = made()
+    store, time = new_store()
     whole = FaultStore(store, 0)
     garbage = Lake.open(whole, clock=time).maintenance.gc().keys
     assert len(garbage) > 5
     for at in range(1, whole.operations + 1, 1 if mode == "before" else 3):
-        store, time = made()
+        store, time = new_store()
         dying = FaultStore(store, at, mode)  # type: ignore[arg-type]
         with suppress(StoreDied, CollectionRefused):
             Lake.open(dying, clock=time).maintenance.gc()
@@ -305,9 +305,9 @@ def _publisher(root: str, worker: int, count: int) -> None:
 def _collector(root: str, workers: int) -> None:
     lake = Lake.open(root, clock=_later)
     total = 0
-    begun = time.monotonic()
+    start = time.monotonic()
     while len(list(Path(root).parent.glob(f"{Path(root).name}.*"))) < workers:
-        assert time.monotonic() - begun < 1200
+        assert time.monotonic() - start < 1200
         total += len(lake.maintenance.gc().keys)
     total += len(lake.maintenance.gc().keys)
     Path(f"{root}-collected").write_text(str(total))

@@ -195,8 +195,8 @@ def test_log_of_a_dataset_lists_as_any_store(table: ObjectStore) -> None:
     keys = [_log(version) for version in range(3)]
     for prefix in ("", "_", "_delta_log", "_delta_log/", "_delta_log/0000", keys[1], "part", "x/"):
         for start in ("", "_delta_log", "_delta_log/", *keys, "~"):
-            wanted = [key for key in keys if key.startswith(prefix) and key > start]
-            assert [meta.key for meta in table.list(prefix, start)] == wanted, (prefix, start)
+            expected = [key for key in keys if key.startswith(prefix) and key > start]
+            assert [meta.key for meta in table.list(prefix, start)] == expected, (prefix, start)
     assert list(table.list("_delta_log/")) == [table.head(key) for key in keys]
     assert table.list_folders() == ["_delta_log"]
     assert table.list_folders("_delta_log/") == []
@@ -210,8 +210,8 @@ def test_log_and_data_of_a_dataset_are_read_as_from_any_store(table: ObjectStore
         for start, end in ((None, None), (0, 4), (2, 5), (-3, None), (8, 10**6), (10**6, None), (0, 0)):
             got = table.get(key, start, end)
             assert (bytes(got), got.meta) == (stands[start:end], table.head(key)), (key, start, end)
-    wanted = [(_log(2), 0, 1), ("part-new.parquet", 1, 3), (_log(1), None, None), ("part-new.parquet", -2, None)]
-    assert [bytes(got) for got in table.get_many(wanted)] == [b"{", b"12", whole, b"89"]
+    requests = [(_log(2), 0, 1), ("part-new.parquet", 1, 3), (_log(1), None, None), ("part-new.parquet", -2, None)]
+    assert [bytes(got) for got in table.get_many(requests)] == [b"{", b"12", whole, b"89"]
 
 
 def test_errors_name_the_key_that_the_caller_gave(lake: Lake, table: ObjectStore) -> None:
@@ -298,9 +298,9 @@ def _assert_same(model: ObjectStore, store: ObjectStore, names: list[str]) -> No
         assert store.list_folders(prefix) == model.list_folders(prefix)
     for name in names:
         assert store.exists(name) == model.exists(name)
-    there = [meta.key for meta in model.list()]
-    assert [bytes(data) for data in store.get_many(there)] == [bytes(data) for data in model.get_many(there)]
-    assert list(store.list()) == [data.meta for data in store.get_many(there)]
+    keys = [meta.key for meta in model.list()]
+    assert [bytes(data) for data in store.get_many(keys)] == [bytes(data) for data in model.get_many(keys)]
+    assert list(store.list()) == [data.meta for data in store.get_many(keys)]
 
 
 def test_a_session_over_files_is_the_same(tmp_path: Any) -> None:

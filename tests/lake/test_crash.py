@@ -57,11 +57,11 @@ OLD, NEW = list(range(10)), [*range(1, 10), 100, 101, 102]
 def states(store: ObjectStore, time: ManualClock) -> list[object]:
     """What a reader of the lake finds, and what plain readers find, each as old (False) or new (True)."""
     at = Lake.open(store, clock=time).at("main")
-    found = [ids(at.delta(path)) for path in TABLES]
-    assert all(each in (OLD, NEW) for each in found)
+    contents = [ids(at.delta(path)) for path in TABLES]
+    assert all(each in (OLD, NEW) for each in contents)
     report = bytes(at.get("report.json"))
     assert report in (b"old", b"new")
-    assert len({each == NEW for each in found} | {report == b"new"}) == 1, "a reader of the lake saw half of it"
+    assert len({each == NEW for each in contents} | {report == b"new"}) == 1, "a reader of the lake saw half of it"
     apart = [ids(plain(store, path)) for path in TABLES]
     assert all(each in (OLD, NEW) for each in apart), "a plain reader saw half of a version"
     return [report == b"new", *(each == NEW for each in apart)]
@@ -83,7 +83,7 @@ def sweep(
     time = ManualClock()
     whole = FaultStore(make(time), 0)
     doing(Lake.open(whole, clock=time))
-    seen: list[bool] = []
+    outcomes: list[bool] = []
     early = max(1, whole.operations - late)
     for at in [*range(1, early, sampled), *range(early, whole.operations + 1, 1 if late else sampled)]:
         time = ManualClock()
@@ -93,7 +93,7 @@ def sweep(
         assert store.fired
         published, *places = states(store.inner, time)
         assert published or not any(places), "in place before it was published"
-        seen.append(bool(published))
+        outcomes.append(bool(published))
         # Whoever comes next does the same work: markers tell what is there already.
         lake = opened(store.inner, time)
         time.pass_days(0.01)
@@ -106,7 +106,7 @@ def sweep(
         lake.maintenance.checkout()
         assert states(store.inner, time) == [True] * 4
         assert lake.maintenance.verify() == []
-    return whole.operations, seen
+    return whole.operations, outcomes
 
 
 def _retry(lake: Lake) -> None:
@@ -117,19 +117,19 @@ def _retry(lake: Lake) -> None:
 
 @pytest.mark.parametrize("doing", [work, work_shared])
 def test_death_at_operations_of_a_publish(doing: Callable[[Lake], None]) -> None:
-    operations, seen = sweep(doing, "before", sampled=3, late=0)
+    operations, outcomes = sweep(doing, "before", sampled=3, late=0)
     assert operations > 30
-    assert seen == sorted(seen), "the state went back"
-    assert not seen[0]
-    assert seen[-1]
+    assert outcomes == sorted(outcomes), "the state went back"
+    assert not outcomes[0]
+    assert outcomes[-1]
 
 
 @pytest.mark.stress
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("doing", [work, work_shared])
 def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: FaultMode) -> None:
-    _, seen = sweep(doing, mode)
-    assert seen == sorted(seen)
+    _, outcomes = sweep(doing, mode)
+    assert outcomes == sorted(outcomes)
 
 
 def test_death_between_publication_and_main_in_place_is_seen_and_mended(time: ManualClock) -> None:

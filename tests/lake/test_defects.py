@@ -156,10 +156,10 @@ def test_an_append_only_table_refuses_a_revert(empty: Lake) -> None:
 
 @pytest.mark.parametrize("properties", [{"delta.constraints.positive": "v >= 0"}, {"delta.enableDeletionVectors": "true"}])
 def test_tables_of_other_rules_do_not_become_one(empty: Lake, properties: dict[str, str]) -> None:
-    one, other = empty.session(), empty.session()
-    one.create_delta("t/o", SCHEMA, properties=properties).append(rows([1]))
+    first, other = empty.session(), empty.session()
+    first.create_delta("t/o", SCHEMA, properties=properties).append(rows([1]))
     other.create_delta("t/o", SCHEMA).append(rows([2], v=-5))
-    one.publish()
+    first.publish()
     with pytest.raises(Conflict):
         other.publish()
 

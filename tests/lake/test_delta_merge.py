@@ -37,8 +37,8 @@ OPERATIONS: dict[str, Callable[[DeltaTable], object]] = {
 
 
 def _rows(table: DeltaTable) -> list[tuple[int, int]]:
-    found = table.to_arrow()
-    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+    data = table.to_arrow()
+    return sorted(zip(data["id"].to_pylist(), data["v"].to_pylist(), strict=True))
 
 
 def _start(lake: Lake) -> None:

@@ -17,9 +17,9 @@ def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> No
         s.delta("t/orders").append(rows([50]))
         s.delete(["notes.txt"])
     target = MemoryStore()
-    done = lake.maintenance.export(target)
+    exported = lake.maintenance.export(target)
     manifest = json.loads(target.get("_lakefs/refs_manifest.json"))
-    assert manifest == dict(done.manifest)
+    assert manifest == dict(exported.manifest)
     assert sorted(manifest) == ["branches_meta_range_id", "commits_meta_range_id", "tags_meta_range_id"]
     trees = Graveler(target)
     commits = {record.key.decode(): Commit.decode(record.value) for record in trees.scan(manifest["commits_meta_range_id"])}
@@ -29,7 +29,7 @@ def test_branches_and_tags_with_their_data(lake: Lake, store: MemoryStore) -> No
     assert [record.key for record in trees.scan(manifest["branches_meta_range_id"])] == [b"dev", b"main"]
     assert [record.key for record in trees.scan(manifest["tags_meta_range_id"])] == [b"v1"]
     for branch, expected in (("main", list(range(10))), ("dev", [*range(10), 50])):
-        tree = commits[done.commits[lake.list_branches()[branch]]].metarange_id
+        tree = commits[exported.commits[lake.list_branches()[branch]]].metarange_id
         entries = {record.key.decode(): Entry.decode(record.value) for record in trees.scan(tree)}
         assert not any(key.startswith("_lake") for key in entries)
         assert ("notes.txt" in entries) is (branch == "main")

@@ -72,9 +72,9 @@ def test_every_kind_of_ref(disk: Lake) -> None:
     commit = disk.list_branches()["main"]
     disk.create_branch("dev", at="v1")
     session = disk.open_session("dev")
-    found = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
-    assert found.pop("main") == found.pop(commit) == found.pop(commit[:12]) == b"second"
-    assert set(found.values()) == {b"one"}
+    contents = {ref: fs.cat_file(f"prod/{ref}/notes.txt") for ref in ("main", "main~1", "v1", commit, commit[:12], "dev", session.id)}
+    assert contents.pop("main") == contents.pop(commit) == contents.pop(commit[:12]) == b"second"
+    assert set(contents.values()) == {b"one"}
     now = dt.datetime.now(dt.UTC).isoformat()
     assert fs.cat_file(f"prod/main@{{{now}}}/notes.txt") == b"second"
     assert fs.ls("prod", detail=False) == sorted(f"prod/{name}" for name in ("main", "dev", "v1", session.id))
@@ -171,9 +171,9 @@ def test_ranges_are_slices(disk: Lake, start: int | None, end: int | None) -> No
 def test_many_ranges_with_some_missing(disk: Lake) -> None:
     fs = opened(disk)
     paths = ["prod/main/notes.txt", "prod/main/nothing", "prod/v1/notes.txt"]
-    found = fs.cat_ranges(paths, 0, 2)
-    assert (found[0], found[2]) == (b"se", b"on")
-    assert isinstance(found[1], FileNotFoundError)
+    results = fs.cat_ranges(paths, 0, 2)
+    assert (results[0], results[2]) == (b"se", b"on")
+    assert isinstance(results[1], FileNotFoundError)
     with pytest.raises(FileNotFoundError):
         fs.cat_ranges(paths, 0, 2, on_error="raise")
 
@@ -213,8 +213,8 @@ def test_libraries_find_exactly_the_live_rows(disk: Lake) -> None:
         table = ds.dataset(folder, filesystem=fs, format="parquet", partitioning=partitioning).to_table()
         assert ids(table) == expected
         assert set(table["p"].to_pylist()) == {"p0", "p1"}
-        found = ds.dataset(folder, filesystem=fs, partitioning=partitioning).to_table(filter=ds.field("p") == "p1")
-        assert ids(found) == [id for id in expected if id % 2]
+        result = ds.dataset(folder, filesystem=fs, partitioning=partitioning).to_table(filter=ds.field("p") == "p1")
+        assert ids(result) == [id for id in expected if id % 2]
         assert sorted(pd.read_parquet(f"lake://{folder}", storage_options=options)["id"]) == expected
         files = fs.glob(f"{folder}/**/*.parquet")
         assert sorted(pl.read_parquet([fs.open(file) for file in files])["id"].to_list()) == expected
@@ -262,8 +262,8 @@ def test_many_files_are_looked_up_in_one_listing(disk: Lake) -> None:
         for number in range(20):
             table.append(rows([number]))
     fs = disk.at("main").filesystem()
-    found = fs.find("t/many", detail=True)
-    files = [info for name, info in found.items() if name.endswith(".parquet")]
+    listing = fs.find("t/many", detail=True)
+    files = [info for name, info in listing.items() if name.endswith(".parquet")]
     assert len(files) == 20
     assert all(info["size"] > 0 for info in files)
     assert ids(ds.dataset("t/many", filesystem=fs).to_table()) == list(range(20))
@@ -452,10 +452,10 @@ def test_a_bulk_write_that_fails_leaves_nothing(disk: Lake) -> None:
 
 def test_writers_of_one_file_in_a_shared_session_conflict(disk: Lake) -> None:
     session = disk.open_session("main")
-    one, other = opened(disk), opened(disk)
-    for fs in (one, other):
+    first, other = opened(disk), opened(disk)
+    for fs in (first, other):
         fs.pipe_file(f"prod/{session.id}/{id(fs)}", b"")
-    one.pipe_file(f"prod/{session.id}/same", b"one")
+    first.pipe_file(f"prod/{session.id}/same", b"one")
     with pytest.raises(Conflict) as caught:
         other.pipe_file(f"prod/{session.id}/same", b"other")
     assert caught.value.keys == ("same",)
@@ -501,8 +501,8 @@ def test_processes_write_into_a_shared_session_by_its_url(disk: Lake) -> None:
     session = disk.open_session("main", message="exports")
     run_together(_exporter, [(disk.uri(session.id), day) for day in "abc"])
     assert not opened(disk).exists("prod/main/exports")
-    done = disk.get_session(session.id).publish()
-    frame = pd.read_parquet(disk.uri(done.commit, "exports"))
+    published = disk.get_session(session.id).publish()
+    frame = pd.read_parquet(disk.uri(published.commit, "exports"))
     assert sorted(zip(frame["id"], frame["day"], strict=True)) == sorted((id, day) for id in (1, 2) for day in "abc")
 
 

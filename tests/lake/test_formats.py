@@ -230,8 +230,8 @@ def test_a_dataset_that_stands_in_the_folder_is_brought_in(empty: Lake, store: M
 def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemoryStore, time: ManualClock) -> None:
     for operation in range(1, 200):
         fresh = MemoryStore(clock=time)
-        begun = Lake.create(fresh, clock=time)
-        with begun.session() as s:
+        initial = Lake.create(fresh, clock=time)
+        with initial.session() as s:
             s.create("names", "register").add("Ada")
             s.create("note", "note", "first")
         dying = FaultStore(fresh, operation, mode)  # type: ignore[arg-type]
@@ -245,11 +245,11 @@ def test_death_at_any_operation_leaves_all_or_nothing(mode: str, store: MemorySt
             assert operation > 10
             return
         again = opened(fresh, time)
-        seen = (len(again.at().open("names").lines()), again.at().open("note").text)
-        assert seen in [(1, "first"), (2, "second")]
+        state = (len(again.at().open("names").lines()), again.at().open("note").text)
+        assert state in [(1, "first"), (2, "second")]
         with again.session() as s:
             s.open("names").add("Barbara")
-        assert (len(in_place(fresh).lines()), note_in_place(fresh).text) == (seen[0] + 1, seen[1])
+        assert (len(in_place(fresh).lines()), note_in_place(fresh).text) == (state[0] + 1, state[1])
         assert again.maintenance.verify() == []
     raise AssertionError("the publish has more operations than were tried")
 

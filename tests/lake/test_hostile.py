@@ -24,8 +24,8 @@ def _mutated(chance: random.Random, value: Any) -> Any:
     """A JSON value with one thing changed somewhere inside."""
     if isinstance(value, dict) and value and chance.random() < 0.8:
         key = chance.choice(sorted(value))
-        rest = {name: each for name, each in value.items() if name != key}
-        return rest if chance.random() < 0.3 else rest | {key: _mutated(chance, value[key])}
+        others = {name: each for name, each in value.items() if name != key}
+        return others if chance.random() < 0.3 else others | {key: _mutated(chance, value[key])}
     if isinstance(value, list) and value and chance.random() < 0.5:
         return [_mutated(chance, value[0]), *value[1:]]
     return chance.choice(JUNK)

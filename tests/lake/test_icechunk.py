@@ -105,8 +105,8 @@ def test_icechunk_commits_on_what_a_lake_published(lake: Lake, tmp_path: Path) -
 
 def test_handles_of_one_session_share_what_they_hold(lake: Lake) -> None:
     session = lake.session()
-    one, other = session.icechunk(PATH), session.icechunk(PATH)
-    set_chunk(one.store, 4, 4)
+    first, other = session.icechunk(PATH), session.icechunk(PATH)
+    set_chunk(first.store, 4, 4)
     assert chunk_values(other.store) == filled(c0=0, c4=4)
 
 
@@ -464,7 +464,7 @@ def test_a_repository_that_is_being_collected_is_not_created_anew(tmp_path: Path
 # Bringing in
 
 
-def _standing(root: Path) -> icechunk.Repository:
+def _plain_repository(root: Path) -> icechunk.Repository:
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(root / PATH)))
     for value in range(2):
         session = repository.writable_session("main")
@@ -476,7 +476,7 @@ def _standing(root: Path) -> icechunk.Repository:
 
 
 def test_a_repository_that_stands_is_brought_in(tmp_path: Path) -> None:
-    _standing(tmp_path)
+    _plain_repository(tmp_path)
     lake = Lake.create(tmp_path)
     with lake.session() as session:
         assert chunk_values(session.import_icechunk(PATH).store) == filled(c0=0, c1=1)
@@ -485,7 +485,7 @@ def test_a_repository_that_stands_is_brought_in(tmp_path: Path) -> None:
 
 
 def test_tags_of_a_repository_that_was_brought_in_stay_in_place(tmp_path: Path) -> None:
-    repository = _standing(tmp_path)
+    repository = _plain_repository(tmp_path)
     repository.create_tag("v1", repository.lookup_branch("main"))
     lake = Lake.create(tmp_path)
     with lake.session() as session:
@@ -497,7 +497,7 @@ def test_tags_of_a_repository_that_was_brought_in_stay_in_place(tmp_path: Path) 
 
 
 def test_a_repository_of_version_2_is_refused(tmp_path: Path) -> None:
-    _standing(tmp_path)
+    _plain_repository(tmp_path)
     (tmp_path / PATH / "repo").write_bytes(b"")
     session = Lake.create(tmp_path).session()
     with pytest.raises(UnsupportedSpecVersion):

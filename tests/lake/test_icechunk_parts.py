@@ -79,10 +79,10 @@ def test_a_killed_part_is_replaced_by_its_next_attempt(tmp_path: Path) -> None:
 def test_parts_see_what_others_flushed(tmp_path: Path) -> None:
     lake = _begin(tmp_path)
     shared = lake.open_session(id="shared")
-    one, other = shared.join(), shared.join()
+    first, other = shared.join(), shared.join()
     handle = other.icechunk(PATH)
-    set_chunk(one.icechunk(PATH).store, 1, 1)
-    one.flush()
+    set_chunk(first.icechunk(PATH).store, 1, 1)
+    first.flush()
     set_chunk(handle.store, 2, 2)
     other.flush()
     assert chunk_values(handle.store) == filled(c1=1, c2=2)
@@ -104,10 +104,10 @@ def test_a_part_goes_on_writing_with_its_handle_after_a_flush(tmp_path: Path) ->
 def test_parts_that_write_one_chunk_conflict(tmp_path: Path) -> None:
     lake = _begin(tmp_path)
     shared = lake.open_session(id="shared")
-    one, other = shared.join(), shared.join()
-    for number, part in enumerate((one, other)):
+    first, other = shared.join(), shared.join()
+    for number, part in enumerate((first, other)):
         set_chunk(part.icechunk(PATH).store, 1, number)
-    one.flush()
+    first.flush()
     with pytest.raises(Conflict) as caught:
         other.flush()
     assert caught.value.kinds == {PATH: "ChunkDoubleUpdate"}

@@ -125,8 +125,8 @@ def test_a_log_that_another_writer_continued_behind_the_lakes_back(local: Lake, 
     deltalake.write_deltalake(f"{root}/legacy/events", rows([60, 61]), mode="append")
     with pytest.raises(Diverged, match="lake adopt legacy/events"):
         local.maintenance.checkout()
-    done = local.maintenance.adopt("legacy/events")
-    assert done.versions == {"legacy/events": 2}
+    adopted = local.maintenance.adopt("legacy/events")
+    assert adopted.versions == {"legacy/events": 2}
     assert ids(local.delta("legacy/events")) == ids(foreign(root, "legacy/events").to_pyarrow_table()) == [0, 1, 2, 50, 60, 61]
     assert local.maintenance.verify() == []
     assert local.status().pending_checkout == []
@@ -190,8 +190,8 @@ def test_objects_are_named_where_they_stand(local: Lake, root: str) -> None:
         Path(root, "landing", name).parent.mkdir(parents=True, exist_ok=True)
         Path(root, "landing", name).write_bytes(name.encode())
     with local.session() as s:
-        done = s.import_objects("landing/", to="in/")
-        assert (done.objects, done.bytes) == (2, 4)
+        summary = s.import_objects("landing/", to="in/")
+        assert (summary.objects, summary.bytes) == (2, 4)
         assert bytes(s.get("in/b/c")) == b"b/c"
         s.put("in/own", b"1")
     assert [meta.key for meta in local.at().list("in/")] == ["in/a", "in/b/c", "in/own"]

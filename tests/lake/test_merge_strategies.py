@@ -20,13 +20,13 @@ PATH = "t/orders"
 BOTH = pytest.mark.parametrize("strategy", ["ours", "theirs"])
 
 
-def diverge(lake: Lake, here: Callable[[Session], object], there: Callable[[Session], object]) -> None:
+def diverge(lake: Lake, on_main: Callable[[Session], object], on_dev: Callable[[Session], object]) -> None:
     """Let `main` and `dev` do different things to the same state."""
     lake.create_branch("dev")
     with lake.session("dev", message="tried on dev") as s:
-        there(s)
+        on_dev(s)
     with lake.session("main", message="nightly load", metadata={"run": "r-17"}) as s:
-        here(s)
+        on_main(s)
 
 
 def update(value: int, where: str | None = None) -> Callable[[Session], object]:
@@ -51,17 +51,17 @@ def test_what_does_not_conflict_is_merged_from_both_sides(lake: Lake, strategy: 
     with lake.session() as s:
         s.create_delta("t/other", SCHEMA)
 
-    def here(s: Session) -> None:
+    def on_main(s: Session) -> None:
         update(1)(s)
         s.put("here.txt", b"here")
         s.delta("t/other").append(rows([1]))
 
-    def there(s: Session) -> None:
+    def on_dev(s: Session) -> None:
         update(2)(s)
         s.put("there.txt", b"there")
         s.delta("t/other").append(rows([2]))
 
-    diverge(lake, here, there)
+    diverge(lake, on_main, on_dev)
     lake.merge("dev", strategy=strategy)
     state = lake.at()
     assert ids(state.delta("t/other")) == [1, 2]

@@ -41,9 +41,9 @@ def three_way(base: dict[Any, Any], theirs: dict[Any, Any], head: dict[Any, Any]
         b, t, h = base.get(key), theirs.get(key), head.get(key)
         if t not in (b, h) and h != b:
             raise Contradiction(key)
-        found = h if t == b else t
-        if found is not None:
-            merged[key] = found
+        value = h if t == b else t
+        if value is not None:
+            merged[key] = value
     return merged
 
 
@@ -53,15 +53,15 @@ def merged(base: State, theirs: State, head: State) -> State:
     for path in {*base.tables, *theirs.tables, *head.tables}:
         b, t, h = (side.tables.get(path) for side in (base, theirs, head))
         if b == t or t == h:
-            found = h
+            table = h
         elif h == b:
-            found = t
+            table = t
         elif t is None or h is None:
             raise Contradiction(path)
         else:
-            found = three_way(b or {}, t, h)
-        if found is not None:
-            tables[path] = found
+            table = three_way(b or {}, t, h)
+        if table is not None:
+            tables[path] = table
     return State(tables, three_way(base.files, theirs.files, head.files))
 
 
@@ -130,7 +130,7 @@ class History:
                     state.files.pop(name, None)
         return state
 
-    def settle(self, branch: str, before: str, wanted: State | None, run: Any) -> None:
+    def settle(self, branch: str, before: str, expected: State | None, run: Any) -> None:
         """Run what should lead a branch to a state, or to a conflict where that is None."""
         try:
             commit = run().commit
@@ -139,12 +139,12 @@ class History:
             return
         except NothingToApply:
             return
-        assert wanted is not None, "a contradiction went through"
+        assert expected is not None, "a contradiction went through"
         assert commit == self.head(branch)
         if commit == before:
-            assert wanted == self.states[before], "a change was lost"
+            assert expected == self.states[before], "a change was lost"
             return
-        self.states[commit] = wanted
+        self.states[commit] = expected
         self.check(commit)
 
     def applied(self, base: State, theirs: State, branch: str) -> State | None:
@@ -157,8 +157,8 @@ class History:
         before = self.head(branch)
         if kind == "session":
             session = self.lake.session(branch)
-            wanted = self.work(session, self.states[before], what)
-            self.settle(branch, before, wanted, session.publish)
+            expected = self.work(session, self.states[before], what)
+            self.settle(branch, before, expected, session.publish)
         elif kind == "two":
             base = self.states[before]
             sessions = [self.lake.session(branch), self.lake.session(branch)]
@@ -168,8 +168,8 @@ class History:
         elif kind == "merge":
             other = "dev" if branch == "main" else "main"
             base = self.base(other, branch)
-            wanted = self.applied(self.states[base], self.states[self.head(other)], branch)
-            self.settle(branch, before, wanted, lambda: self.lake.merge(other, into=branch))
+            expected = self.applied(self.states[base], self.states[self.head(other)], branch)
+            self.settle(branch, before, expected, lambda: self.lake.merge(other, into=branch))
         else:
             source = branch if kind == "revert" else ("dev" if branch == "main" else "main")
             log = self.lake.log(source, first_parent=True)
@@ -184,26 +184,26 @@ class History:
             else:
                 self.settle(branch, before, self.applied(old, new, branch), lambda: self.lake.cherry_pick(commit.id, onto=branch))
 
-    def base(self, one: str, other: str) -> str:
+    def base(self, branch: str, other: str) -> str:
         from lake_core.lake.refs.history import merge_base
 
         refs = self.lake.repository.refs()
-        return merge_base(refs, refs.commit(self.head(one)), refs.commit(self.head(other))).id
+        return merge_base(refs, refs.commit(self.head(branch)), refs.commit(self.head(other))).id
 
     def check(self, commit: str) -> None:
         """A commit holds what it should; so does main in place; the diff to its parent tells what changed."""
-        wanted, at = self.states[commit], self.lake.at(commit)
-        assert sorted(at.datasets()) == sorted(wanted.tables)
-        for path, table in wanted.tables.items():
+        expected, at = self.states[commit], self.lake.at(commit)
+        assert sorted(at.datasets()) == sorted(expected.tables)
+        for path, table in expected.tables.items():
             assert values(at.delta(path)) == table
         files = {meta.key: bytes(at.get(meta.key)) for meta in at.list() if not meta.key.startswith("t/")}
-        assert files == wanted.files
+        assert files == expected.files
         parent = self.lake.log(commit, limit=1)[0].parents[0]
-        changed = {found.key for found in self.lake.diff(parent, commit) if found.dataset is None}
+        changed = {change.key for change in self.lake.diff(parent, commit) if change.dataset is None}
         old = self.states[parent].files
         assert changed == {key for key in {*old, *files} if old.get(key) != files.get(key)}
         if commit == self.head("main"):
-            for path, table in wanted.tables.items():
+            for path, table in expected.tables.items():
                 assert values(plain(self.store, path)) == table
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from lake_core import Lake
 from lake_core.lake.errors import Conflict, DatasetExists, ReadOnly
 from lake_core.pool import Pool, PoolLake
-from lake_core.pool.errors import DamagedLake, NoSuchBranch
+from lake_core.pool.errors import DamagedLake, InvalidPoolConfig, NoSuchBranch, OwnedByLake
 from lake_core.store import LocalStore, MemoryStore, ObjectStore
 from lake_core.testing import FaultStore
 from lake_core.testing.manual_clock import ManualClock
@@ -94,6 +95,20 @@ def test_a_pool_is_created_once(lake: Lake) -> None:
     assert keys(session.create_pool(PATH, key="k", order="asc", exist_ok=True)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_pool_that_cannot_be_created_leaves_nothing_in_the_session(lake: Lake, dropped: bool) -> None:
+    path = PATH if dropped else "events/new"
+    if dropped:
+        with lake.session() as session:
+            session.drop(path)
+    with lake.session() as session:
+        with pytest.raises(InvalidPoolConfig):
+            session.create_pool(path, threshold=0)
+        assert [meta.key for meta in session.list(path)] == []
+        session.create_pool(path, key="k", order="asc").load([{"k": 7}])
+    assert keys(lake.pool(path)) == [7]
+
+
 def test_a_pool_at_a_ref_takes_no_loads(lake: Lake) -> None:
     with pytest.raises(ReadOnly):
         lake.pool(PATH).load([{"k": 5}])
@@ -103,6 +118,57 @@ def test_a_pool_in_a_lake_has_the_branch_main_alone(lake: Lake) -> None:
     session = lake.session()
     with pytest.raises(NoSuchBranch):
         session.pool(PATH).load([{"k": 5}], branch="dev")
+    with pytest.raises(OwnedByLake, match="create_branch"):
+        session.pool(PATH).create_branch("dev")
+
+
+def test_a_session_deletes_and_compacts_in_one_commit(lake: Lake, tmp_path: Path) -> None:
+    load(lake, 3, 4)
+    with lake.session() as session:
+        session.pool(PATH).delete("k = 1")
+        session.pool(PATH).compact()
+    assert (keys(in_place(tmp_path)), len(in_place(tmp_path).objects()), len(list(in_place(tmp_path).log()))) == ([0, 2, 3, 4], 1, 3)
+
+
+def test_a_compaction_and_a_load_side_by_side_both_land(lake: Lake) -> None:
+    load(lake, 3)
+    one, other = lake.session(), lake.session()
+    one.pool(PATH).compact()
+    other.pool(PATH).load([{"k": 4}])
+    other.publish()
+    one.publish()
+    assert (keys(lake.pool(PATH)), len(lake.pool(PATH).objects())) == ([0, 1, 2, 3, 4], 2)
+
+
+def test_a_delete_and_a_compaction_of_one_object_conflict_by_its_name(lake: Lake) -> None:
+    load(lake, 3)
+    (deleted,) = (each.id for each in lake.pool(PATH).objects() if each.count == 3)
+    one, other = lake.session(), lake.session()
+    one.pool(PATH).delete("k = 1")
+    other.pool(PATH).compact()
+    one.publish()
+    with pytest.raises(Conflict, match=deleted) as caught:
+        other.publish()
+    assert caught.value.kinds == {PATH: "ObjectDeleted"}
+
+
+@pytest.mark.parametrize(("strategy", "kept"), [("theirs", [1, 2]), ("ours", [0, 2])])
+def test_a_merge_takes_one_side_of_what_conflicts(lake: Lake, tmp_path: Path, strategy: Literal["ours", "theirs"], kept: list[int]) -> None:
+    lake.create_branch("dev")
+    for branch, key in (("main", 1), ("dev", 0)):
+        with lake.session(branch) as session:
+            session.pool(PATH).delete(f"k = {key}")
+    lake.merge("dev", strategy=strategy)
+    assert keys(lake.pool(PATH)) == keys(in_place(tmp_path)) == kept
+
+
+def test_a_serializable_session_that_scanned_a_pool_relies_on_it(lake: Lake) -> None:
+    session = lake.session(isolation="serializable")
+    session.put("report", b"%d" % len(keys(session.pool(PATH))))
+    load(lake, 5)
+    with pytest.raises(Conflict) as caught:
+        session.publish()
+    assert "ReadChanged" in caught.value.kinds.values()
 
 
 def test_a_comparison_counts_and_shows_records(lake: Lake) -> None:
@@ -239,6 +305,14 @@ def test_pools_that_another_client_creates_in_the_folder_stay_in_place(lake: Lak
     load(lake, 5)
     assert (keys(lake.pool(PATH)), keys(other)) == ([0, 1, 2, 5], [100])
     assert [pool.name for pool in PoolLake.open(tmp_path / PATH).pools()] == ["other", "raw"]
+
+
+def test_branches_that_another_client_creates_stay_in_place(lake: Lake, tmp_path: Path) -> None:
+    in_place(tmp_path).create_branch("side")
+    in_place(tmp_path).load([{"k": 50}], "side")
+    load(lake, 5)
+    assert [keys(lake.pool(PATH)), [record["k"] for record in in_place(tmp_path).scan("side").records()]] == [[0, 1, 2, 5], [0, 1, 2, 50]]
+    assert [branch.name for branch in lake.pool(PATH).list_branches()] == ["main"]
 
 
 def test_a_pool_that_another_client_renames_goes_on(lake: Lake, tmp_path: Path) -> None:

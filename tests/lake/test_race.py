@@ -19,7 +19,7 @@ SHARED = ("t/shared-a", "t/shared-b")
 def _publisher(root: str, worker: int, count: int) -> None:
     """Appends to both shared tables and to an own one, and puts a file; every tenth time it also fights for one file."""
     lake = Lake.open(root)
-    done, lost = [], 0
+    published, lost = [], 0
     for number in range(count):
         id = worker * 100_000 + number
         session = lake.session(message=f"{worker}/{number}")
@@ -30,15 +30,15 @@ def _publisher(root: str, worker: int, count: int) -> None:
         if number % 10 == 5:
             session.put("contested", b"%d" % id)
         try:
-            done.append(session.publish().commit)
+            published.append(session.publish().commit)
         except Conflict as error:
             assert error.keys == ("contested",)
             assert not error.datasets
             assert error.session is not None
             lost += 1
             forked = lake.get_session(error.session).fork(without=["contested"])
-            done.append(lake.get_session(forked.id).publish().commit)
-    Path(f"{root}.{worker}.json").write_text(json.dumps({"commits": done, "lost": lost}))
+            published.append(lake.get_session(forked.id).publish().commit)
+    Path(f"{root}.{worker}.json").write_text(json.dumps({"commits": published, "lost": lost}))
 
 
 def _race(folder: Path, workers: int, count: int) -> Lake:
@@ -46,8 +46,8 @@ def _race(folder: Path, workers: int, count: int) -> Lake:
     lake = Lake.create(root)
     create_tables(lake, *SHARED)
     run_together(_publisher, [(root, worker, count) for worker in range(workers)])
-    told = [json.loads(Path(f"{root}.{worker}.json").read_text()) for worker in range(workers)]
-    commits = [commit for each in told for commit in each["commits"]]
+    reports = [json.loads(Path(f"{root}.{worker}.json").read_text()) for worker in range(workers)]
+    commits = [commit for each in reports for commit in each["commits"]]
     log = lake.log("main")
     assert len(commits) == workers * count == len(set(commits))
     assert {commit.id for commit in log} >= set(commits)
@@ -58,8 +58,8 @@ def _race(folder: Path, workers: int, count: int) -> Lake:
         assert ids(plain(lake.repository.root, path)) == sorted([*range(10), *all_ids])
         assert lake.delta(path).version == workers * count
     for worker in range(workers):
-        own = [id for id in all_ids if id // 100_000 == worker]
-        assert ids(lake.delta(f"t/own-{worker}")) == ids(plain(lake.repository.root, f"t/own-{worker}")) == own
+        expected = [id for id in all_ids if id // 100_000 == worker]
+        assert ids(lake.delta(f"t/own-{worker}")) == ids(plain(lake.repository.root, f"t/own-{worker}")) == expected
     at = lake.at("main")
     assert sum(1 for _ in at.list("files/")) == workers * count
     assert lake.maintenance.verify() == []

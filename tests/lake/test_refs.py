@@ -50,7 +50,7 @@ def test_create_and_open(store: MemoryStore, time: ManualClock) -> None:
 
 def test_expressions(empty: Lake, time: ManualClock) -> None:
     lake = empty
-    one = _put(lake, "main", "one")
+    commit = _put(lake, "main", "one")
     time.pass_days(1)
     between = time.now.isoformat()
     time.pass_days(1)
@@ -66,7 +66,7 @@ def test_expressions(empty: Lake, time: ManualClock) -> None:
     assert at("main") == at("main@") == at(merged) == at(merged[:12]) == {"one", "two", "three"}
     assert at("main~1") == at("main^1") == at("main^") == at(two) == {"one", "two"}
     assert at("main^2") == at("dev") == at("v1") == {"one", "three"}
-    assert at("main~2") == at(one) == at("v1~1") == at("main^2~") == at(f"main@{{{between}}}") == {"one"}
+    assert at("main~2") == at(commit) == at("v1~1") == at("main^2~") == at(f"main@{{{between}}}") == {"one"}
     assert at("main~3") == set()
     assert at("main^0") == at("main")
     for wrong in (
@@ -134,8 +134,8 @@ def test_log_and_diff(lake: Lake) -> None:
     assert [commit.generation for commit in commits] == [4, 3, 2, 1]
     assert [commit.message for commit in lake.log(dataset="t/orders")] == ["append", "begin"]
     assert len(lake.log(limit=2)) == 2
-    found = list(lake.diff("main~3", "main"))
-    assert [(each.key, each.kind, each.dataset) for each in found] == [
+    changes = list(lake.diff("main~3", "main"))
+    assert [(each.key, each.kind, each.dataset) for each in changes] == [
         ("notes.txt", "added", None),
         ("t/orders/_delta_log/00000000000000000000.json", "added", "t/orders"),
         ("t/orders/_delta_log/00000000000000000001.json", "added", "t/orders"),

@@ -17,6 +17,7 @@ from lake_core import Lake
 from lake_core.lake.errors import Conflict
 from lake_core.lake.gc import collect
 from lake_core.lake.state.content import OBJECTS, address_of, new_item
+from lake_core.pool import PoolLake
 from lake_core.store import FolderStore, ObjectStore, open_store
 from lake_core.testing.fault_store import FaultMode
 from lake_core.testing.manual_clock import ManualClock
@@ -35,6 +36,19 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
+def test_pools_are_published_and_stand_in_place(s3_url: str, s3_options: Options) -> None:
+    lake = Lake.create(s3_url, storage_options=s3_options)
+    with lake.session() as session:
+        session.create_pool("events/raw", key="k", order="asc").load([{"k": 1}])
+    sessions = [lake.session() for _ in range(2)]
+    for number, session in enumerate(sessions):
+        session.pool("events/raw").load([{"k": 2 + number}])
+    for session in sessions:
+        session.publish()
+    in_place = PoolLake.open(f"{s3_url}/events/raw", storage_options=s3_options).pool("raw")
+    assert [record["k"] for record in in_place.scan().records()] == [1, 2, 3]
+
+
 def _theirs(url: str, path: str, options: Options) -> list[int]:
     """The ids in a table as deltalake finds them in place."""
     environment = {
@@ -45,8 +59,8 @@ def _theirs(url: str, path: str, options: Options) -> list[int]:
         "AWS_ALLOW_HTTP": "true",
     }
     table = deltalake.DeltaTable(f"{url}/{path}", storage_options=environment)
-    found = deltalake.QueryBuilder().register("t", table).execute("select id from t").read_all()
-    return sorted(pa.table(found)["id"].to_pylist())
+    result = deltalake.QueryBuilder().register("t", table).execute("select id from t").read_all()
+    return sorted(pa.table(result)["id"].to_pylist())
 
 
 def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
@@ -62,8 +76,8 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
         assert ids(lake.delta(TABLES[0])) == list(range(10)), "isolated outside"
     again = Lake.open(s3_url, storage_options=s3_options)
     for number, path in enumerate(TABLES):
-        wanted = [*range(10), 100 + number]
-        assert ids(again.delta(path)) == ids(plain(again.repository.root, path)) == _theirs(s3_url, path, s3_options) == wanted
+        expected = [*range(10), 100 + number]
+        assert ids(again.delta(path)) == ids(plain(again.repository.root, path)) == _theirs(s3_url, path, s3_options) == expected
         assert values(again.delta(path))[1] == 7
         assert again.delta(path).version == 1
     assert [meta.key for meta in again.at().list("reports/")] == ["reports/a b%41.json", "reports/é/😀"]
@@ -84,8 +98,8 @@ def test_sessions_branches_and_merges(s3_url: str, s3_options: Options) -> None:
     assert ids(again.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [*range(10), 100, 500, 600]
     assert _theirs(s3_url, "t/b", s3_options) == [*range(5, 10), 101]
     assert bytes(again.at().get("reports/dev")) == b"dev"
-    with pytest.raises(Conflict) as caught, again.session() as one, again.session() as other:
-        one.put("contested", b"1")
+    with pytest.raises(Conflict) as caught, again.session() as first, again.session() as other:
+        first.put("contested", b"1")
         other.put("contested", b"2")
     assert caught.value.keys == ("contested",)
     again.revert(merged.commit)
@@ -140,13 +154,13 @@ def test_garbage_goes_by_the_lakes_clock(s3_url: str, s3_options: Options, monke
     assert lake.maintenance.gc().keys == ()
     time.pass_days(60)
     sleep(1.1)  # S3 tells times in seconds
-    told = lake.maintenance.gc(dry_run=True)
-    done = lake.maintenance.gc()
-    assert set(done.keys) == set(told.keys)
-    assert done.commits == told.commits > 0
+    planned = lake.maintenance.gc(dry_run=True)
+    collected = lake.maintenance.gc()
+    assert set(collected.keys) == set(planned.keys)
+    assert collected.commits == planned.commits > 0
     assert address_of(new_item(b"old content", time()).entry.etag) in content - _keys(store, f"{OBJECTS}/")
-    assert len(files & set(done.keys)) >= 2
-    assert not set(done.keys) & _keys(store)
+    assert len(files & set(collected.keys)) >= 2
+    assert not set(collected.keys) & _keys(store)
     assert ids(lake.delta("t/a")) == _theirs(s3_url, "t/a", s3_options) == [1]
     assert bytes(lake.at().get("file")) == b"new content"
     assert lake.maintenance.verify() == []
@@ -179,8 +193,8 @@ def _race(url: str, options: Options, workers: int, count: int) -> None:
     assert sorted(commit.message for commit in log[:-2]) == sorted(f"{w}/{n}" for w in range(workers) for n in range(count))
     assert lake.delta("t/shared").version == workers * count
     written = [worker * 1000 + 100 + number for worker in range(workers) for number in range(count)]
-    wanted = sorted([*range(10), *written])
-    assert ids(lake.delta("t/shared")) == ids(plain(lake.repository.root, "t/shared")) == _theirs(url, "t/shared", options) == wanted
+    expected = sorted([*range(10), *written])
+    assert ids(lake.delta("t/shared")) == ids(plain(lake.repository.root, "t/shared")) == _theirs(url, "t/shared", options) == expected
     at = lake.at()
     files = [f"files/{worker}/{number}" for worker in range(workers) for number in range(count)]
     assert [meta.key for meta in at.list("files/")] == sorted(files)
@@ -199,7 +213,7 @@ def test_eight_processes_publish_ten_times_each(s3_url: str, s3_options: Options
     _race(s3_url, s3_options, workers=8, count=10)
 
 
-def _made(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
+def _lake_copier(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
     """Makes the lake with which sweeps begin: a copy each time, over one connection."""
     time = ManualClock()
     first, connected, numbers = before(time), open_store(url, storage_options=options), itertools.count()
@@ -217,11 +231,11 @@ def _made(url: str, options: Options) -> Callable[[ManualClock], ObjectStore]:
 
 @pytest.mark.exhaustive
 def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> None:
-    operations, seen = sweep(work, "before", sampled=14, late=0, make=_made(s3_url, s3_options))
+    operations, outcomes = sweep(work, "before", sampled=14, late=0, make=_lake_copier(s3_url, s3_options))
     assert operations > 60
-    assert seen == sorted(seen), "the state went back"
-    assert not seen[0]
-    assert seen[-1]
+    assert outcomes == sorted(outcomes), "the state went back"
+    assert not outcomes[0]
+    assert outcomes[-1]
 
 
 @pytest.mark.stress
@@ -229,8 +243,8 @@ def test_death_at_operations_of_a_publish(s3_url: str, s3_options: Options) -> N
 @pytest.mark.parametrize("mode", ["before", "after"])
 @pytest.mark.parametrize("doing", [work, work_shared])
 def test_death_at_each_operation_of_a_publish(doing: Callable[[Lake], None], mode: FaultMode, s3_url: str, s3_options: Options) -> None:
-    _, seen = sweep(doing, mode, make=_made(s3_url, s3_options), late=0)
-    assert seen == sorted(seen)
+    _, outcomes = sweep(doing, mode, make=_lake_copier(s3_url, s3_options), late=0)
+    assert outcomes == sorted(outcomes)
 
 
 def test_answers_that_get_lost_while_publishing(s3_url: str, s3_options: Options, s3_endpoint: S3Server) -> None:

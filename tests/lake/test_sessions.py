@@ -120,8 +120,8 @@ def test_dropping_and_creating_again_goes_on_with_the_log(lake: Lake, store: Mem
     assert ids(plain(store, "t/orders")) == []
     assert ids(lake.delta("t/orders", ref="main~1")) == [*range(10), 50]
     with lake.session() as s:
-        done = s.create_delta("t/orders", SCHEMA).append(rows([1]), txn=("job", 3))
-        assert not done.skipped, "the marker belongs to the dropped table"
+        result = s.create_delta("t/orders", SCHEMA).append(rows([1]), txn=("job", 3))
+        assert not result.skipped, "the marker belongs to the dropped table"
     assert ids(lake.delta("t/orders")) == ids(plain(store, "t/orders")) == [1]
     assert plain(store, "t/orders").version == 3
     with lake.session() as s:
@@ -194,15 +194,15 @@ def test_a_shared_session_is_written_by_parts_and_published_once(lake: Lake, sto
     opened = lake.open_session("main", message="shared")
     with pytest.raises(ReadOnly):
         opened.put("x", b"1")
-    one, two = opened.join(), opened.join()
-    one.delta("t/orders").append(rows([50]))
-    one.put("a", b"1")
-    assert ids(two.delta("t/orders")) == list(range(10)), "not flushed yet"
-    one.flush()
-    two.delta("t/orders").append(rows([51]))
-    two.flush()
-    assert ids(two.delta("t/orders")) == [*range(10), 50, 51]
-    assert bytes(two.get("a")) == b"1"
+    first, second = opened.join(), opened.join()
+    first.delta("t/orders").append(rows([50]))
+    first.put("a", b"1")
+    assert ids(second.delta("t/orders")) == list(range(10)), "not flushed yet"
+    first.flush()
+    second.delta("t/orders").append(rows([51]))
+    second.flush()
+    assert ids(second.delta("t/orders")) == [*range(10), 50, 51]
+    assert bytes(second.get("a")) == b"1"
     assert ids(lake.delta("t/orders", ref=opened.id)) == [*range(10), 50, 51]
     assert ids(lake.delta("t/orders")) == list(range(10))
     result = opened.publish()
@@ -210,23 +210,23 @@ def test_a_shared_session_is_written_by_parts_and_published_once(lake: Lake, sto
     assert opened.publish().commit == result.commit
     assert ids(plain(store, "t/orders")) == [*range(10), 50, 51]
     assert lake.log()[0].message == "shared"
-    one.put("late", b"1")
+    first.put("late", b"1")
     with pytest.raises(SessionClosed, match="published"):
-        one.flush()
+        first.flush()
     with pytest.raises(SessionClosed):
         opened.abandon()
 
 
 def test_parts_that_change_the_same_conflict(lake: Lake) -> None:
     opened = lake.open_session()
-    one, two = opened.join(), opened.join()
-    one.put("same", b"1")
-    two.put("same", b"2")
-    one.delta("t/orders").delete("id = 1")
-    two.delta("t/orders").update({"v": "5"}, "id = 1")
-    one.flush()
+    first, second = opened.join(), opened.join()
+    first.put("same", b"1")
+    second.put("same", b"2")
+    first.delta("t/orders").delete("id = 1")
+    second.delta("t/orders").update({"v": "5"}, "id = 1")
+    first.flush()
     with pytest.raises(Conflict) as caught:
-        two.flush()
+        second.flush()
     assert caught.value.keys == ("same",)
     assert caught.value.datasets == ("t/orders",)
     assert opened.publish().versions == {"t/orders": 1}
@@ -298,7 +298,7 @@ def test_a_conflict_keeps_the_session_and_the_rest_can_go_on(lake: Lake, store: 
     assert error.kinds == {"t/orders": "ConcurrentAppend"}
     assert error.commit == lake.log()[0].id
     assert error.session == session.id
-    assert [found.state for found in lake.list_sessions()] == ["failed"]
+    assert [session.state for session in lake.list_sessions()] == ["failed"]
     assert ids(lake.delta("t/orders", ref=session.id)) == [1]
     with pytest.raises(SessionClosed):
         lake.get_session(session.id).join()
@@ -344,7 +344,7 @@ def test_abandoned_sessions_leave_nothing(lake: Lake) -> None:
     opened.abandon()
     assert not lake.at().exists("x")
     assert lake.list_sessions() == []
-    assert [found.state for found in lake.list_sessions(all=True)] == ["abandoned"]
+    assert [session.state for session in lake.list_sessions(all=True)] == ["abandoned"]
     with pytest.raises(SessionClosed):
         opened.publish()
 
@@ -396,8 +396,8 @@ def test_change_data_is_told_once_and_whole(lake: Lake, store: MemoryStore) -> N
         s.delta("t/cdf").append(rows([10]))
         s.delta("t/cdf").update({"v": "7"}, "id = 1")
         s.delta("t/cdf").delete("id = 2")
-    told = plain(store, "t/cdf").changes(1).read_all()
-    rows_ = sorted(zip(told["_change_type"].to_pylist(), told["id"].to_pylist(), told["v"].to_pylist(), strict=True))
+    feed = plain(store, "t/cdf").changes(1).read_all()
+    rows_ = sorted(zip(feed["_change_type"].to_pylist(), feed["id"].to_pylist(), feed["v"].to_pylist(), strict=True))
     assert rows_ == [("delete", 2, 0), ("insert", 10, 0), ("update_postimage", 1, 7), ("update_preimage", 1, 0)]
     assert values(lake.delta("t/cdf")) == {0: 0, 1: 7, 3: 0, 10: 0}
 

@@ -26,39 +26,39 @@ def _writer(root: str, session: str, worker: int) -> None:
             part.put(f"files/{worker}-{number}", b"%d" % worker)
 
 
-def _reader(root: str, told: str) -> None:
+def _reader(root: str, report: str) -> None:
     """Looks at main through `lake://` and as a reader who knows no lake, until it is told to stop."""
     import fsspec
 
-    seen: list[tuple[list[str], int]] = []
+    looks: list[tuple[list[str], int]] = []
     plain: list[list[str]] = []
-    Path(f"{told}.ready").touch()
+    Path(f"{report}.ready").touch()
     last = False
     while True:
-        stop = Path(f"{told}.stop").exists()
+        stop = Path(f"{report}.stop").exists()
         at = Lake.open(root).at("main")
         tables = [_state(ids(at.delta(path))) for path in TABLES]
         files = len(fsspec.filesystem("lake").glob(f"lake://{root}/main/files/*"))
         pinned = sum(1 for _ in at.list("files/"))
         assert files in (0, 12)
-        seen.append((tables, pinned))
+        looks.append((tables, pinned))
         plain.append([_state(ids(deltalake.DeltaTable(f"{root}/{path}").to_pyarrow_table())) for path in TABLES])
         if last:
             break
         last = stop
-    Path(told).write_text(json.dumps({"seen": seen, "plain": plain}))
+    Path(report).write_text(json.dumps({"seen": looks, "plain": plain}))
     os._exit(0)  # the threads of native libraries sometimes abort a process that ends the usual way
 
 
-def _state(found: list[int]) -> str:
-    return "old" if found == OLD else "new" if found == NEW else f"torn: {found}"
+def _state(row_ids: list[int]) -> str:
+    return "old" if row_ids == OLD else "new" if row_ids == NEW else f"torn: {row_ids}"
 
 
 def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
-    root, told = str(tmp_path / "lake"), str(tmp_path / "told")
+    root, report = str(tmp_path / "lake"), str(tmp_path / "told")
     lake = Lake.create(root)
     create_tables(lake, *TABLES, partition_by=["p"])
-    reader = SPAWN.Process(target=_reader, args=(root, told))
+    reader = SPAWN.Process(target=_reader, args=(root, report))
     reader.start()
     opened = lake.open_session("main", message="four processes")
     writers = [SPAWN.Process(target=_writer, args=(root, opened.id, worker)) for worker in range(1, 5)]
@@ -67,19 +67,19 @@ def test_readers_see_all_or_nothing(tmp_path: Path) -> None:
     for writer in writers:
         writer.join(60)
     assert [writer.exitcode for writer in writers] == [0] * 4
-    while not Path(f"{told}.ready").exists():
+    while not Path(f"{report}.ready").exists():
         time.sleep(0.02)
     time.sleep(0.5)  # the reader has a look at what was flushed, and not published
     result = opened.publish()
     assert result.versions == dict.fromkeys(TABLES, 1)
-    Path(f"{told}.stop").touch()
+    Path(f"{report}.stop").touch()
     reader.join(60)
     assert reader.exitcode == 0
-    found = json.loads(Path(told).read_text())
-    looks = [(set(tables), files) for tables, files in found["seen"]]
+    observed = json.loads(Path(report).read_text())
+    looks = [(set(tables), files) for tables, files in observed["seen"]]
     assert all(look in (({"old"}, 0), ({"new"}, 12)) for look in looks), looks
     assert looks[0] == ({"old"}, 0)
     assert looks[-1] == ({"new"}, 12)
-    assert all(state in ("old", "new") for states in found["plain"] for state in states), found["plain"]
-    assert found["plain"][-1] == ["new"] * 3
+    assert all(state in ("old", "new") for states in observed["plain"] for state in states), observed["plain"]
+    assert observed["plain"][-1] == ["new"] * 3
     assert lake.maintenance.verify() == []

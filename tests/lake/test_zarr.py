@@ -85,10 +85,10 @@ def test_every_version_is_read_by_its_url(arrays: Lake) -> None:
 
 
 def test_equal_chunks_are_stored_once_under_their_hash(arrays: Lake) -> None:
-    found = chunks(arrays)
-    assert sorted(found) == [f"g/{name}/c/{number}" for name in ("bar", "foo") for number in range(3)]
-    assert [found[f"g/foo/c/{number}"] for number in range(3)] == [found[f"g/bar/c/{number}"] for number in range(3)]
-    assert len(set(found.values())) == 3
+    stored = chunks(arrays)
+    assert sorted(stored) == [f"g/{name}/c/{number}" for name in ("bar", "foo") for number in range(3)]
+    assert [stored[f"g/foo/c/{number}"] for number in range(3)] == [stored[f"g/bar/c/{number}"] for number in range(3)]
+    assert len(set(stored.values())) == 3
     for key, data in objects(arrays).items():
         assert key.rsplit("/", 1)[1] == hashlib.sha256(data).hexdigest()
 
@@ -117,9 +117,9 @@ def test_references_are_published_together(arrays: Lake, count: int) -> None:
     before = entries(arrays)
     fs = LakeFileSystem(lakes={"prod": arrays.url})
     with fs.transaction:
-        found = zarr.open_array(FsspecStore.from_mapper(fs.get_mapper(f"prod/{shared.id}/many")), mode="r+")
-        found[:] = found[:] + 1
-        assert found[0] == 2
+        opened = zarr.open_array(FsspecStore.from_mapper(fs.get_mapper(f"prod/{shared.id}/many")), mode="r+")
+        opened[:] = opened[:] + 1
+        assert opened[0] == 2
         assert entries(arrays) == before
     assert entries(arrays) == before + 1
     shared.publish()
@@ -131,21 +131,21 @@ def test_references_are_published_together(arrays: Lake, count: int) -> None:
 
 
 def test_sessions_that_write_different_chunks_both_publish(arrays: Lake) -> None:
-    one, two = arrays.session(), arrays.session()
-    array(one)[0:20] = 100
-    array(two)[20:30] = 200
-    one.publish()
-    two.publish()
+    first, second = arrays.session(), arrays.session()
+    array(first)[0:20] = 100
+    array(second)[20:30] = 200
+    first.publish()
+    second.publish()
     assert read(arrays) == [100] * 20 + [200] * 10
 
 
 def test_sessions_that_write_the_same_chunk_conflict_and_the_retry_succeeds(arrays: Lake) -> None:
-    one, two = arrays.session(), arrays.session()
-    array(one)[0:20] = 100
-    array(two)[15:30] = 200
-    one.publish()
+    first, second = arrays.session(), arrays.session()
+    array(first)[0:20] = 100
+    array(second)[15:30] = 200
+    first.publish()
     with pytest.raises(Conflict, match="g/foo/c/1") as caught:
-        two.publish()
+        second.publish()
     assert caught.value.keys == ("g/foo/c/1",)
     assert caught.value.kinds == {"g/foo/c/1": "BothChanged"}
     assert read(arrays) == [100] * 20 + [3] * 10
@@ -177,12 +177,12 @@ def test_processes_write_aligned_regions_in_one_session(arrays: Lake) -> None:
 def test_a_reader_during_an_overwrite_sees_one_state(arrays: Lake) -> None:
     reader = zarr.open_array(arrays.uri("main", "g/foo"), mode="r")
     assert reader[0] == 1
-    done = threading.Event()
-    seen: list[set[int]] = []
+    stop = threading.Event()
+    states: list[set[int]] = []
 
     def watch() -> None:
-        while not done.is_set():
-            seen.append({int(value) for value in zarr.open_array(arrays.uri("main", "g/bar"), mode="r")[:]})
+        while not stop.is_set():
+            states.append({int(value) for value in zarr.open_array(arrays.uri("main", "g/bar"), mode="r")[:]})
 
     with arrays.session() as s:
         array(s, "bar")[:] = 0
@@ -192,20 +192,20 @@ def test_a_reader_during_an_overwrite_sees_one_state(arrays: Lake) -> None:
         with arrays.session() as s:
             array(s)[:] = number * 10
             array(s, "bar")[:] = number * 10
-    done.set()
+    stop.set()
     watcher.join()
-    assert seen
-    assert all(len(values) == 1 for values in seen), "a state in which chunks differ was never published"
+    assert states
+    assert all(len(values) == 1 for values in states), "a state in which chunks differ was never published"
     assert list(reader[:]) == [1] * 10 + [2] * 10 + [3] * 10, "what is opened stays of its commit"
 
 
 def test_writers_do_not_clobber_one_another(arrays: Lake) -> None:
-    one, two = arrays.session(), arrays.session()
-    array(one)[:] = 100
-    array(two)[5:25] = 200
-    two.publish()
+    first, second = arrays.session(), arrays.session()
+    array(first)[:] = 100
+    array(second)[5:25] = 200
+    second.publish()
     with pytest.raises(Conflict) as caught:
-        one.publish()
+        first.publish()
     assert set(caught.value.keys) == {f"g/foo/c/{number}" for number in range(3)}
     assert read(arrays) == [1] * 5 + [200] * 20 + [3] * 5
 
@@ -251,9 +251,9 @@ def test_attributes_beside_a_write_are_none(arrays: Lake) -> None:
     array(other).update_attributes({"units": "m"})
     other.publish()
     writer.publish()
-    found = array(arrays.at("main"), mode="r")
-    assert found[0] == 100
-    assert found.attrs["units"] == "m"
+    stored = array(arrays.at("main"), mode="r")
+    assert stored[0] == 100
+    assert stored.attrs["units"] == "m"
 
 
 @pytest.mark.parametrize("strategy", ["ours", "theirs"])
@@ -328,16 +328,16 @@ def test_another_fill_value_beside_a_write_is_a_conflict(arrays: Lake) -> None:
 
 @pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
 def test_writing_bar_by_what_was_read_of_foo(arrays: Lake, isolation: Any) -> None:
-    one, two = arrays.session(isolation=isolation), arrays.session()
-    array(one, "bar")[:] = array(one, "foo", "r")[:] * 10
-    array(two, "foo")[0:10] = 9
-    two.publish()
+    first, second = arrays.session(isolation=isolation), arrays.session()
+    array(first, "bar")[:] = array(first, "foo", "r")[:] * 10
+    array(second, "foo")[0:10] = 9
+    second.publish()
     if isolation == "snapshot":
-        one.publish()
+        first.publish()
         assert read(arrays, "bar")[:10] == [10] * 10
         return
     with pytest.raises(Conflict) as caught:
-        one.publish()
+        first.publish()
     assert caught.value.kinds == {"g/foo/c/0": "ReadChanged"}
     with arrays.session(isolation="serializable") as again:
         array(again, "bar")[:] = array(again, "foo", "r")[:] * 10
@@ -345,24 +345,24 @@ def test_writing_bar_by_what_was_read_of_foo(arrays: Lake, isolation: Any) -> No
 
 
 def test_serializable_forbids_only_what_was_read(arrays: Lake) -> None:
-    one, two = arrays.session(isolation="serializable"), arrays.session()
-    array(one, "bar")[10:20] = array(one, "foo", "r")[10:20] * 10
-    array(two, "foo")[0:10] = 9
-    array(two, "bar")[20:30] = 9
-    two.publish()
-    one.publish()
+    first, second = arrays.session(isolation="serializable"), arrays.session()
+    array(first, "bar")[10:20] = array(first, "foo", "r")[10:20] * 10
+    array(second, "foo")[0:10] = 9
+    array(second, "bar")[20:30] = 9
+    second.publish()
+    first.publish()
     assert read(arrays, "bar") == [1] * 10 + [20] * 10 + [9] * 10
 
 
 def test_serializable_notices_a_chunk_that_was_not_there(arrays: Lake) -> None:
     with arrays.session() as s:
         array(s)[0:10] = 0
-    one, two = arrays.session(isolation="serializable"), arrays.session()
-    array(one, "bar")[0:10] = array(one, "foo", "r")[0:10]
-    array(two, "foo")[0:10] = 9
-    two.publish()
+    first, second = arrays.session(isolation="serializable"), arrays.session()
+    array(first, "bar")[0:10] = array(first, "foo", "r")[0:10]
+    array(second, "foo")[0:10] = 9
+    second.publish()
     with pytest.raises(Conflict) as caught:
-        one.publish()
+        first.publish()
     assert "g/foo/c/0" in caught.value.keys
 
 

@@ -23,8 +23,8 @@ SPARK = SparkResource(shared=True, master="local[2]", idle_timeout=60) if os.env
 
 def of_days(context: dg.AssetExecutionContext) -> Any:
     days = [day for day in context.partition_keys for _ in range(3)]
-    found = pa.table({"day": days, "n": range(len(days))})
-    return found if SPARK is None else SPARK.session.createDataFrame(found)
+    rows = pa.table({"day": days, "n": range(len(days))})
+    return rows if SPARK is None else SPARK.session.createDataFrame(rows)
 
 
 @dg.asset(partitions_def=DAYS, metadata=BY_DAY)

@@ -32,9 +32,9 @@ def die() -> None:
 
 
 with open_dagster_pipes() as pipes:
-    told = {"argv": sys.argv, "extras": pipes.extras, "dagster": "dagster" in sys.modules}
+    report = {"argv": sys.argv, "extras": pipes.extras, "dagster": "dagster" in sys.modules}
     with (WISHES.parent / "told.jsonl").open("a") as file:
-        file.write(json.dumps(told) + "\n")
+        file.write(json.dumps(report) + "\n")
     rows = pa.table({"id": [1, 2, 3]})
     with open_workspace(pipes) as work:
         work.append("tables/first", rows)

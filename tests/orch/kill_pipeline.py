@@ -116,7 +116,7 @@ def definitions() -> dg.Definitions:
     return dg.Definitions(
         assets=assets,
         resources={"lake": lake, "spark": spark, "io_manager": DeltaIOManager(lake=lake, spark=spark)},
-        jobs=[dg.define_asset_job(f"job_{one.key.path[-1]}", dg.AssetSelection.assets(one)) for one in assets],
+        jobs=[dg.define_asset_job(f"job_{assets_def.key.path[-1]}", dg.AssetSelection.assets(assets_def)) for assets_def in assets],
         executor=dg.multiprocess_executor.configured(
             {"start_method": {"forkserver": {"preload_modules": ["lake_orch", "pyarrow.parquet"]}}}
         ),

@@ -17,9 +17,9 @@ def job(folder: str) -> dg.JobDefinition:
         return pa.table({"id": [1, 2]})
 
     @dg.op
-    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, made: pa.Table) -> None:
+    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, rows: pa.Table) -> None:
         with lake.session(context) as session:
-            session.table("tables/by_hand").append(made)
+            session.table("tables/by_hand").append(rows)
         if (Path(folder) / "fail").exists():
             raise RuntimeError("as it was to")
 

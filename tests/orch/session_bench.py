@@ -45,8 +45,8 @@ class Bench:
         state = self.lake.at(ref)
         if f"tables/{table}" not in state.datasets():
             return []
-        found = state.delta(f"tables/{table}").to_arrow()
-        return sorted(f"{of}-{id}" for of, id in zip(found["of"].to_pylist(), found["id"].to_pylist(), strict=True))
+        data = state.delta(f"tables/{table}").to_arrow()
+        return sorted(f"{of}-{id}" for of, id in zip(data["of"].to_pylist(), data["id"].to_pylist(), strict=True))
 
     def plain(self, table: str) -> int:
         """How many rows any Delta reader finds in place."""

@@ -58,25 +58,25 @@ def definitions(folder: str, in_process: bool = True) -> dg.Definitions:
         return json.loads(wish_file.read_text()) if wish_file.exists() else {}
 
     def obey(step: str) -> None:
-        wanted = wish().get(step)
-        if wanted == "fail":
+        instruction = wish().get(step)
+        if instruction == "fail":
             raise RuntimeError(f"{step} was to fail")
-        if wanted == "die":
+        if instruction == "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        if wanted == "wait":
+        if instruction == "wait":
             (Path(folder) / f"{step}.waiting").touch()
             while wish().get(step) == "wait":
                 time.sleep(0.05)
 
-    def rows(step: str, **seen: int) -> Any:
-        found = pa.table({"id": pa.array(range(3), pa.int64()), "of": [f"{step}{wish().get('round', 0)}"] * 3})
-        for name, count in seen.items():
-            found = found.append_column(name, pa.array([count] * 3, pa.int64()))
+    def rows(step: str, **counts: int) -> Any:
+        table = pa.table({"id": pa.array(range(3), pa.int64()), "of": [f"{step}{wish().get('round', 0)}"] * 3})
+        for name, count in counts.items():
+            table = table.append_column(name, pa.array([count] * 3, pa.int64()))
         if os.environ.get("LAKE_TEST_SPARK"):
             from lake_core.spark import session
 
-            return session(master="local[2]").createDataFrame(found)
-        return found
+            return session(master="local[2]").createDataFrame(table)
+        return table
 
     append = {"lake/mode": "append"}
 

@@ -78,8 +78,8 @@ def test_materialize_publishes_a_run_whole(lake: Lake, instance: dg.DagsterInsta
     (session,) = lake.list_sessions()
     assert session.state == "failed"
     assert tables(lake, session.id)["tables/first"] == 4
-    rest = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
-    assert rest.success
+    resumed = testing.materialize(assets(), resources=resources(lake), instance=instance, resume=session.id, selection=["second"])
+    assert resumed.success
     assert tables(lake) == {"tables/first": 4, "tables/second": 4}
 
 
@@ -128,7 +128,7 @@ def test_each_asset_publishes_by_itself_by_default(lake: Lake, instance: dg.Dags
 def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> None:
     """Others publish while it runs: it sees what stood when it began, and what it wrote itself."""
     dg.materialize(assets(), resources=resources(lake), instance=instance)
-    seen = []
+    lengths = []
 
     @dg.asset
     def slow() -> pa.Table:
@@ -139,19 +139,19 @@ def test_a_run_reads_one_commit(lake: Lake, instance: dg.DagsterInstance) -> Non
 
     @dg.asset(deps=[slow])
     def reads(first: pa.Table, second: pa.Table) -> None:
-        seen.append((len(first), len(second)))
+        lengths.append((len(first), len(second)))
 
     @dg.asset
     def reads_own(slow: pa.Table) -> None:
-        seen.append((len(slow),))
+        lengths.append((len(slow),))
 
     everything = [*(asset.to_source_assets()[0] for asset in assets()[:2]), slow, reads, reads_own]
     assert dg.materialize(everything, resources=resources(lake), instance=instance).success
-    assert sorted(seen) == [(2,), (2, 2)]
+    assert sorted(lengths) == [(2,), (2, 2)]
     assert tables(lake)["tables/first"] == 4
-    seen.clear()
+    lengths.clear()
     assert dg.materialize(everything, resources=resources(lake), instance=instance, selection=[reads]).success
-    assert seen == [(6 - 2, 4)]
+    assert lengths == [(6 - 2, 4)]
 
 
 def test_runs_on_a_branch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +185,9 @@ def test_a_job_of_ops_is_one_session(lake: Lake, instance: dg.DagsterInstance, e
         return ROWS
 
     @dg.op
-    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, made: pa.Table) -> None:
+    def by_hand(context: dg.OpExecutionContext, lake: LakeResource, rows: pa.Table) -> None:
         with lake.session(context) as session:
-            session.table("tables/by_hand").append(made)
+            session.table("tables/by_hand").append(rows)
             session.files.put("reports/made.json", b"{}")
 
     @dg.job(resource_defs={name: value.get_resource_definition() for name, value in resources(lake).items()})
@@ -255,8 +255,8 @@ def test_a_retried_multi_asset_stores_its_first_output_again(lake: Lake, instanc
         yield dg.Output(pa.table({"id": [context.retry_number]}), "right")
 
     assert dg.materialize([pair], resources=resources(lake, scope=scope), instance=instance).success
-    found = {name: lake.delta(f"tables/{name}").to_arrow()["id"].to_pylist() for name in ("left", "right")}
-    assert found == {"left": [0] if scope == "asset" else [2], "right": [2]}
+    ids = {name: lake.delta(f"tables/{name}").to_arrow()["id"].to_pylist() for name in ("left", "right")}
+    assert ids == {"left": [0] if scope == "asset" else [2], "right": [2]}
 
 
 def test_a_conflict_that_is_made_up_for_leaves_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -34,33 +34,33 @@ class Watch:
 
     def tick(self) -> dg.SensorResult:
         with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
-            found: dg.SensorResult = self.sensor(context)  # type: ignore[assignment]
-        self.cursor = found.cursor
-        return found
+            result: dg.SensorResult = self.sensor(context)  # type: ignore[assignment]
+        self.cursor = result.cursor
+        return result
 
-    def told(self) -> list[dict[str, Any]]:
+    def metadata(self) -> list[dict[str, Any]]:
         return [{name: value.value for name, value in event.metadata.items()} for event in self.tick().asset_events]
 
 
 def test_new_versions_of_plain_tables(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     watch = Watch(table_change_sensor([ORDERS]), LakeResource(root=str(tmp_path)), instance)
-    assert watch.told() == []
+    assert watch.metadata() == []
     table = DeltaTable.create(str(tmp_path / "shared" / "orders"), ROWS.schema)
     table.append(ROWS)
-    (first,) = watch.told()
+    (first,) = watch.metadata()
     assert first["lake/version"] == 1
-    assert watch.told() == []
+    assert watch.metadata() == []
     table.append(ROWS)
     table.delete("id = 1")
-    (change,) = watch.told()
+    (change,) = watch.metadata()
     assert change["lake/version"] == 3
     assert change["lake/changes"] == 2
     assert change["lake/operations"] == "WRITE, DELETE"
     assert change["lake/numOutputRows"] == 2
     assert change["lake/numDeletedRows"] == 2
-    assert watch.told() == []
+    assert watch.metadata() == []
     watch.cursor = None
-    assert [told["lake/version"] for told in watch.told()] == [3], "after a reset the present state is told"
+    assert [entry["lake/version"] for entry in watch.metadata()] == [3], "after a reset the present state is told"
 
 
 def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -75,49 +75,49 @@ def test_new_commits_of_a_lake(tmp_path: Path, instance: dg.DagsterInstance) -> 
         return dg.RunRequest(run_key=change.commit)
 
     watch = Watch(table_change_sensor([ORDERS, "tables/other"], request=request), LakeResource(root=str(tmp_path)), instance)
-    assert {told["lake/path"] for told in watch.told()} == {"shared/orders", "tables/other"}
+    assert {entry["lake/path"] for entry in watch.metadata()} == {"shared/orders", "tables/other"}
     asked.clear()
-    assert watch.told() == []
+    assert watch.metadata() == []
     with lake.session() as session:
         session.delta("shared/orders").append(ROWS)
     with lake.session() as session:
         session.delta("shared/orders").append(ROWS)
     lake.create_branch("dev")
-    found = watch.tick()
+    result = watch.tick()
     (change,) = asked
     assert (change.path, change.version, change.commits, change.asset_key) == ("shared/orders", 2, 2, dg.AssetKey("orders"))
     assert change.commit == lake.list_branches()["main"]
     assert change.operations == ["WRITE", "WRITE"]
     assert change.metrics["numOutputRows"] == 4
-    assert [one.run_key for one in found.run_requests or ()] == [change.commit]
+    assert [request.run_key for request in result.run_requests or ()] == [change.commit]
     with lake.session("dev") as session:
         session.delta("shared/orders").append(ROWS)
-    assert watch.told() == [], "another branch is none of its business"
+    assert watch.metadata() == [], "another branch is none of its business"
 
 
 def test_branches_that_come_move_and_go(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = Lake.create(tmp_path)
-    seen: list[tuple[str, str]] = []
+    changes: list[tuple[str, str]] = []
 
     def request(change: BranchChange) -> dg.RunRequest | None:
-        seen.append((change.branch, change.kind))
+        changes.append((change.branch, change.kind))
         return None
 
     watch = Watch(branch_sensor(request=request, prefix="pr-"), LakeResource(root=str(tmp_path)), instance)
     watch.tick()
-    assert seen == []
+    assert changes == []
     for name in ("pr-1", "pr-2", "elsewhere"):
         lake.create_branch(name)
     watch.tick()
-    assert seen == [("pr-1", "created"), ("pr-2", "created")]
+    assert changes == [("pr-1", "created"), ("pr-2", "created")]
     with lake.session("pr-1") as session:
         session.put("a", b"1")
     with lake.session("main") as session:
         session.put("b", b"1")
     lake.delete_branch("pr-2")
-    seen.clear()
+    changes.clear()
     watch.tick()
-    assert seen == [("pr-1", "moved"), ("pr-2", "deleted")]
+    assert changes == [("pr-1", "moved"), ("pr-2", "deleted")]
 
 
 def test_a_run_on_each_branch(tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -95,8 +95,8 @@ def test_a_blocking_check_of_the_step_gates_its_output(root: str, way: Callable[
         result = run(root, dg.asset(checks_first(way(passed)), name="checked", check_specs=SPECS))
         assert result.success is passed
         assert written(root) == (2 if passed else 0)
-        found = {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
-        assert found == {"fine": passed, "aside": False}, "results are recorded either way"
+        checks = {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()}
+        assert checks == {"fine": passed, "aside": False}, "results are recorded either way"
     assert "GateFailed" not in error(result)
     (event,) = result.get_asset_materialization_events()
     assert event.materialization.metadata["mine"].value == 7

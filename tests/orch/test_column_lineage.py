@@ -107,7 +107,7 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
     ),
     "explode": (lambda a, b: a.select("p", F.explode(F.array("id", "x")).alias("e")), {"p": {"a.p"}, "e": {"a.id", "a.x"}}),
     "lambda": (
-        lambda a, b: a.select(F.transform(F.array("id"), lambda one: one + F.col("x")).alias("z")),
+        lambda a, b: a.select(F.transform(F.array("id"), lambda item: item + F.col("x")).alias("z")),
         {"z": {"a.id", "a.x"}},
     ),
     "python function": (lambda a, b: a.select("id", F.udf(lambda value: value, "double")("x").alias("u")), {"id": {"a.id"}, "u": {"a.x"}}),
@@ -135,11 +135,11 @@ FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], dict[str, s
 @pytest.mark.parametrize("name", FRAMES)
 def test_edges(name: str, a: DataFrame, b: DataFrame) -> None:
     make, expected = FRAMES[name]
-    found = edges(make(a, b))
+    actual = edges(make(a, b))
     if name == "names that look like expressions":  # of a name with ` AS ` in it nothing can be told, nor of its neighbours
-        assert found in (None, expected)
+        assert actual in (None, expected)
         return
-    assert found == expected
+    assert actual == expected
 
 
 def test_sql_with_common_table_expressions_and_subqueries(spark: SparkSession, a: DataFrame, b: DataFrame) -> None:
@@ -180,16 +180,16 @@ def test_where_nothing_is_known_nothing_is_told(make: Callable[[DataFrame], Data
 
 def test_a_literal_makes_no_edge(a: DataFrame) -> None:
     frame = a.select("id", F.lit("x#1").alias("k"), F.lit("p, x AS y#2").alias("m"))
-    found = edges(frame)
-    assert found is None or found == {"id": {"a.id"}}
+    actual = edges(frame)
+    assert actual is None or actual == {"id": {"a.id"}}
 
 
 def test_wide_tables_are_read_whole(a: DataFrame) -> None:
     wide = a.select("id", *((F.col("x") + number).alias(f"c{number}") for number in range(300)))
-    found = edges(wide)
-    assert found is not None
-    assert len(found) == 301
-    assert found["c299"] == {"a.x"}
+    lineage = edges(wide)
+    assert lineage is not None
+    assert len(lineage) == 301
+    assert lineage["c299"] == {"a.x"}
 
 
 def test_settings_and_output_are_as_before(spark: SparkSession, a: DataFrame) -> None:
@@ -217,10 +217,10 @@ def test_only_assets_that_are_asked_for(spark: SparkSession, a: DataFrame, b: Da
 
 
 def test_as_metadata(a: DataFrame, b: DataFrame) -> None:
-    found = lineage_metadata(a.join(b, "id").select("id", (a["x"] + b["x"]).alias("total")), [A, B])
-    assert set(found) == {"dagster/column_lineage", "lake/column_lineage"}
-    records = [record.data for record in found["lake/column_lineage"].records]
+    metadata = lineage_metadata(a.join(b, "id").select("id", (a["x"] + b["x"]).alias("total")), [A, B])
+    assert set(metadata) == {"dagster/column_lineage", "lake/column_lineage"}
+    records = [record.data for record in metadata["lake/column_lineage"].records]
     assert records[0] == {"column": "id", "from asset": "silver/orders", "from column": "id"}
     assert {(record["column"], record["from asset"]) for record in records[1:]} == {("total", "items"), ("total", "silver/orders")}
-    dg.AssetMaterialization("out", metadata=found)
+    dg.AssetMaterialization("out", metadata=metadata)
     assert lineage_metadata(a.mapInArrow(lambda rows: rows, "id long"), [A]) == {}

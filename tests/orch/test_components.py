@@ -144,10 +144,10 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         assert len(lake.delta("tables/raw/orders").to_arrow()) == 2
         assert run(project, instance, "rates", "revenue").success
         assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
-        made = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
-        assert made is not None
-        assert made.asset_materialization is not None
-        assert str(made.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
+        event = instance.get_latest_materialization_event(dg.AssetKey("revenue"))
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert str(event.asset_materialization.metadata["lake/session"].value).startswith("run-"), "the executor makes a run one session"
 
         drop(tmp_path / "landing", "2.parquet", [-100.0, None])
         land(project, instance)
@@ -157,7 +157,7 @@ def test_a_project_lands_computes_and_maintains(project: dg.Definitions, tmp_pat
         assert lake.list_branches()["main"] == before
         assert amounts(lake) == {"EUR": 10.0, "USD": 2.0}
         evaluated = refused.get_asset_check_evaluations()
-        assert [(found.check_name, found.passed) for found in evaluated] == [("positive", False)]
+        assert [(evaluation.check_name, evaluation.passed) for evaluation in evaluated] == [("positive", False)]
         assert evaluated[0].metadata["lake/violations"].value == 1
 
         drop(tmp_path / "landing", "3.parquet", [100.0, 2.0])
@@ -278,14 +278,18 @@ def test_sql_in_spark(spark: SparkSession, tmp_path: Path) -> None:
     for day in ("2025-01-01", "2025-01-02"):
         others = build(TableChangeSensorComponent, assets=["raw/my orders"], external=True)
         result = materialize(tmp_path / "lake", table, others, lake={"spark": {}}, partition_key=day)
-        assert {found.check_name: found.passed for found in result.get_asset_check_evaluations()} == {
+        assert {evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()} == {
             "some": True,
             "rich": day == "2025-01-02",
         }
-        samples = [str(found.metadata["lake/broken_rows"].value) for found in result.get_asset_check_evaluations() if not found.passed]
+        samples = [
+            str(evaluation.metadata["lake/broken_rows"].value)
+            for evaluation in result.get_asset_check_evaluations()
+            if not evaluation.passed
+        ]
         assert samples == ([] if day == "2025-01-02" else ["| day | orders | amount | until |\n| --- | --- | --- | --- |\n" + BROKEN_DAY])
-    found = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
-    assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in found] == [
+    orders = DeltaTable.open(tmp_path / "lake/tables/daily_orders").to_arrow().sort_by("day").to_pylist()
+    assert [(row["day"], row["orders"], row["amount"], str(row["until"])) for row in orders] == [
         ("2025-01-01", 2, -2.0, "2025-01-02"),
         ("2025-01-02", 2, 6.0, "2025-01-03"),
     ]
@@ -414,12 +418,12 @@ def test_a_blocking_check_keeps_one_asset_from_being_written(lake: bool, tmp_pat
         Lake.create(tmp_path)
     check = {"name": "no_zero", "expression": "id > 0", "blocking": True}
     table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
-    done = materialize(tmp_path, table, raise_on_error=False)
-    assert not done.success
+    result = materialize(tmp_path, table, raise_on_error=False)
+    assert not result.success
     assert not DeltaTable.exists(tmp_path / "tables/numbers")
-    (found,) = done.get_asset_check_evaluations()
-    assert not found.passed
-    assert (found.metadata["lake/violations"].value, found.metadata["lake/rows"].value) == (1, 3)
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert not evaluation.passed
+    assert (evaluation.metadata["lake/violations"].value, evaluation.metadata["lake/rows"].value) == (1, 3)
     tolerant = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[{**check, "max_violations": 1}])
     assert materialize(tmp_path, tolerant).success
     assert DeltaTable.open(tmp_path / "tables/numbers").to_arrow().num_rows == 3
@@ -439,18 +443,18 @@ def test_checks_take_the_types_that_the_io_manager_knows(tmp_path: Path) -> None
 def test_a_failed_check_shows_rows_that_break_it(tmp_path: Path, sample_rows: int, shown: str | None) -> None:
     check = {"name": "large", "expression": "id > 1", "sample_rows": sample_rows}
     table = build(DeltaTableComponent, asset={"key": "numbers"}, function=f"{__name__}:numbers", checks=[check])
-    (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
-    sample = found.metadata.get("lake/broken_rows")
+    (evaluation,) = materialize(tmp_path, table).get_asset_check_evaluations()
+    sample = evaluation.metadata.get("lake/broken_rows")
     assert (None if sample is None else sample.value) == shown
-    assert found.description == "2 of 3 rows break id > 1"
+    assert evaluation.description == "2 of 3 rows break id > 1"
 
 
 def test_an_asset_that_shows_no_rows_shows_none_that_break_a_check(tmp_path: Path) -> None:
     asset = {"key": "numbers", "metadata": {"lake/preview_rows": 0}}
     check = {"name": "large", "expression": "id > 1"}
     table = build(DeltaTableComponent, asset=asset, function=f"{__name__}:numbers", checks=[check])
-    (found,) = materialize(tmp_path, table).get_asset_check_evaluations()
-    assert "lake/broken_rows" not in found.metadata
+    (evaluation,) = materialize(tmp_path, table).get_asset_check_evaluations()
+    assert "lake/broken_rows" not in evaluation.metadata
 
 
 class CounterHandler:
@@ -682,8 +686,8 @@ def test_a_lake_refuses_a_gate_that_cannot_hold() -> None:
 
 
 def test_dg_finds_them() -> None:
-    (found,) = [point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"]
-    module = found.load()
+    (entry_point,) = [point for point in entry_points(group="dagster_dg_cli.registry_modules") if point.name == "lake_orch"]
+    module = entry_point.load()
     assert module is ours
     assert all(issubclass(getattr(module, name), dg.Component) for name in module.__all__)
 
@@ -695,8 +699,8 @@ def test_the_schema_is_documented(component: Any) -> None:
     undocumented = [
         f"{name}.{field}"
         for name, part in {component.__name__: schema, **schema.get("$defs", {})}.items()
-        for field, told in part.get("properties", {}).items()
-        if not told.get("description")
+        for field, definition in part.get("properties", {}).items()
+        if not definition.get("description")
         and not name.startswith(("AssetSpecKwargs", "DailyPart", "HourlyPart", "WeeklyPart", "TimeWindow", "StaticPart"))
     ]
     assert undocumented == []
@@ -706,9 +710,9 @@ def test_the_schema_is_documented(component: Any) -> None:
 def test_what_is_scaffolded_loads(component: Any) -> None:
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(component_cls=getattr(ours, component.__name__), defs_path="my_part")
-        told = yaml.safe_load((path / "defs.yaml").read_text())
-        assert told["type"].endswith(component.__name__)
-        assert "NAME" not in str(told)
+        scaffolded = yaml.safe_load((path / "defs.yaml").read_text())
+        assert scaffolded["type"].endswith(component.__name__)
+        assert "NAME" not in str(scaffolded)
         with sandbox.load_component_and_build_defs(defs_path=path) as (loaded, defs):
             assert isinstance(loaded, component)
             assert defs.resources or defs.assets or defs.sensors

@@ -76,8 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def same_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the clients: who finds other code has a server of its own, and earlier tests leave folders of theirs on the path."""
-    found = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True)
-    monkeypatch.setattr(sys, "path", json.loads(found.stdout))
+    process = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path))"], capture_output=True, check=True)
+    monkeypatch.setattr(sys, "path", json.loads(process.stdout))
 
 
 def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -90,11 +90,11 @@ def start_client(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return client
 
 
-def told(client: subprocess.Popen[str]) -> dict[str, Any]:
+def read_result(client: subprocess.Popen[str]) -> dict[str, Any]:
     out, err = client.communicate(timeout=120)
     assert client.returncode == 0, err
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
 
 
 def java(lease: Lease) -> int:
@@ -128,7 +128,7 @@ def command_lines() -> str:
 @pytest.mark.exhaustive
 @pytest.mark.spark
 def test_processes_that_start_at_once_share_a_server_that_is_private(folder: Path) -> None:
-    first, second = (told(client) for client in [start_client(folder, "table"), start_client(folder)])
+    first, second = (read_result(client) for client in [start_client(folder, "table"), start_client(folder)])
     assert first["rows"] == second["rows"] == 4
     assert first["sum"] == 10, "format('lake') works through Connect: rows landed once, and are read back"
     assert first["origins"] == {"id": [["left", "id"]], "other": [["right", "id"]], "both": [["left", "id"], ["right", "id"]]}
@@ -164,8 +164,8 @@ def test_relative_paths_are_those_of_the_process_that_asks(folder: Path, tmp_pat
         "print(session.read.csv('landing/customers.csv', header=True).mapInArrow(lambda rows: rows, 'id string').count())"
     )
     command = [sys.executable, "-c", source, str(folder)]
-    done = subprocess.run(command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1:] == ["2"], done.stderr[-2000:]
+    process = subprocess.run(command, input=json.dumps(CONFIG), capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert process.stdout.splitlines()[-1:] == ["2"], process.stderr[-2000:]
     assert [path.name for path in tmp_path.iterdir()] == ["landing"], "the server leaves nothing there"
 
 
@@ -181,22 +181,22 @@ def test_a_url_reaches_it_too_and_who_does_not_know_the_token_is_refused(folder:
         "print(resource.session.range(4).count(), resource.session.conf.get('spark.sql.shuffle.partitions'))\n"
         "SparkSession.builder.remote(url + 'guessed').create().range(1).count()"
     )
-    done = subprocess.run([sys.executable, "-c", source], input=lease.token, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "4 3"
-    assert done.returncode != 0
-    assert "Invalid authentication token" in done.stderr
+    process = subprocess.run([sys.executable, "-c", source], input=lease.token, capture_output=True, text=True, timeout=60)
+    assert process.stdout.splitlines()[-1] == "4 3"
+    assert process.returncode != 0
+    assert "Invalid authentication token" in process.stderr
     lease.release()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.spark
 def test_a_server_that_died_is_replaced_for_those_who_used_it_too(folder: Path) -> None:
-    found = told(start_client(folder, "die"))
-    assert found["again"] == 3
-    assert found["other"] != found["folder"]
-    wait_until(lambda: not Path(found["folder"]).exists())
+    result = read_result(start_client(folder, "die"))
+    assert result["again"] == 3
+    assert result["other"] != result["folder"]
+    wait_until(lambda: not Path(result["folder"]).exists())
     lease = lease_server(folder, CONFIG)
-    assert str(lease.folder) == found["other"]
+    assert str(lease.folder) == result["other"]
     # A server takes so many sessions, then the next one's turn comes. Who uses the old one goes on.
     due = lease_server(folder, CONFIG, sessions=1)
     assert due.folder != lease.folder

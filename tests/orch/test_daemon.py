@@ -69,9 +69,9 @@ class Server:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            found = json.load(answer)
-        assert "errors" not in found, found
-        return found["data"]
+            response = json.load(answer)
+        assert "errors" not in response, response
+        return response["data"]
 
     @property
     def repository(self) -> dict[str, str]:
@@ -85,23 +85,25 @@ class Server:
             "assetSelection": [{"path": [asset]} for asset in assets],
             "partitionNames": [f"{day:02}" for day in range(days)],
         }
-        found = self.ask(BACKFILL, params=params)["launchPartitionBackfill"]
-        assert found["__typename"] == "LaunchBackfillSuccess", found
-        id: str = found["backfillId"]
+        result = self.ask(BACKFILL, params=params)["launchPartitionBackfill"]
+        assert result["__typename"] == "LaunchBackfillSuccess", result
+        id: str = result["backfillId"]
         return id
 
     def launch(self, job: str, **tags: str) -> str:
         selector = {**self.repository, "pipelineName": job}
         metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-        found = self.ask(LAUNCH, params={"selector": selector, "mode": "default", "executionMetadata": metadata})["launchPipelineExecution"]
-        assert found["__typename"] == "LaunchRunSuccess", found
-        id: str = found["run"]["runId"]
+        result = self.ask(LAUNCH, params={"selector": selector, "mode": "default", "executionMetadata": metadata})[
+            "launchPipelineExecution"
+        ]
+        assert result["__typename"] == "LaunchRunSuccess", result
+        id: str = result["run"]["runId"]
         return id
 
     def again(self, run_id: str, strategy: str) -> str:
-        found = self.ask(AGAIN, params={"parentRunId": run_id, "strategy": strategy})["launchRunReexecution"]
-        assert found["__typename"] == "LaunchRunSuccess", found
-        id: str = found["run"]["runId"]
+        result = self.ask(AGAIN, params={"parentRunId": run_id, "strategy": strategy})["launchRunReexecution"]
+        assert result["__typename"] == "LaunchRunSuccess", result
+        id: str = result["run"]["runId"]
         return id
 
     def ended(self, run_id: str) -> dg.DagsterRun:
@@ -109,8 +111,8 @@ class Server:
             run = self.instance.get_run_by_id(run_id)
             return run if run is not None and run.is_finished else None
 
-        found: dg.DagsterRun = until(finished, f"the end of run {run_id}")
-        return found
+        ended_run: dg.DagsterRun = until(finished, f"the end of run {run_id}")
+        return ended_run
 
     def errors(self, run_id: str) -> str:
         """What went wrong in a run."""
@@ -130,16 +132,16 @@ def serving(folder: Path, **environment: str) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {"DAGSTER_HOME": str(folder / "home"), "LAKE_TEST_FOLDER": str(folder), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    overrides = {"DAGSTER_HOME": str(folder / "home"), "LAKE_TEST_FOLDER": str(folder), "DAGSTER_DISABLE_TELEMETRY": "1"}
     with dg.DagsterInstance.from_config(str(folder / "home")) as instance, (folder / "log").open("w") as log:
-        made = Server(folder, port, instance)
+        web_server = Server(folder, port, instance)
         command = [sys.executable, "-m", "dagster", "dev", "-m", "tests.orch.daemon_pipeline", "-h", "127.0.0.1", "-p", str(port)]
-        everything = {**os.environ, **own, **environment}
+        everything = {**os.environ, **overrides, **environment}
         process = subprocess.Popen(command, cwd=ROOT, env=everything, stdout=log, stderr=log, start_new_session=True)
         try:
-            until(lambda: process.poll() is not None or answers(made.url), "the web server", seconds=90)
+            until(lambda: process.poll() is not None or answers(web_server.url), "the web server", seconds=90)
             assert process.poll() is None, (folder / "log").read_text()
-            yield made
+            yield web_server
         finally:
             process.terminate()
             process.wait(60)
@@ -227,8 +229,8 @@ def backfill_all(server: Server, days: int, *, seconds: float = 390) -> None:
     backfill = server.backfill(["daily", "appended"], days)
 
     def over() -> bool:
-        found = server.instance.get_backfill(backfill)
-        return found is not None and found.status.value.startswith("COMPLETED")
+        partition_backfill = server.instance.get_backfill(backfill)
+        return partition_backfill is not None and partition_backfill.status.value.startswith("COMPLETED")
 
     until(over, "the backfill's end", seconds=seconds)
     runs = server.instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": backfill}))

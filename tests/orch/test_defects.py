@@ -160,7 +160,7 @@ def test_a_file_is_told_to_be_rewritten_though_its_batch_was_run_again(tmp_path:
     assert zone.run(request)
     assert not zone.requests()
     assert zone.ids() == [1]
-    assert [told["lake/rewritten_files"] for told in zone.observations()] == [1]
+    assert [metadata["lake/rewritten_files"] for metadata in zone.observations()] == [1]
 
 
 def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -173,8 +173,8 @@ def test_a_table_by_hand_may_be_called_as_an_output_is(tmp_path: Path, instance:
         return pa.table({"id": [2]})
 
     assert materialize([made], resources={"lake": lake, "io_manager": DeltaIOManager(lake=lake)}, instance=instance).success
-    found = {path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()}
-    assert found == {"orders": [1], "tables/orders": [2]}
+    rows_by_table = {path: lake.open().delta(path).to_arrow()["id"].to_pylist() for path in lake.open().at("main").datasets()}
+    assert rows_by_table == {"orders": [1], "tables/orders": [2]}
 
 
 def test_a_password_has_no_place_in_the_root() -> None:
@@ -264,9 +264,9 @@ def test_what_was_written_by_hand_starts_nothing_before_it_is_published(tmp_path
     for step in "nothing", "a failed run", "a published run", "nothing":
         if step != "nothing":
             materialize([upstream, other], resources={"lake": lake}, instance=instance, raise_on_error=False)
-        told = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
-        asked.append(told.total_requested)
-        cursor = told.cursor
+        result = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
+        asked.append(result.total_requested)
+        cursor = result.cursor
         if step == "a failed run":
             fails.clear()
     assert asked == [0, 0, 1, 0]
@@ -285,9 +285,9 @@ def test_a_backfill_takes_along_what_came_as_it_was_merged(tmp_path: Path, monke
 
     def late(*args: Any, **options: Any) -> Any:
         monkeypatch.undo()
-        done = merge(*args, **options)
+        result = merge(*args, **options)
         publish(2)
-        return done
+        return result
 
     publish(1)
     monkeypatch.setattr(lake, "merge", late)

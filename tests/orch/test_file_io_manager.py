@@ -53,7 +53,7 @@ def materialize(place: str, assets: list[Any], root: str, **options: Any) -> dg.
 
 
 def test_values_come_back_as_they_were(root: str, place: str) -> None:
-    seen: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
     report = {"rows": 7, "names": ["ä", None], "nested": {"x": 1.5, "y": True}}
 
     @dg.asset
@@ -74,19 +74,19 @@ def test_values_come_back_as_they_were(root: str, place: str) -> None:
 
     @dg.asset(ins={"today": dg.AssetIn(["reports", "today"])})
     def reader(image: bytes, page: str, today: dict[str, Any], numbers: list[int]) -> None:
-        seen.update(image=image, page=page, today=today, numbers=numbers)
+        loaded.update(image=image, page=page, today=today, numbers=numbers)
 
     result = materialize(place, [image, page, today, numbers, reader], root)
     assert result.success
-    assert seen == {"image": b"\x00\x01", "page": "<p>ä</p>", "today": report, "numbers": [1, 2]}
+    assert loaded == {"image": b"\x00\x01", "page": "<p>ä</p>", "today": report, "numbers": [1, 2]}
     assert keys(root) == ["files/image.bin", "files/page.txt", "files/reports/today.json", "out/numbers.json"]
     assert json.loads(get(root, "files/reports/today.json")) == report
     metadata = {event.asset_key: event.materialization.metadata for event in result.get_asset_materialization_events()}
-    told = metadata[dg.AssetKey("image")]
-    assert (told["lake/path"].value, told["lake/bytes_written"].value) == ("files/image.bin", 2)
-    assert ("lake/state" in told) is (place != "session"), "what is staged is not told apart for good"
-    assert ("lake/commit" in told) is (place == "lake")
-    assert ("dagster/uri" in told) is (place == "plain")
+    image_metadata = metadata[dg.AssetKey("image")]
+    assert (image_metadata["lake/path"].value, image_metadata["lake/bytes_written"].value) == ("files/image.bin", 2)
+    assert ("lake/state" in image_metadata) is (place != "session"), "what is staged is not told apart for good"
+    assert ("lake/commit" in image_metadata) is (place == "lake")
+    assert ("dagster/uri" in image_metadata) is (place == "plain")
 
 
 def test_a_value_of_another_type_takes_the_place_of_the_former(root: str, place: str) -> None:
@@ -136,7 +136,7 @@ def test_a_failed_run_with_a_session_leaves_no_file(plain: str) -> None:
 
 
 def test_partitions_have_a_file_each(root: str, place: str) -> None:
-    seen: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
 
     @dg.asset(partitions_def=DAYS)
     def daily(context: dg.AssetExecutionContext) -> dict[str, Any]:
@@ -144,18 +144,18 @@ def test_partitions_have_a_file_each(root: str, place: str) -> None:
 
     @dg.asset(partitions_def=DAYS)
     def same(daily: dict[str, Any]) -> None:
-        seen["one"] = daily
+        loaded["one"] = daily
 
     @dg.asset(ins={"daily": dg.AssetIn(metadata={"allow_missing_partitions": True})})
     def whole(daily: dict[str, dict[str, Any]]) -> None:
-        seen["all"] = daily
+        loaded["all"] = daily
 
     for key in ("2024-01-01", "2024-01-02"):
         assert materialize(place, [daily, same], root, partition_key=key).success
     assert materialize(place, [daily, whole], root, selection=[whole]).success
     assert keys(root) == ["files/daily/2024-01-01.json", "files/daily/2024-01-02.json"]
-    assert seen["one"] == {"day": "2024-01-02"}
-    assert seen["all"] == {"2024-01-01": {"day": "2024-01-01"}, "2024-01-02": {"day": "2024-01-02"}}
+    assert loaded["one"] == {"day": "2024-01-02"}
+    assert loaded["all"] == {"2024-01-01": {"day": "2024-01-01"}, "2024-01-02": {"day": "2024-01-02"}}
     with pytest.raises(NotFound, match="materialize the asset first"):
         materialize(place, [daily, same], root, selection=[same], partition_key="2024-01-03")
 
@@ -191,11 +191,11 @@ def test_names_that_are_no_paths_are_quoted(plain: str) -> None:
         assets = [dg.asset(lambda context: context.partition_key, name="n", partitions_def=dg.DynamicPartitionsDefinition(name="names"))]
         for name in names:
             assert dg.materialize(assets, partition_key=name, resources=resources(plain), instance=instance).success
-    found = keys(plain)
-    assert "files/n/a%2Fb.txt" in found
-    assert "files/n/%2E..txt" in found
-    assert "files/cells/2024-01-01/a%2Fb.txt" in found
-    assert sorted(get(plain, key).decode() for key in found if key.startswith("files/n/")) == sorted(names)
+    stored_keys = keys(plain)
+    assert "files/n/a%2Fb.txt" in stored_keys
+    assert "files/n/%2E..txt" in stored_keys
+    assert "files/cells/2024-01-01/a%2Fb.txt" in stored_keys
+    assert sorted(get(plain, key).decode() for key in stored_keys if key.startswith("files/n/")) == sorted(names)
 
 
 def test_pickle_is_only_for_those_who_ask(plain: str) -> None:
@@ -228,7 +228,7 @@ def test_what_json_would_change_is_refused(plain: str, value: Any) -> None:
 
 
 def test_outputs_of_ops_need_a_path_and_dynamic_ones_get_one_each(plain: str) -> None:
-    seen = []
+    loaded = []
 
     @dg.op(out=dg.DynamicOut(str, metadata={"lake/path": "out/part.txt"}))
     def parts():
@@ -237,7 +237,7 @@ def test_outputs_of_ops_need_a_path_and_dynamic_ones_get_one_each(plain: str) ->
 
     @dg.op(out=dg.Out(io_manager_key="nothing"))
     def collect(values: list[str]) -> None:
-        seen.extend(values)
+        loaded.extend(values)
 
     @dg.op
     def nowhere() -> str:
@@ -252,7 +252,7 @@ def test_outputs_of_ops_need_a_path_and_dynamic_ones_get_one_each(plain: str) ->
         nowhere()
 
     assert job.execute_in_process().success
-    assert sorted(seen) == ["part 0", "part 1"]
+    assert sorted(loaded) == ["part 0", "part 1"]
     assert keys(plain) == ["out/part/k0.txt", "out/part/k1.txt"]
     with pytest.raises(InvalidDefinition, match="lake/path"):
         bad.execute_in_process()
@@ -261,7 +261,7 @@ def test_outputs_of_ops_need_a_path_and_dynamic_ones_get_one_each(plain: str) ->
 def test_a_file_can_be_read_at_another_ref(plain: str) -> None:
     lake = Lake.create(plain)
     values = iter(["old", "new"])
-    seen = {}
+    loaded = {}
 
     @dg.asset
     def text() -> str:
@@ -269,12 +269,12 @@ def test_a_file_can_be_read_at_another_ref(plain: str) -> None:
 
     @dg.asset(ins={"text": dg.AssetIn(metadata={"lake/ref": "v1"})})
     def reader(text: str) -> None:
-        seen["text"] = text
+        loaded["text"] = text
 
     dg.materialize([text], resources=resources(plain))
     lake.create_tag("v1", at="main")
     dg.materialize([text, reader], resources=resources(plain))
-    assert seen == {"text": "old"}
+    assert loaded == {"text": "old"}
     assert get(plain, "files/text.txt") == b"new"
 
 

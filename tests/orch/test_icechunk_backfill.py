@@ -67,11 +67,11 @@ def check(root: Path, days: int) -> None:
 @pytest.mark.parametrize("scope", ["plain root", pytest.param("asset", marks=pytest.mark.exhaustive), "run"])
 def test_regions_that_processes_write_at_once_are_all_there(tmp_path: Path, scope: str, days: int, processes: int) -> None:
     keys = [str(day.date()) for day in pd.date_range(START, periods=days)]
-    own = "asset" if scope == "plain root" else scope
+    writer_scope = "asset" if scope == "plain root" else scope
     if scope != "plain root":
         Lake.create(tmp_path / "lake")
-        run_partitions(str(tmp_path / "lake"), own, days, keys[:1])
-    run_together(run_partitions, [(str(tmp_path / "lake"), own, days, keys[number::processes]) for number in range(processes)])
+        run_partitions(str(tmp_path / "lake"), writer_scope, days, keys[:1])
+    run_together(run_partitions, [(str(tmp_path / "lake"), writer_scope, days, keys[number::processes]) for number in range(processes)])
     check(tmp_path / "lake", days)
     if scope == "run":
         table = Lake.open(tmp_path / "lake").delta("tables/days_seen").to_arrow()

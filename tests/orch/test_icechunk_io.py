@@ -91,8 +91,8 @@ def test_each_type_that_is_returned_is_what_the_reference_reader_finds(root: str
         return values_of(kind)
 
     assert dg.materialize([weather], resources=resources).success
-    (found,) = stored(root).data_vars.values()
-    np.testing.assert_array_equal(found.values, np.asarray(values_of("numpy")))
+    (variable,) = stored(root).data_vars.values()
+    np.testing.assert_array_equal(variable.values, np.asarray(values_of("numpy")))
 
 
 def test_a_group_is_stored_with_all_that_is_below_it(root: str, resources: dict[str, Any]) -> None:
@@ -102,30 +102,30 @@ def test_a_group_is_stored_with_all_that_is_below_it(root: str, resources: dict[
 
     assert dg.materialize([weather], resources=resources).success
     repository = icechunk.Repository.open(icechunk.local_filesystem_storage(f"{root}/tables/weather"))
-    found = zarr.open_group(repository.readonly_session("main").store, mode="r")
-    assert dict(found.attrs) == {"title": "group"}
-    np.testing.assert_array_equal(found["inner/deep"][...], values_of("numpy"))
-    assert found["inner/deep"].chunks == (2, 2)
+    group = zarr.open_group(repository.readonly_session("main").store, mode="r")
+    assert dict(group.attrs) == {"title": "group"}
+    np.testing.assert_array_equal(group["inner/deep"][...], values_of("numpy"))
+    assert group["inner/deep"].chunks == (2, 2)
 
 
 @pytest.mark.parametrize("kind", [xr.Dataset, xr.DataArray, zarr.Group, zarr.Array, np.ndarray, Session])
 def test_a_parameter_is_loaded_by_its_annotation(resources: dict[str, Any], kind: type) -> None:
-    seen: list[Any] = []
+    loaded: list[Any] = []
 
     @dg.asset
     def weather() -> xr.Dataset:
         return hours("2024-01-01")
 
     def read(weather: Any) -> None:
-        seen.append(weather)
+        loaded.append(weather)
 
     read.__annotations__["weather"] = kind
     assert dg.materialize([weather, dg.asset(read)], resources=resources).success
-    assert isinstance(seen[0], kind)
+    assert isinstance(loaded[0], kind)
 
 
 def test_loading_is_lazy(resources: dict[str, Any]) -> None:
-    seen: list[bool] = []
+    in_memory: list[bool] = []
 
     @dg.asset
     def weather() -> xr.Dataset:
@@ -133,14 +133,14 @@ def test_loading_is_lazy(resources: dict[str, Any]) -> None:
 
     @dg.asset
     def read(weather: xr.Dataset) -> None:
-        seen.append(weather["t2m"].variable._in_memory)
+        in_memory.append(weather["t2m"].variable._in_memory)
 
     assert dg.materialize([weather, read], resources=resources).success
-    assert seen == [False]
+    assert in_memory == [False]
 
 
 def test_an_input_chooses_variables_and_a_selection(resources: dict[str, Any]) -> None:
-    seen: list[xr.Dataset] = []
+    loaded: list[xr.Dataset] = []
     source = hours("2024-01-01").assign(extra=("lat", [1, 2, 3]))
 
     @dg.asset
@@ -151,10 +151,10 @@ def test_an_input_chooses_variables_and_a_selection(resources: dict[str, Any]) -
 
     @dg.asset(ins={"weather": dg.AssetIn(metadata=metadata)})
     def read(weather: xr.Dataset) -> None:
-        seen.append(weather.load())
+        loaded.append(weather.load())
 
     assert dg.materialize([weather, read], resources=resources).success
-    assert seen[0].equals(source[["t2m"]].sel(time=slice("2024-01-01T06", "2024-01-01T08"), lat=51.0))
+    assert loaded[0].equals(source[["t2m"]].sel(time=slice("2024-01-01T06", "2024-01-01T08"), lat=51.0))
 
 
 def test_an_encoding_decides_how_arrays_are_stored(root: str, resources: dict[str, Any]) -> None:
@@ -368,19 +368,19 @@ def test_coordinates_that_other_partitions_share_do_not_change(resources: dict[s
 
 
 def test_a_parameter_loads_the_region_of_its_partition(resources: dict[str, Any]) -> None:
-    seen: list[xr.Dataset] = []
+    loaded: list[xr.Dataset] = []
 
     @dg.asset(partitions_def=DAYS)
     def read(weather: xr.Dataset) -> None:
-        seen.append(weather.load())
+        loaded.append(weather.load())
 
     for day in ("2024-01-01", "2024-01-02"):
         assert dg.materialize([weather(), read], partition_key=day, resources=resources).success
-    assert seen[1].equals(hours("2024-01-02"))
+    assert loaded[1].equals(hours("2024-01-02"))
 
 
 def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any]) -> None:
-    seen: list[dict[str, xr.DataArray]] = []
+    loaded: list[dict[str, xr.DataArray]] = []
     keys = dg.StaticPartitionsDefinition(["eu", "us"])
 
     @dg.asset(partitions_def=keys, metadata={"partition_expr": "region"})
@@ -389,12 +389,12 @@ def test_a_parameter_loads_one_value_for_each_partition(resources: dict[str, Any
 
     @dg.asset
     def read(weather: dict[str, xr.DataArray]) -> None:
-        seen.append(weather)
+        loaded.append(weather)
 
     for key in ("eu", "us"):
         assert dg.materialize([weather], partition_key=key, resources=resources).success
     assert dg.materialize([weather, read], selection=[read], resources=resources).success
-    assert {key: value["region"].values.tolist() for key, value in seen[0].items()} == {"eu": ["eu"], "us": ["us"]}
+    assert {key: value["region"].values.tolist() for key, value in loaded[0].items()} == {"eu": ["eu"], "us": ["us"]}
 
 
 SET_BACK = dg.HourlyPartitionsDefinition("2024-10-27-00:00", end_date="2024-10-27-06:00", timezone="Europe/Berlin")

@@ -50,6 +50,6 @@ def test_every_mode_over_connect(tmp_path: Path) -> None:
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     environment = {**os.environ, "DAGSTER_HOME": str(home)}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1] == "['pyspark.sql.connect.session']"
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, cwd=Path(__file__).parents[2])
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert process.stdout.splitlines()[-1] == "['pyspark.sql.connect.session']"

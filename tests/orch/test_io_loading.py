@@ -39,16 +39,16 @@ def resources(root: str) -> dict[str, Any]:
 
 def loaded(root: str, annotation: Any, **metadata: Any) -> Any:
     """What a parameter on the table `source` gets."""
-    seen: list[Any] = []
+    received: list[Any] = []
 
     def reader(source) -> None:
-        seen.append(source)
+        received.append(source)
 
     reader.__annotations__ = {"source": annotation, "return": None}
     names = {"columns": "columns"}
     ins = {"source": dg.AssetIn(metadata={names.get(name, f"lake/{name}"): value for name, value in metadata.items()})}
     assert dg.materialize([dg.AssetSpec("source"), dg.asset(reader, ins=ins)], resources=resources(root)).success
-    return seen[0]
+    return received[0]
 
 
 def rows_of(first: int, last: int) -> pa.Table:
@@ -81,8 +81,8 @@ def ids(value: Any) -> list[int]:
             value = value.collect()
         case DeltaTable():
             value = value.to_arrow()
-    found = value["id"]
-    return sorted(found.to_pylist() if hasattr(found, "to_pylist") else list(found))
+    column = value["id"]
+    return sorted(column.to_pylist() if hasattr(column, "to_pylist") else list(column))
 
 
 TYPES = [pa.Table, pa.RecordBatch, pa.RecordBatchReader, ds.Dataset, pd.DataFrame, pl.DataFrame, pl.LazyFrame]
@@ -134,20 +134,20 @@ def test_a_stream_opens_files_as_it_comes_to_them(root: str, source: DeltaTable,
 def test_a_stream_takes_little_memory(root: str) -> None:
     """64 MiB, of which no more than a few batches are there at a time."""
     piece = pa.RecordBatch.from_pydict({"n": pa.array([7] * (1 << 17), pa.int64())})
-    seen = []
+    sizes = []
 
     @dg.asset
-    def made() -> pa.RecordBatchReader:
+    def stream() -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(piece.schema, (piece for _ in range(64)))
 
     @dg.asset
-    def reader(made: pa.RecordBatchReader) -> None:
+    def reader(stream: pa.RecordBatchReader) -> None:
         before = pa.total_allocated_bytes()
-        seen.extend((batch.num_rows, pa.total_allocated_bytes() - before) for batch in made)
+        sizes.extend((batch.num_rows, pa.total_allocated_bytes() - before) for batch in stream)
 
-    assert dg.materialize([made, reader], resources=resources(root)).success
-    assert sum(rows for rows, _ in seen) == 64 << 17
-    assert max(held for _, held in seen) < 8 << 20
+    assert dg.materialize([stream, reader], resources=resources(root)).success
+    assert sum(rows for rows, _ in sizes) == 64 << 17
+    assert max(held for _, held in sizes) < 8 << 20
 
 
 @pytest.mark.parametrize("kind", ["reader", "lazy"])
@@ -184,8 +184,8 @@ def test_a_lazy_frame_reads_only_the_columns_of_its_query(root: str, source: Del
 
 def test_earlier_versions(root: str, source: DeltaTable) -> None:
     assert ids(loaded(root, pa.Table, version=1)) == [0, 1, 2]
-    made = {commit["version"]: commit["timestamp"] for commit in source.history()}
-    at = datetime.fromtimestamp(made[2] / 1000, UTC).isoformat()
+    timestamps = {commit["version"]: commit["timestamp"] for commit in source.history()}
+    at = datetime.fromtimestamp(timestamps[2] / 1000, UTC).isoformat()
     assert ids(loaded(root, pa.Table, timestamp=at)) in ([0, 1, 2, 3, 4], list(range(8)), list(range(10)))
     assert ids(loaded(root, pl.LazyFrame, version=2, where="id > 1")) == [2, 3, 4]
     for wrong in ({"version": "1"}, {"version": 1, "timestamp": at}, {"where": 7}, {"columns": "id"}):
@@ -238,7 +238,7 @@ class OwnIOManager(DeltaIOManager):
 
 
 def test_a_handler_of_ones_own(root: str) -> None:
-    seen = []
+    received = []
 
     @dg.asset
     def measured() -> Measurements:
@@ -246,13 +246,13 @@ def test_a_handler_of_ones_own(root: str) -> None:
 
     @dg.asset
     def reader(measured: Measurements) -> pa.Table:
-        seen.append(measured)
+        received.append(measured)
         return pa.table({"n": [len(measured.values)]})
 
     lake = LakeResource(root=root)
     assert isinstance(MeasurementsHandler(), TypeHandler)
     assert dg.materialize([measured, reader], resources={"io_manager": OwnIOManager(lake=lake), "lake": lake}).success
-    assert seen == [Measurements([1, 2])]
+    assert received == [Measurements([1, 2])]
     with pytest.raises(UnsupportedData, match=r"Measurements: return one of pyarrow\.Table, .*polars\.LazyFrame, pyspark\.sql\.DataFrame$"):
         to_rows(Measurements([]), "x")
 
@@ -287,7 +287,7 @@ def test_a_handler_of_ones_own_serves_a_session_of_a_step(tmp_path: Path) -> Non
 
 def test_a_handler_of_an_io_manager_that_a_function_makes_serves_its_steps(root: str) -> None:
     @dg.io_manager
-    def made() -> dg.IOManager:
+    def build_io_manager() -> dg.IOManager:
         return OwnIOManager(lake=LakeResource(root=root))
 
     @dg.asset
@@ -295,7 +295,7 @@ def test_a_handler_of_an_io_manager_that_a_function_makes_serves_its_steps(root:
         lake.table(context, "tables/by_hand").append(Measurements([1, 2]))
         return Measurements([3])
 
-    assert dg.materialize([returned], resources={"io_manager": made, "lake": LakeResource(root=root)}).success
+    assert dg.materialize([returned], resources={"io_manager": build_io_manager, "lake": LakeResource(root=root)}).success
     assert DeltaTable.open(f"{root}/tables/by_hand").to_arrow()["id"].to_pylist() == [1, 2]
 
 
@@ -305,8 +305,8 @@ def test_libraries_that_nobody_uses_are_not_imported() -> None:
         "to_rows(pa.table({'a': [1]}), 'x'); handler_of_annotation(pa.Table); handler_of_annotation(int); "
         "print([name for name in ('polars', 'pyspark', 'duckdb', 'zarr') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert process.stdout.strip() == "[]"
 
 
 # pandas
@@ -355,7 +355,7 @@ def test_values_in_results_and_chosen_outputs(root: str) -> None:
 
 
 def test_outputs_of_dynamic_ops_have_a_table_each(root: str) -> None:
-    seen = []
+    numbers = []
 
     @dg.op(out=dg.DynamicOut(pa.Table, metadata={"lake/path": "work/parts"}))
     def parts():
@@ -368,7 +368,7 @@ def test_outputs_of_dynamic_ops_have_a_table_each(root: str) -> None:
 
     @dg.op(out=dg.Out(metadata={"lake/path": "work/none"}))
     def collect(values: list[pa.Table]) -> None:
-        seen.extend(value["n"][0].as_py() for value in values)
+        numbers.extend(value["n"][0].as_py() for value in values)
 
     @dg.job(resource_defs=resources(root))
     def job():
@@ -376,7 +376,7 @@ def test_outputs_of_dynamic_ops_have_a_table_each(root: str) -> None:
 
     assert job.execute_in_process().success
     assert DeltaTable.open(f"{root}/work/parts/k1").to_arrow()["n"].to_pylist() == [1]
-    assert sorted(seen) == [0, 2, 4]
+    assert sorted(numbers) == [0, 2, 4]
 
 
 def test_values_are_loaded_outside_of_runs(root: str, source: DeltaTable) -> None:
@@ -390,16 +390,16 @@ def test_a_step_can_merge_by_hand(root: str) -> None:
     def by_hand(context: dg.AssetExecutionContext, lake: LakeResource) -> dg.MaterializeResult:
         table = lake.table(context)
         table.append(pl.DataFrame({"id": [1, 2], "v": [1, 1]}))
-        done = table.merge(pd.DataFrame({"id": [2, 3], "v": [5, 5]}), ["id"])
-        assert done.skipped is (context.retry_number == 1)
-        assert done.rows == 2
+        result = table.merge(pd.DataFrame({"id": [2, 3], "v": [5, 5]}), ["id"])
+        assert result.skipped is (context.retry_number == 1)
+        assert result.rows == 2
         if context.retry_number == 0:
             raise RuntimeError("again")
         return dg.MaterializeResult(metadata=table.metadata())
 
     assert dg.materialize([by_hand], resources=resources(root)).success
-    found = DeltaTable.open(f"{root}/tables/by_hand").to_arrow().sort_by("id")
-    assert found.to_pydict() == {"id": [1, 2, 3], "v": [1, 5, 5]}
+    rows = DeltaTable.open(f"{root}/tables/by_hand").to_arrow().sort_by("id")
+    assert rows.to_pydict() == {"id": [1, 2, 3], "v": [1, 5, 5]}
 
 
 # data versions

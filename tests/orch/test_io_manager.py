@@ -55,7 +55,7 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 
 def test_arrow_types_come_back_as_annotated(root: str, resources: dict[str, Any]) -> None:
-    seen = {}
+    loaded = {}
 
     @dg.asset
     def numbers() -> pa.Table:
@@ -63,17 +63,17 @@ def test_arrow_types_come_back_as_annotated(root: str, resources: dict[str, Any]
 
     @dg.asset
     def streamed(numbers: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        seen["reader"] = numbers
+        loaded["reader"] = numbers
         return numbers
 
     @dg.asset
     def last(streamed: pa.Table, numbers: DeltaTable) -> None:
-        seen["table"], seen["delta"] = streamed, numbers
+        loaded["table"], loaded["delta"] = streamed, numbers
 
     assert dg.materialize([numbers, streamed, last], resources=resources).success
-    assert isinstance(seen["reader"], pa.RecordBatchReader)
-    assert seen["table"].to_pydict() == {"n": [1, 2, 3]}
-    assert seen["delta"].version == table(root, "numbers").version
+    assert isinstance(loaded["reader"], pa.RecordBatchReader)
+    assert loaded["table"].to_pydict() == {"n": [1, 2, 3]}
+    assert loaded["delta"].version == table(root, "numbers").version
     assert not DeltaTable.exists(f"{root}/tables/last")
 
 
@@ -111,8 +111,8 @@ def test_each_run_replaces_exactly_its_partition(root: str, resources: dict[str,
 
     for key in ("2024-01-01", "2024-02-01", "2024-01-01"):
         assert dg.materialize([monthly], partition_key=key, resources=resources).success
-    found = sorted((row["month"].month, row["value"]) for row in rows(root, "monthly"))
-    assert found == [(1, 3), (1, 3), (2, 2), (2, 2)]
+    actual = sorted((row["month"].month, row["value"]) for row in rows(root, "monthly"))
+    assert actual == [(1, 3), (1, 3), (2, 2), (2, 2)]
     assert table(root, "monthly").metadata.partition_columns == ("month",)
 
 
@@ -150,16 +150,16 @@ def test_several_dimensions(root: str, resources: dict[str, Any]) -> None:
         dg.materialize([cells], partition_key=dg.MultiPartitionKey({"day": day, "region": region}), resources=resources).run_id
         for day, region in (("2024-01-01", "eu"), ("2024-01-01", "it's"), ("2024-01-02", "eu"), ("2024-01-01", "it's"))
     ]
-    found = {(row["date"].day, row["where"]): row["run"] for row in rows(root, "cells")}
-    assert found == {(1, "eu"): runs[0], (1, "it's"): runs[3], (2, "eu"): runs[2]}
+    runs_by_cell = {(row["date"].day, row["where"]): row["run"] for row in rows(root, "cells")}
+    assert runs_by_cell == {(1, "eu"): runs[0], (1, "it's"): runs[3], (2, "eu"): runs[2]}
 
 
 def test_rows_outside_the_partition_fail_the_step_before_anything_is_visible(root: str, resources: dict[str, Any]) -> None:
-    given = iter([of_months(1), of_months(1, 2)])
+    outputs = iter([of_months(1), of_months(1, 2)])
 
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
     def monthly() -> pa.Table:
-        return next(given)
+        return next(outputs)
 
     dg.materialize([monthly], partition_key="2024-01-01", resources=resources)
     before = table(root, "monthly").version
@@ -169,17 +169,17 @@ def test_rows_outside_the_partition_fail_the_step_before_anything_is_visible(roo
 
 
 def test_an_empty_output_clears_its_slice(root: str, resources: dict[str, Any]) -> None:
-    given = iter([of_months(1), of_months(2), of_months()])
+    outputs = iter([of_months(1), of_months(2), of_months()])
 
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
     def monthly() -> pa.Table:
-        return next(given)
+        return next(outputs)
 
     for key in ("2024-01-01", "2024-02-01", "2024-01-01"):
         result = dg.materialize([monthly], partition_key=key, resources=resources)
     assert {row["month"].month for row in rows(root, "monthly")} == {2}
-    found = metadata(result)
-    assert (found["lake/rows_written"], found["dagster/partition_row_count"], found["dagster/row_count"]) == (0, 0, 2)
+    entries = metadata(result)
+    assert (entries["lake/rows_written"], entries["dagster/partition_row_count"], entries["dagster/row_count"]) == (0, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_run_for_no_partition_leaves_the_table_alone(root: str, resources: dic
 
 
 def test_inputs_are_exactly_the_mapped_partitions(resources: dict[str, Any]) -> None:
-    seen: dict[str, set[int]] = {}
+    months: dict[str, set[int]] = {}
 
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
     def monthly(context: dg.AssetExecutionContext) -> pa.Table:
@@ -219,24 +219,24 @@ def test_inputs_are_exactly_the_mapped_partitions(resources: dict[str, Any]) -> 
 
     @dg.asset(partitions_def=MONTHS)
     def same(monthly: pa.Table) -> None:
-        seen["same"] = {day.month for day in monthly["month"].to_pylist()}
+        months["same"] = {day.month for day in monthly["month"].to_pylist()}
 
     @dg.asset(partitions_def=MONTHS, ins={"monthly": dg.AssetIn(partition_mapping=before)})
     def previous(monthly: pa.Table) -> None:
-        seen["previous"] = {day.month for day in monthly["month"].to_pylist()}
+        months["previous"] = {day.month for day in monthly["month"].to_pylist()}
 
     @dg.asset
     def yearly(monthly: pa.Table) -> None:
-        seen["all"] = {day.month for day in monthly["month"].to_pylist()}
+        months["all"] = {day.month for day in monthly["month"].to_pylist()}
 
     assets = [monthly, same, previous, yearly]
     for key in ("2024-01-01", "2024-02-01", "2024-03-01"):
         dg.materialize(assets, selection=[monthly], partition_key=key, resources=resources)
     dg.materialize(assets, selection=[same, previous], partition_key="2024-02-01", resources=resources)
     dg.materialize(assets, selection=[yearly], resources=resources)
-    assert seen == {"same": {2}, "previous": {1}, "all": {1, 2, 3}}
+    assert months == {"same": {2}, "previous": {1}, "all": {1, 2, 3}}
     dg.materialize(assets, selection=[previous], partition_key="2024-01-01", resources=resources)
-    assert seen["previous"] == set()
+    assert months["previous"] == set()
 
 
 def test_values_are_loaded_outside_of_runs(resources: dict[str, Any]) -> None:
@@ -300,7 +300,7 @@ def test_an_unknown_mode_is_refused(resources: dict[str, Any]) -> None:
 
 
 def test_path_partitioning_and_columns_by_metadata(root: str, resources: dict[str, Any]) -> None:
-    seen = {}
+    loaded = {}
 
     @dg.asset(key=["raw", "orders"], metadata={"lake/path": "shared/orders", "lake/partition_by": ["day"]})
     def orders() -> pa.Table:
@@ -308,13 +308,13 @@ def test_path_partitioning_and_columns_by_metadata(root: str, resources: dict[st
 
     @dg.asset(ins={"orders": dg.AssetIn(["raw", "orders"], metadata={"columns": ["id"]})})
     def reader(orders: pa.Table) -> None:
-        seen["columns"] = orders.column_names
+        loaded["columns"] = orders.column_names
 
     result = dg.materialize([orders], resources=resources)
     assert metadata(result)["dagster/table_name"] == "shared.orders"
     # As a table that another code location owns.
     dg.materialize([reader, dg.AssetSpec(["raw", "orders"], metadata={"lake/path": "shared/orders"})], resources=resources)
-    assert seen == {"columns": ["id"]}
+    assert loaded == {"columns": ["id"]}
     assert DeltaTable.open(f"{root}/shared/orders").metadata.partition_columns == ("day",)
 
 
@@ -353,17 +353,17 @@ def test_metadata_of_a_write(root: str, resources: dict[str, Any]) -> None:
     def whole() -> pa.Table:
         return pa.table({"n": [1, 2], "at": [None, None]}, schema=schema)
 
-    found = metadata(dg.materialize([whole], resources=resources))
-    columns = found.pop("dagster/column_schema").columns
+    entries = metadata(dg.materialize([whole], resources=resources))
+    columns = entries.pop("dagster/column_schema").columns
     assert [(column.name, column.type, column.description) for column in columns] == [
         ("n", "bigint", "a number"),
         ("at", "timestamp", None),
     ]
-    numbers = [found.pop(name) for name in ("lake/bytes_written", "dagster/size_bytes")]
+    numbers = [entries.pop(name) for name in ("lake/bytes_written", "dagster/size_bytes")]
     assert [type(number) for number in numbers] == [int] * 2
     assert numbers[0] == numbers[1] > 0
-    assert found.pop("lake/preview").startswith("| n | at |\n| --- | --- |")
-    assert found == {
+    assert entries.pop("lake/preview").startswith("| n | at |\n| --- | --- |")
+    assert entries == {
         "dagster/row_count": 2,
         "dagster/table_name": "whole",
         "dagster/uri": f"{root}/tables/whole",
@@ -428,9 +428,9 @@ def test_a_retried_step_skips_its_committed_batches(root: str, resources: dict[s
     assert sorted(row["n"] for row in rows(root, "by_hand")) == [0, 1, 2]
     assert [written.skipped for written in results] == [False, False, True, True, False]
     assert sum("an earlier attempt committed" in message and "nothing written" in message for message in messages) == 2
-    found = metadata(result)
-    assert (found["dagster/row_count"], found["lake/files_added"]) == (3, 3)
-    assert "lake/skipped" not in found
+    entries = metadata(result)
+    assert (entries["dagster/row_count"], entries["lake/files_added"]) == (3, 3)
+    assert "lake/skipped" not in entries
 
 
 def test_each_run_and_partition_of_a_hands_on_writer_counts_anew(root: str, resources: dict[str, Any]) -> None:
@@ -481,7 +481,7 @@ def spark_resources(root: str, spark: SparkSession) -> Iterator[dict[str, Any]]:
 
 
 def test_spark_frames_come_and_go(root: str, spark_resources: dict[str, Any]) -> None:
-    seen = {}
+    loaded = {}
 
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
     def monthly(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
@@ -489,28 +489,28 @@ def test_spark_frames_come_and_go(root: str, spark_resources: dict[str, Any]) ->
 
     @dg.asset(ins={"monthly": dg.AssetIn(metadata={"columns": ["month"]})})
     def yearly(monthly: DataFrame) -> DataFrame:
-        seen["columns"] = monthly.columns
+        loaded["columns"] = monthly.columns
         return monthly.groupBy("month").count()
 
     @dg.asset
     def mixed(yearly: pa.Table, monthly: DataFrame) -> None:
-        seen["rows"] = (yearly.num_rows, monthly.count())
+        loaded["rows"] = (yearly.num_rows, monthly.count())
 
     assets = [monthly, yearly, mixed]
     for key in ("2024-01-01", "2024-02-01", "2024-01-01"):
         result = dg.materialize(assets, selection=[monthly], partition_key=key, resources=spark_resources)
         assert metadata(result)["lake/rows_written"] == 2
     dg.materialize(assets, selection=[yearly, mixed], resources=spark_resources)
-    assert seen == {"columns": ["month"], "rows": (2, 4)}
+    assert loaded == {"columns": ["month"], "rows": (2, 4)}
     assert table(root, "monthly").metadata.partition_columns == ("month",)
 
 
 def test_spark_rows_outside_the_partition_fail_the_step(root: str, spark_resources: dict[str, Any]) -> None:
-    given = iter([of_months(1), of_months(1, 2)])
+    outputs = iter([of_months(1), of_months(1, 2)])
 
     @dg.asset(partitions_def=MONTHS, metadata={"partition_expr": "month"})
     def monthly(spark: SparkResource) -> DataFrame:
-        return spark.session.createDataFrame(next(given))
+        return spark.session.createDataFrame(next(outputs))
 
     dg.materialize([monthly], partition_key="2024-01-01", resources=spark_resources)
     before = table(root, "monthly").version

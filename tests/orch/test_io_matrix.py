@@ -37,7 +37,7 @@ MODES: dict[str, tuple[dict[str, Any], list[tuple[int, str]]]] = {
 KINDS: dict[str, tuple[type, Callable[[pa.Table], Any], Callable[[Any], list[dict[str, Any]]]]] = {
     "table": (pa.Table, lambda rows: rows, pa.Table.to_pylist),
     "reader": (pa.RecordBatchReader, pa.Table.to_reader, lambda reader: reader.read_all().to_pylist()),
-    "dataset": (ds.Dataset, ds.dataset, lambda found: found.to_table().to_pylist()),
+    "dataset": (ds.Dataset, ds.dataset, lambda dataset: dataset.to_table().to_pylist()),
     "pandas": (pd.DataFrame, pa.Table.to_pandas, lambda frame: frame.to_dict("records")),
     "polars": (pl.DataFrame, pl.DataFrame, pl.DataFrame.to_dicts),
     "lazy": (pl.LazyFrame, lambda rows: pl.DataFrame(rows).lazy(), lambda frame: frame.collect().to_dicts()),
@@ -61,25 +61,25 @@ def check(
         Lake.create(root)
     lake = LakeResource(root=root)
     resources = {"io_manager": DeltaIOManager(lake=lake, spark=spark), "lake": lake}
-    seen: dict[str, list[tuple[int, str]]] = {}
+    loaded: dict[str, list[tuple[int, str]]] = {}
     rounds = iter([FIRST, SECOND])
-    given: dict[str, list[tuple[int, str]]] = {}
+    rows_by_run: dict[str, list[tuple[int, str]]] = {}
 
     outs = {mode: dg.AssetOut(metadata=metadata) for mode, (metadata, _) in MODES.items()}
 
     @dg.multi_asset(outs=outs, retry_policy=dg.RetryPolicy(max_retries=1))
     def made(context: dg.AssetExecutionContext):
         if context.retry_number == 0:
-            given[context.run.run_id] = next(rounds)
+            rows_by_run[context.run.run_id] = next(rounds)
         for mode in MODES:
-            rows = [(0, "z")] if mode == "low" else given[context.run.run_id]
+            rows = [(0, "z")] if mode == "low" else rows_by_run[context.run.run_id]
             yield dg.Output(give(table_of(rows)), mode)
         if context.retry_number == 0:
             raise RuntimeError("every output is stored, and the step has failed")
 
     def seen_by(**values: Any) -> None:
         for mode, value in values.items():
-            seen[mode] = sorted((row["id"], row["v"]) for row in take(value))
+            loaded[mode] = sorted((row["id"], row["v"]) for row in take(value))
 
     def reads(overwrite, append, merge, high) -> None:
         seen_by(overwrite=overwrite, append=append, merge=merge, high=high)
@@ -97,28 +97,28 @@ def check(
         result = (testing.materialize if place == "session" else dg.materialize)(assets, resources=resources)
         assert result.success
         if round == 2:
-            for mode in seen:
-                assert seen[mode] == MODES[mode][1], (mode, "as the next asset of the run reads it")
+            for mode in loaded:
+                assert loaded[mode] == MODES[mode][1], (mode, "as the next asset of the run reads it")
     for mode, (metadata, expected) in MODES.items():
         url = f"{root}/{metadata.get('lake/path', f'tables/{mode}')}"
         rows = DeltaTable.open(url).to_arrow().to_pylist()  # as any reader finds it in place
         assert sorted((row["id"], row["v"]) for row in rows) == sorted(expected), mode
     if place == "lake":
-        told = [json.loads(commit.metadata["datasets"]) for commit in Lake.open(root).log() if "datasets" in commit.metadata]
-        assert sum("tables/append" in one for one in told) == 2, "two rounds, each published once"
-    told_ = {
+        datasets = [json.loads(commit.metadata["datasets"]) for commit in Lake.open(root).log() if "datasets" in commit.metadata]
+        assert sum("tables/append" in names for names in datasets) == 2, "two rounds, each published once"
+    metadata_by_mode = {
         entry.materialization.asset_key.to_user_string(): {name: value.value for name, value in entry.materialization.metadata.items()}
         for entry in result.get_asset_materialization_events()
         if entry.materialization.asset_key.path[-1] in MODES
     }
-    assert {mode: told_[mode]["lake/operation"] for mode in ("append", "merge", "ignore", "high")} == {
+    assert {mode: metadata_by_mode[mode]["lake/operation"] for mode in ("append", "merge", "ignore", "high")} == {
         "append": "append",
         "merge": "merge",
         "ignore": "ignore",
         "high": "replace_where",
     }
-    assert (told_["merge"]["lake/rows_written"], told_["merge"]["dagster/row_count"]) == (2, 3)
-    assert told_["append"].get("lake/skipped", False) is (place != "session"), "a session replaces what the attempt before wrote"
+    assert (metadata_by_mode["merge"]["lake/rows_written"], metadata_by_mode["merge"]["dagster/row_count"]) == (2, 3)
+    assert metadata_by_mode["append"].get("lake/skipped", False) is (place != "session"), "a session replaces what the attempt before wrote"
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -83,7 +83,7 @@ KINDS: dict[str, tuple[dg.PartitionsDefinition, Any, Any, list[str]]] = {
 def test_a_run_replaces_its_own_partition_and_reads_it_back(root: str, resources: dict[str, Any], kind: str, mode: str) -> None:
     partitions_def, expression, columns, keys = KINDS[kind]
     extra = {"lake/merge": ["p", "n"]} if mode == "merge" else {}
-    seen: list[Any] = []
+    runs: list[Any] = []
     counter = iter(range(10))
 
     @dg.asset(partitions_def=partitions_def, metadata={"partition_expr": expression, **extra})
@@ -93,13 +93,13 @@ def test_a_run_replaces_its_own_partition_and_reads_it_back(root: str, resources
 
     @dg.asset(partitions_def=partitions_def)
     def read(made: pa.Table) -> None:
-        seen.append(made["run"].to_pylist())
+        runs.append(made["run"].to_pylist())
 
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("tenants", ["it's", "b/ü", "other"])
         for key in keys:
             assert dg.materialize([made, read], partition_key=key, resources=resources, instance=instance).success
-    assert seen == [[0], [1], [2]]
+    assert runs == [[0], [1], [2]]
     assert sorted(row["run"] for row in rows(root, "made")) == [1, 2]
 
 
@@ -165,11 +165,11 @@ def test_a_single_run_over_two_dimensions(root: str, resources: dict[str, Any]) 
     for first, last in (("2024-01-01|eu", "2024-01-03|us"), ("2024-01-02|eu", "2024-01-02|us")):
         tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         assert job.execute_in_process(tags=tags).success
-    found = {(row["d"].day, row["r"]): row["run"] for row in rows(root, "made")}
-    assert len(found) >= 6
-    assert {key for key, run in found.items() if run == 1} >= {(2, "eu"), (2, "us")}
-    assert found[1, "eu"] == 0
-    assert found[3, "us"] == 0
+    runs = {(row["d"].day, row["r"]): row["run"] for row in rows(root, "made")}
+    assert len(runs) >= 6
+    assert {key for key, run in runs.items() if run == 1} >= {(2, "eu"), (2, "us")}
+    assert runs[1, "eu"] == 0
+    assert runs[3, "us"] == 0
 
 
 # mappings
@@ -194,16 +194,16 @@ def loaded(
     daily: dg.AssetsDefinition, resources: dict[str, Any], annotation: Any, key: str | None, partitions_def: Any = None, mapping: Any = None
 ) -> Any:
     """What a parameter with this annotation gets, for a run of this key."""
-    seen: list[Any] = []
+    received: list[Any] = []
 
     def reader(daily) -> None:
-        seen.append(daily)
+        received.append(daily)
 
     reader.__annotations__ = {"daily": annotation, "return": None}
     ins = {"daily": dg.AssetIn(partition_mapping=mapping)} if mapping is not None else None
     asset = dg.asset(reader, partitions_def=partitions_def, ins=ins)
     assert dg.materialize([daily, asset], selection=[asset], partition_key=key, resources=resources).success
-    return seen[0]
+    return received[0]
 
 
 OFFSET = dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=-1, allow_nonexistent_upstream_partitions=True)
@@ -232,20 +232,20 @@ def test_a_mapping_says_what_is_read(
 ) -> None:
     if isinstance(partitions_def, dict):
         partitions_def = dg.MultiPartitionsDefinition(partitions_def)
-    found = loaded(daily, resources, pa.Table, key, partitions_def, mapping)
-    assert sorted(found["n"].to_pylist()) == expected
+    actual = loaded(daily, resources, pa.Table, key, partitions_def, mapping)
+    assert sorted(actual["n"].to_pylist()) == expected
 
 
 def test_a_dict_gets_one_value_for_each_partition(daily: dg.AssetsDefinition, resources: dict[str, Any]) -> None:
-    found = loaded(daily, resources, dict[str, pl.DataFrame], "2024-01-04", DAYS, OFFSET)
-    assert {key: frame["n"].to_list() for key, frame in found.items()} == {"2024-01-02": [2], "2024-01-03": [3]}
-    found = loaded(daily, resources, Mapping[str, pa.Table], "2024-01-01", DAYS, OFFSET)
-    assert found == {}
+    frames = loaded(daily, resources, dict[str, pl.DataFrame], "2024-01-04", DAYS, OFFSET)
+    assert {key: frame["n"].to_list() for key, frame in frames.items()} == {"2024-01-02": [2], "2024-01-03": [3]}
+    frames = loaded(daily, resources, Mapping[str, pa.Table], "2024-01-01", DAYS, OFFSET)
+    assert frames == {}
 
 
 def test_one_partition_of_several_dimensions_from_another_table(root: str, resources: dict[str, Any]) -> None:
     both = dg.MultiPartitionsDefinition({"day": DAYS, "region": REGIONS})
-    seen = {}
+    inputs = {}
 
     @dg.asset(partitions_def=both, metadata={"partition_expr": {"day": "d", "region": "r"}})
     def cells(context: dg.AssetExecutionContext) -> pa.Table:
@@ -254,12 +254,12 @@ def test_one_partition_of_several_dimensions_from_another_table(root: str, resou
 
     @dg.asset(partitions_def=DAYS, ins={"cells": dg.AssetIn(partition_mapping=TO_SINGLE)})
     def by_day(cells: pa.Table) -> None:
-        seen["regions"] = sorted(cells["r"].to_pylist())
+        inputs["regions"] = sorted(cells["r"].to_pylist())
 
     for day, region in (("2024-01-01", "eu"), ("2024-01-01", "us"), ("2024-01-02", "as")):
         dg.materialize([cells], partition_key=dg.MultiPartitionKey({"day": day, "region": region}), resources=resources)
     dg.materialize([cells, by_day], selection=[by_day], partition_key="2024-01-01", resources=resources)
-    assert seen == {"regions": ["eu", "us"]}
+    assert inputs == {"regions": ["eu", "us"]}
 
 
 def test_a_partitioned_asset_of_an_unpartitioned_one(root: str, resources: dict[str, Any]) -> None:
@@ -280,12 +280,12 @@ def test_a_partitioned_asset_of_an_unpartitioned_one(root: str, resources: dict[
 # assets that depend on themselves
 
 
-def running(annotation: Any, seen: list[Any]) -> dg.AssetsDefinition:
+def running(annotation: Any, totals: list[Any]) -> dg.AssetsDefinition:
     """A daily total on top of the day before."""
 
     def total(context, total):
         before = 0 if total is None or not total.num_rows else total["n"][0].as_py()
-        seen.append(total)
+        totals.append(total)
         return pa.table({"day": [day_of(context.partition_key)], "n": [before + 1]})
 
     total.__annotations__ = {"context": dg.AssetExecutionContext, "total": annotation, "return": pa.Table}
@@ -295,18 +295,18 @@ def running(annotation: Any, seen: list[Any]) -> dg.AssetsDefinition:
 
 @pytest.mark.parametrize("annotation", [pa.Table, pa.Table | None])
 def test_an_asset_that_depends_on_itself_begins_with_nothing(root: str, resources: dict[str, Any], annotation: Any) -> None:
-    seen: list[Any] = []
-    asset = running(annotation, seen)
+    totals: list[Any] = []
+    asset = running(annotation, totals)
     for key in ("2024-01-01", "2024-01-02", "2024-01-03"):
         assert dg.materialize([asset], partition_key=key, resources=resources).success
     assert sorted((row["day"].day, row["n"]) for row in rows(root, "total")) == [(1, 1), (2, 2), (3, 3)]
-    assert (seen[0] is None) is (annotation is not pa.Table)
+    assert (totals[0] is None) is (annotation is not pa.Table)
 
 
 def test_it_may_begin_anywhere(root: str, resources: dict[str, Any]) -> None:
-    seen: list[Any] = []
-    assert dg.materialize([running(pa.Table | None, seen)], partition_key="2024-01-05", resources=resources).success
-    assert seen == [None]
+    totals: list[Any] = []
+    assert dg.materialize([running(pa.Table | None, totals)], partition_key="2024-01-05", resources=resources).success
+    assert totals == [None]
 
 
 def test_a_table_that_is_not_there_is_an_error_otherwise(resources: dict[str, Any]) -> None:
@@ -337,19 +337,19 @@ def test_thousands_of_partitions_are_a_short_predicate_and_take_little_time() ->
 def test_thousands_of_static_partitions_are_loaded(root: str, resources: dict[str, Any]) -> None:
     names = [f"customer {number}" for number in range(3000)]
     many = dg.StaticPartitionsDefinition(names)
-    seen = {}
+    inputs = {}
 
     @dg.asset(partitions_def=many, metadata={"partition_expr": "name"})
     def customers() -> pa.Table: ...
 
     @dg.asset
     def reader(customers: pa.Table) -> None:
-        seen["rows"] = customers.num_rows
+        inputs["rows"] = customers.num_rows
 
     table = DeltaTable.create(f"{root}/tables/customers", pa.schema([("name", pa.string())]))
     table.append(pa.table({"name": [*names, "one that is no partition"]}))
     dg.materialize([customers, reader], selection=[reader], resources=resources)
-    assert seen == {"rows": 3000}
+    assert inputs == {"rows": 3000}
 
 
 def test_partitions_may_stand_for_a_generated_column(root: str, resources: dict[str, Any]) -> None:

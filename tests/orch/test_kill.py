@@ -23,12 +23,12 @@ class Outcome:
     def __init__(self, instance: dg.DagsterInstance, run_id: str, success: bool) -> None:
         self.run_id, self.success = run_id, success
         self.events = instance.all_logs(run_id)
-        found = [
+        entries = [
             entry.dagster_event.step_materialization_data.materialization.metadata
             for entry in self.events
             if entry.dagster_event and entry.dagster_event.is_step_materialization
         ]
-        self.metadata: dict[str, Any] = {name: value.value for name, value in found[-1].items()} if found else {}
+        self.metadata: dict[str, Any] = {name: value.value for name, value in entries[-1].items()} if entries else {}
 
     @property
     def attempts(self) -> int:

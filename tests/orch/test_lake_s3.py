@@ -80,11 +80,11 @@ def test_files_land_and_are_put_together(
     cursor, runs = None, 0
     while True:
         with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"lake": resource}) as context:
-            found = sensor(context)  # type: ignore[operator]
+            tick = sensor(context)  # type: ignore[operator]
             cursor = context.cursor
-        if not isinstance(found, dg.SensorResult) or not found.run_requests:
+        if not isinstance(tick, dg.SensorResult) or not tick.run_requests:
             break
-        for request in found.run_requests:
+        for request in tick.run_requests:
             assert dg.materialize([asset], resources={"lake": resource}, instance=instance, tags=dict(request.tags)).success  # type: ignore[list-item]
             runs += 1
     assert runs == 3

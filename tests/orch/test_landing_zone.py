@@ -55,13 +55,13 @@ class Zone:
 
     def tick(self) -> Any:
         with dg.build_sensor_context(instance=self.instance, cursor=self.cursor, resources={"lake": self.lake}) as context:
-            found = self.sensor(context)
+            result = self.sensor(context)
             self.cursor = context.cursor
-        return found
+        return result
 
     def requests(self) -> list[dg.RunRequest]:
-        found = self.tick()
-        return list(found.run_requests) if isinstance(found, dg.SensorResult) else []
+        result = self.tick()
+        return list(result.run_requests) if isinstance(result, dg.SensorResult) else []
 
     def run(self, request: dg.RunRequest) -> bool:
         result = dg.materialize(
@@ -84,8 +84,8 @@ class Zone:
 
     def observations(self) -> list[dict[str, Any]]:
         records = self.instance.fetch_observations(dg.AssetKey("events"), limit=50).records
-        found = [record.event_log_entry.asset_observation for record in records]
-        return [{name: value.value for name, value in one.metadata.items()} for one in found if one is not None]
+        events = [record.event_log_entry.asset_observation for record in records]
+        return [{name: value.value for name, value in event.metadata.items()} for event in events if event is not None]
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def test_files_land_once_in_order(zone: Zone) -> None:
     event = zone.instance.get_latest_materialization_event(dg.AssetKey("events"))
     assert event is not None
     assert event.asset_materialization is not None
-    told = event.asset_materialization.metadata
-    assert told["lake/landing_batch"].value == 2
-    assert told["lake/files_landed"].value == 1
+    metadata = event.asset_materialization.metadata
+    assert metadata["lake/landing_batch"].value == 2
+    assert metadata["lake/files_landed"].value == 1
 
 
 def test_a_lost_cursor_lands_nothing_twice(zone: Zone) -> None:
@@ -153,9 +153,9 @@ def test_a_failed_batch_is_tried_again_and_those_behind_it_wait(zone: Zone) -> N
         assert not zone.run(request)
     assert len(set(keys)) == 4, "each try is a run of its own"
     zone.drop("b.parquet", 2)
-    told = str(zone.tick())
-    assert "failed 4 times" in told
-    assert "re-execute" in told
+    message = str(zone.tick())
+    assert "failed 4 times" in message
+    assert "re-execute" in message
     zone.fail = False
     zone.run(request)
     assert zone.ids() == [1]
@@ -169,9 +169,9 @@ def test_a_batch_does_not_land_before_an_earlier_one(zone: Zone) -> None:
     (first,) = zone.requests()
     zone.drop("b.parquet", 2)
     ledger = ledger_of(zone.zone, zone.lake)
-    made = ledger.make_batch(zone.zone.files())
-    assert made is not None
-    assert made.number == 2
+    batch = ledger.make_batch(zone.zone.files())
+    assert batch is not None
+    assert batch.number == 2
     second = dg.RunRequest(tags={**first.tags, BATCH_TAG: "2"})
     assert not zone.run(second)
     assert zone.ids() == []
@@ -186,12 +186,12 @@ def test_late_and_rewritten_files_are_told_once(zone: Zone) -> None:
     zone.drop("2024-01.parquet", 1)
     zone.drain()
     assert zone.ids() == [1, 2]
-    assert [told["lake/late_files"] for told in zone.observations() if "lake/late_files" in told] == [1]
+    assert [metadata["lake/late_files"] for metadata in zone.observations() if "lake/late_files" in metadata] == [1]
     zone.drop("2024-02.parquet", 2, 22)
     assert zone.drain() == 0
     assert zone.drain() == 0
     assert zone.ids() == [1, 2]
-    assert [told["lake/rewritten_files"] for told in zone.observations() if "lake/rewritten_files" in told] == [1]
+    assert [metadata["lake/rewritten_files"] for metadata in zone.observations() if "lake/rewritten_files" in metadata] == [1]
 
 
 def test_a_file_that_is_replaced_before_it_landed_is_read_as_it_is(zone: Zone) -> None:
@@ -272,9 +272,9 @@ def test_names_that_name_no_zone(name: str) -> None:
 
 def test_two_sensors_make_one_batch_between_them(zone: Zone) -> None:
     zone.drop("a.parquet", 1)
-    one, other = ledger_of(zone.zone, zone.lake), ledger_of(zone.zone, zone.lake)
+    first, other = ledger_of(zone.zone, zone.lake), ledger_of(zone.zone, zone.lake)
     files = zone.zone.files()
-    assert one.make_batch(files) is not None
+    assert first.make_batch(files) is not None
     assert other.make_batch(files) is None
     assert [batch.number for batch in other.batches()] == [1]
 

@@ -72,14 +72,18 @@ def test_small_files_are_put_together_and_old_versions_stay(resource: LakeResour
     assert dry[PATHS[0]]["lake/due"]
     assert dry[PATHS[0]]["lake/num_files"] == 12
     assert health(resource, PATHS[0]).files == 12
-    told = run(defs, "compaction", resource, instance)
-    assert set(told) == set(PATHS)
+    metadata = run(defs, "compaction", resource, instance)
+    assert set(metadata) == set(PATHS)
     for path in PATHS:
-        assert (told[path]["lake/num_files"], told[path]["lake/files_removed"], told[path]["lake/small_file_ratio"]) == (1, 12, 0.0)
+        assert (metadata[path]["lake/num_files"], metadata[path]["lake/files_removed"], metadata[path]["lake/small_file_ratio"]) == (
+            1,
+            12,
+            0.0,
+        )
         assert ids(resource, path) == list(range(12))
     again = run(defs, "compaction", resource, instance)
     assert not again[PATHS[0]]["lake/due"]
-    assert again[PATHS[0]]["lake/version"] == told[PATHS[0]]["lake/version"]
+    assert again[PATHS[0]]["lake/version"] == metadata[PATHS[0]]["lake/version"]
     run(defs, "vacuum", resource, instance)
     old = resource.open().at("main~1").delta(PATHS[0]) if resource.is_lake() else DeltaTable.open(resource.url(PATHS[0]), version=12)
     assert sorted(old.to_arrow()["id"].to_pylist()) == list(range(12)), "the files of a retained version stay"
@@ -101,8 +105,8 @@ def test_what_is_past_its_retention_is_reclaimed(tmp_path: Path, instance: dg.Da
     assert len(list((tmp_path / path).glob("*.parquet"))) == 4
     (tmp_path / path / "mine.parquet").write_bytes(b"x")
     os.utime(tmp_path / path / "mine.parquet", (0, 0))
-    (done,) = run(defs, "vacuum", resource, instance).values()
-    assert done["lake/unknown_files"] == 1
+    (metadata,) = run(defs, "vacuum", resource, instance).values()
+    assert metadata["lake/unknown_files"] == 1
     (tmp_path / path / "mine.parquet").unlink()
     assert len(list((tmp_path / path).glob("*.parquet"))) == 1
     assert ids(resource, path) == [0, 1, 2]
@@ -137,9 +141,9 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
     Lake.create(tmp_path).open_session()
     resource = LakeResource(root=str(tmp_path))
     defs = lake_maintenance(["tables/a"], tasks=["garbage_collection", "session_reaper"], checks=False)
-    (told,) = run(defs, "garbage_collection", resource, instance, {"dry_run": True}).values()
-    assert told["lake/reclaimed_files"] == 0
-    assert told["lake/dry_run"] is True
+    (metadata,) = run(defs, "garbage_collection", resource, instance, {"dry_run": True}).values()
+    assert metadata["lake/reclaimed_files"] == 0
+    assert metadata["lake/dry_run"] is True
     (reaped,) = run(defs, "session_reaper", resource, instance).values()
     assert reaped["lake/running"] == 0
     assert reaped["lake/failed"] == 0, "a session of no run is none of its business"
@@ -148,9 +152,9 @@ def test_a_lake_is_collected_and_its_sessions_are_seen_to(tmp_path: Path, instan
 def failing(defs: dg.Definitions, resource: LakeResource, instance: dg.DagsterInstance) -> dict[str, str | None]:
     """The health checks of the first table that warn."""
     result = dg.materialize([asset_of(defs, "health")], resources={"lake": resource}, instance=instance)
-    evaluations = [found for found in result.get_asset_check_evaluations() if found.asset_key.path[-1] == "a"]
-    assert {found.severity for found in evaluations} == {dg.AssetCheckSeverity.WARN}
-    return {found.check_name: found.description for found in evaluations if not found.passed}
+    evaluations = [evaluation for evaluation in result.get_asset_check_evaluations() if evaluation.asset_key.path[-1] == "a"]
+    assert {evaluation.severity for evaluation in evaluations} == {dg.AssetCheckSeverity.WARN}
+    return {evaluation.check_name: evaluation.description for evaluation in evaluations if not evaluation.passed}
 
 
 def test_checks_say_what_needs_doing(resource: LakeResource, instance: dg.DagsterInstance) -> None:
@@ -169,9 +173,9 @@ def test_all_tables_are_measured_in_one_step(resource: LakeResource, instance: d
 
 def test_a_check_can_be_run_by_itself(resource: LakeResource, instance: dg.DagsterInstance) -> None:
     health = asset_of(lake_maintenance(PATHS), "health")
-    one = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(["maintenance", "health", "a"]), "log_length"))
-    result = dg.materialize([health], resources={"lake": resource}, instance=instance, selection=one)
-    assert [found.check_name for found in result.get_asset_check_evaluations()] == ["log_length"]
+    selection = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey(["maintenance", "health", "a"]), "log_length"))
+    result = dg.materialize([health], resources={"lake": resource}, instance=instance, selection=selection)
+    assert [evaluation.check_name for evaluation in result.get_asset_check_evaluations()] == ["log_length"]
 
 
 def test_a_table_that_is_not_there_yet_is_left_out(resource: LakeResource, instance: dg.DagsterInstance) -> None:
@@ -184,8 +188,8 @@ def test_a_run_of_the_tables_runs_no_health_check(tmp_path: Path) -> None:
     @dg.asset
     def a() -> None: ...
 
-    own = dg.Definitions([a], jobs=[dg.define_asset_job("daily", [a])], resources={"lake": LakeResource(root=str(tmp_path))})
-    maintained = dg.Definitions.merge(lake_maintenance([a], schedule="0 3 * * *"), own)
+    pipeline = dg.Definitions([a], jobs=[dg.define_asset_job("daily", [a])], resources={"lake": LakeResource(root=str(tmp_path))})
+    maintained = dg.Definitions.merge(lake_maintenance([a], schedule="0 3 * * *"), pipeline)
     result = maintained.resolve_job_def("daily").execute_in_process()
     assert [event.step_key for event in result.all_events if event.is_step_success] == ["a"]
 
@@ -228,21 +232,21 @@ def test_writers_go_first(tmp_path: Path, instance: dg.DagsterInstance, monkeypa
             table.append(rows(number))
     from lake_orch.maintenance import tasks
 
-    optimize, done = tasks._optimize, []
+    optimize, interrupted = tasks._optimize, []
 
     def disturbed(*args: Any) -> Any:
         result = optimize(*args)
-        if not done:
-            done.append(True)
+        if not interrupted:
+            interrupted.append(True)
             with Lake.open(tmp_path).session() as other:
                 other.delta("tables/a").delete("id = 2")
         return result
 
     monkeypatch.setattr(tasks, "_optimize", disturbed)
     resource = LakeResource(root=str(tmp_path))
-    (told,) = run(lake_maintenance(["tables/a"], tasks=["compaction"]), "compaction", resource, instance).values()
-    assert done
-    assert told["lake/num_files"] == 1
+    (metadata,) = run(lake_maintenance(["tables/a"], tasks=["compaction"]), "compaction", resource, instance).values()
+    assert interrupted
+    assert metadata["lake/num_files"] == 1
     assert ids(resource, "tables/a") == [0, 1, 3]
 
 
@@ -257,7 +261,9 @@ def test_schedules_and_automation() -> None:
     with_lake = dg.Definitions.merge(defs, dg.Definitions(resources={"lake": LakeResource(root="/lake")}))
     dg.Definitions.validate_loadable(with_lake)
     at = datetime(2026, 1, 1, 3, tzinfo=UTC)
-    (schedule,) = (found for found in defs.schedules or () if isinstance(found, dg.ScheduleDefinition) and "checkpoint" in found.name)
+    (schedule,) = (
+        candidate for candidate in defs.schedules or () if isinstance(candidate, dg.ScheduleDefinition) and "checkpoint" in candidate.name
+    )
     requests = (
         schedule.evaluate_tick(
             dg.build_schedule_context(repository_def=with_lake.get_repository_def(), scheduled_execution_time=at)
@@ -272,7 +278,7 @@ def test_schedules_and_automation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "options", "told"),
+    ("tables", "options", "message"),
     [
         ([], {}, "needs tables"),
         (["tables/a", "tables/a/"], {}, "twice"),
@@ -281,8 +287,8 @@ def test_schedules_and_automation() -> None:
         (["../a"], {}, "relative"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tables: list[str], options: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidDefinition, match=told):
+def test_what_makes_no_sense_is_refused(tables: list[str], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidDefinition, match=message):
         lake_maintenance(tables, **options)
 
 

@@ -19,9 +19,9 @@ def marker(parts: tuple[Any, ...]) -> str:
 
 
 @given(PARTS, PARTS)
-def test_different_outputs_have_different_markers(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
-    same = (*one[:4], sorted(one[4])) == (*other[:4], sorted(other[4]))
-    assert (marker(one) == marker(other)) == same
+def test_different_outputs_have_different_markers(first: tuple[Any, ...], other: tuple[Any, ...]) -> None:
+    same = (*first[:4], sorted(first[4])) == (*other[:4], sorted(other[4]))
+    assert (marker(first) == marker(other)) == same
 
 
 def test_the_order_of_partitions_does_not_matter() -> None:

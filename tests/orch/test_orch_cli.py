@@ -20,41 +20,41 @@ from tests.orch.test_recovery import failed_publish
 from tests.orch.test_sessions import check_published
 
 
-def told(bench: Bench, *words: str, code: int = 0, where: tuple[str, ...] = ()) -> Any:
+def run_json(bench: Bench, *words: str, code: int = 0, where: tuple[str, ...] = ()) -> Any:
     arguments = [*(where or ("--root", f"{bench.folder}/lake")), *words, "--json"]
-    done = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home")}).invoke(main, arguments, catch_exceptions=False)
-    assert done.exit_code == code, done.output
-    return json.loads(done.stdout)
+    result = CliRunner(env={"DAGSTER_HOME": str(bench.folder / "home")}).invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
 
 
 def test_a_failed_publish_is_found_and_made_up_for(bench: Bench) -> None:
     run = failed_publish(bench)
-    (found,) = told(bench, "sessions")
-    assert found["session"] == bench.session(run)
-    assert found["run"] == run.run_id
-    assert found["run_status"] == "FAILURE"
-    assert found["state"] == "failed"
-    assert found["publishable"] is True
-    assert 0 <= found["age"] < 600
-    assert [one["error"] is None for one in told(bench, "recover", code=1)] == [False]
-    assert told(bench, "recover", found["session"], code=1)["kind"] == "ProtectedBranch"
+    (session,) = run_json(bench, "sessions")
+    assert session["session"] == bench.session(run)
+    assert session["run"] == run.run_id
+    assert session["run_status"] == "FAILURE"
+    assert session["state"] == "failed"
+    assert session["publishable"] is True
+    assert 0 <= session["age"] < 600
+    assert [row["error"] is None for row in run_json(bench, "recover", code=1)] == [False]
+    assert run_json(bench, "recover", session["session"], code=1)["kind"] == "ProtectedBranch"
     bench.lake.settings.unprotect("main")
-    (done,) = told(bench, "recover")
-    assert done["session"] == found["session"]
-    assert done["commit"] == bench.lake.list_branches()["main"]
+    (recovered,) = run_json(bench, "recover")
+    assert recovered["session"] == session["session"]
+    assert recovered["commit"] == bench.lake.list_branches()["main"]
     check_published(bench)
-    assert told(bench, "sessions") == []
-    assert told(bench, "recover") == []
-    assert [one["state"] for one in told(bench, "sessions", "--all")] == ["published"]
-    assert told(bench, "recover", found["session"])["commit"] == done["commit"], "repeated, the same"
+    assert run_json(bench, "sessions") == []
+    assert run_json(bench, "recover") == []
+    assert [row["state"] for row in run_json(bench, "sessions", "--all")] == ["published"]
+    assert run_json(bench, "recover", session["session"])["commit"] == recovered["commit"], "repeated, the same"
 
 
 def test_what_failed_is_not_recovered(bench: Bench) -> None:
     bench.wish(totals="fail")
     run = bench.run()
-    assert [one["publishable"] for one in told(bench, "sessions")] == [False]
-    assert "re-execute it from failure" in told(bench, "recover", bench.session(run), code=1)["error"]
-    assert told(bench, "recover") == []
+    assert [row["publishable"] for row in run_json(bench, "sessions")] == [False]
+    assert "re-execute it from failure" in run_json(bench, "recover", bench.session(run), code=1)["error"]
+    assert run_json(bench, "recover") == []
 
 
 def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
@@ -62,9 +62,9 @@ def test_what_a_dead_worker_left_open_is_reaped(bench: Bench) -> None:
     run = bench.run()
     bench.lake.open_session(id=bench.session(run))  # as if its process had died before it could say so
     bench.instance.add_run_tags(run.run_id, {EPOCH_TAG: "2"})
-    assert [one["outcome"] for one in told(bench, "reap")] == ["failed"]
+    assert [row["outcome"] for row in run_json(bench, "reap")] == ["failed"]
     assert bench.state(run) == "failed"
-    assert [one["outcome"] for one in told(bench, "reap")] == ["kept"]
+    assert [row["outcome"] for row in run_json(bench, "reap")] == ["kept"]
 
 
 def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
@@ -73,12 +73,12 @@ def test_backfills_are_merged_once_their_runs_are_through(bench: Bench) -> None:
         bench.lake.create_branch(f"backfill-{id}")
         with bench.lake.session(f"backfill-{id}") as session:
             session.put(f"files/{id}", b"1")
-    found = {one["backfill"]: one["outcome"] for one in told(bench, "merge-backfills")}
-    assert found == {"whole": "merged", "going": "running"}
+    outcomes = {row["backfill"]: row["outcome"] for row in run_json(bench, "merge-backfills")}
+    assert outcomes == {"whole": "merged", "going": "running"}
     assert bench.lake.at().exists("files/whole")
     assert not bench.lake.at().exists("files/going")
     bench.lake.create_branch("backfill-stranger")
-    assert "unknown" in {one["outcome"] for one in told(bench, "merge-backfills")}
+    assert "unknown" in {row["outcome"] for row in run_json(bench, "merge-backfills")}
 
 
 def test_the_lake_of_a_code_location(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_the_lake_of_a_code_location(bench: Bench, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ORCH_CLI_LAKE", f"{bench.folder}/lake")
     monkeypatch.setattr(sys, "path", [*sys.path])
     for where in (("-m", "orch_cli_location"), ("-m", "orch_cli_location", "--resource", "io_manager")):
-        assert [one["session"] for one in told(bench, "sessions", where=where)] == [bench.session(run)]
+        assert [row["session"] for row in run_json(bench, "sessions", where=where)] == [bench.session(run)]
     for where, said in (
         (("-m", "orch_cli_location", "--resource", "two"), "no resource 'two'"),
         (("-m", "orch_cli_location", "--resource", "text"), "no LakeResource"),
@@ -104,15 +104,15 @@ def test_the_lake_of_a_code_location(bench: Bench, monkeypatch: pytest.MonkeyPat
         (("-m", "json", "--root", "x"), "say which lake"),
         (("--storage-option", "a=b", "-m", "json"), "leave --storage-option out"),
     ):
-        assert said in told(bench, "sessions", where=where, code=1)["error"]
+        assert said in run_json(bench, "sessions", where=where, code=1)["error"]
 
 
 def test_as_an_installed_command(bench: Bench) -> None:
     failed_publish(bench)
 
     def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        own = {name: value for name, value in os.environ.items() if name not in ("DAGSTER_HOME", "LAKE_URL")}
-        return subprocess.run(words, env=own | environment, capture_output=True, text=True, timeout=60)
+        inherited = {name: value for name, value in os.environ.items() if name not in ("DAGSTER_HOME", "LAKE_URL")}
+        return subprocess.run(words, env=inherited | environment, capture_output=True, text=True, timeout=60)
 
     command, home = str(Path(sys.executable).parent / "lake-orch"), str(bench.folder / "home")
     shown = shell(command, "sessions", LAKE_URL=f"{bench.folder}/lake", DAGSTER_HOME=home)
@@ -134,6 +134,6 @@ def test_wrong_usage(bench: Bench) -> None:
 def test_a_gate_is_lifted_for_one_session(bench: Bench) -> None:
     bench.wish(totals_fine="fail")
     run = bench.run("strict")
-    assert "totals_fine" in told(bench, "recover", bench.session(run), code=1)["error"]
-    assert told(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.list_branches()["main"]
+    assert "totals_fine" in run_json(bench, "recover", bench.session(run), code=1)["error"]
+    assert run_json(bench, "recover", bench.session(run), "--gate", "none")["commit"] == bench.lake.list_branches()["main"]
     check_published(bench)

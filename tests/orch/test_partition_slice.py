@@ -126,8 +126,8 @@ def test_several_dimensions_select_exactly_their_tuples(chosen: set[tuple[str, s
     where = slice_where(partitions_def, keys, {"when": "day", "region": "text"}, SCHEMA)
     rows = [(date(2023, 12, 31) + timedelta(n), region) for n in range(9) for region in regions]
     table = pa.table({"day": pa.array([day for day, _ in rows], pa.date32()), "text": [region for _, region in rows]})
-    found = table.filter(to_arrow(parse_predicate(where, table.schema))).to_pylist()
-    assert {(row["day"].isoformat(), row["text"]) for row in found} == chosen
+    chosen_rows = table.filter(to_arrow(parse_predicate(where, table.schema))).to_pylist()
+    assert {(row["day"].isoformat(), row["text"]) for row in chosen_rows} == chosen
 
 
 def test_a_full_grid_is_one_tuple() -> None:
@@ -151,7 +151,7 @@ MULTI = dg.MultiPartitionsDefinition({"when": DAILY, "region": STATIC})
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: slice_where(STATIC, ["a"], "missing", SCHEMA), "names the column 'missing'"),
         (lambda: slice_where(STATIC, ["a"], "number", SCHEMA), "no value of column 'number'"),
@@ -170,8 +170,8 @@ MULTI = dg.MultiPartitionsDefinition({"when": DAILY, "region": STATIC})
         ),
     ],
 )
-def test_what_has_no_exact_predicate_is_refused(make: Callable[[], str], told: str) -> None:
-    with pytest.raises(PartitionSliceError, match=told):
+def test_what_has_no_exact_predicate_is_refused(make: Callable[[], str], message: str) -> None:
+    with pytest.raises(PartitionSliceError, match=message):
         make()
 
 

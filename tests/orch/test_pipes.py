@@ -34,7 +34,7 @@ class Outside:
     def wish(self, *wishes: str) -> None:
         (self.folder / "wishes.json").write_text(json.dumps(wishes))
 
-    def told(self) -> list[dict[str, Any]]:
+    def reports(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "told.jsonl").read_text().splitlines()]
 
     def asset(self, retries: int = 1) -> dg.AssetsDefinition:
@@ -79,13 +79,13 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
     outside.wish(death)
     result = dg.materialize([outside.asset()], resources=outside.resources(), instance=outside.instance)
     assert result.success
-    assert len(outside.told()) == 2
+    assert len(outside.reports()) == 2
     outside.check_written_once()
     assert len(lake.log()) == 2, "one commit, and the one that made the lake"
-    told = metadata(outside)
-    assert told["lake/state"] == "published"
-    assert told["lake/commit"] == lake.list_branches()["main"]
-    assert told.get("lake/skipped", False) is (death == "die after")
+    entries = metadata(outside)
+    assert entries["lake/state"] == "published"
+    assert entries["lake/commit"] == lake.list_branches()["main"]
+    assert entries.get("lake/skipped", False) is (death == "die after")
     assert lake.at().get("files/note.txt") == b"3"
 
 
@@ -93,22 +93,22 @@ def test_without_a_session_it_publishes_by_itself_once(outside: Outside, death: 
 def test_in_a_run_with_one_session_it_is_staged(outside: Outside, death: str) -> None:
     lake = Lake.create(outside.root)
     outside.wish(death)
-    seen: list[int] = []
+    dataset_counts: list[int] = []
 
     @dg.asset(deps=["outside"])
     def afterwards(lake: LakeResource) -> None:
-        seen.append(len(lake.open().list_datasets()))
+        dataset_counts.append(len(lake.open().list_datasets()))
 
     result = lake_orch.testing.materialize([outside.asset(), afterwards], resources=outside.resources(), instance=outside.instance)
     assert result.success
-    assert seen == [0], "main has nothing until the run publishes"
+    assert dataset_counts == [0], "main has nothing until the run publishes"
     outside.check_written_once()
-    told = metadata(outside)
-    session = lake.get_session(told["lake/session"]).record
-    assert "lake/state" not in told
+    entries = metadata(outside)
+    session = lake.get_session(entries["lake/session"]).record
+    assert "lake/state" not in entries
     assert session.state == "published"
     assert len(lake.log()) == 2
-    first, second = outside.told()
+    first, second = outside.reports()
     assert first["extras"]["lake"]["output"] == second["extras"]["lake"]["output"]
     assert first["extras"]["lake"]["attempt"] < second["extras"]["lake"]["attempt"]
 
@@ -123,7 +123,7 @@ def test_one_that_was_overtaken_writes_nothing(outside: Outside) -> None:
     assert not result.success
     assert lake.list_datasets() == []
     (session,) = lake.list_sessions()
-    assert session.epoch > outside.told()[0]["extras"]["lake"]["epoch"]
+    assert session.epoch > outside.reports()[0]["extras"]["lake"]["epoch"]
     assert not session.batches
     assert lake.at(session.id).datasets() == {}
 
@@ -133,7 +133,7 @@ def test_in_a_folder_of_plain_tables_each_write_is_there_once(outside: Outside, 
     outside.wish(death)
     result = dg.materialize([outside.asset()], resources=outside.resources(), instance=outside.instance)
     assert result.success
-    assert len(outside.told()) == 2
+    assert len(outside.reports()) == 2
     outside.check_written_once()
     assert metadata(outside).get("lake/skipped", False) is (death == "die after")
 
@@ -171,18 +171,18 @@ def test_secrets_go_by_the_environment_alone(outside: Outside, monkeypatch: pyte
         "    found = {'argv': sys.argv, 'extras': pipes.extras, 'options': os.environ['LAKE_PIPES_STORAGE_OPTIONS']}\n"
         "    pipes.report_custom_message(found)\n"
     )
-    seen: list[Any] = []
+    messages: list[Any] = []
 
     @dg.asset
     def look(context: dg.AssetExecutionContext, external: LakePipesSubprocessClient) -> dg.MaterializeResult[Any]:
-        done = external.run(context=context, command=[sys.executable, str(script)], extras={"own": 1})
-        seen.extend(done.get_custom_messages())
-        return done.get_materialize_result()
+        result = external.run(context=context, command=[sys.executable, str(script)], extras={"own": 1})
+        messages.extend(result.get_custom_messages())
+        return result.get_materialize_result()
 
     result = dg.materialize([look], resources=resources, instance=outside.instance)
-    assert json.loads(seen[0]["options"]) == {"asynchronous_secret": "hunter2"}
-    assert seen[0]["extras"]["own"] == 1
-    assert "hunter2" not in json.dumps([seen[0]["argv"], seen[0]["extras"]])
+    assert json.loads(messages[0]["options"]) == {"asynchronous_secret": "hunter2"}
+    assert messages[0]["extras"]["own"] == 1
+    assert "hunter2" not in json.dumps([messages[0]["argv"], messages[0]["extras"]])
     assert "hunter2" not in repr(resources)
     assert not [entry for entry in outside.instance.all_logs(result.run_id) if "hunter2" in str(entry)]
 
@@ -238,6 +238,6 @@ def test_spark_submit_for_real(outside: Outside) -> None:
 
     result = lake_orch.testing.materialize([submitted], resources={"submit": client, "lake": resource}, instance=outside.instance)
     assert result.success
-    assert len(outside.told()) == 2
+    assert len(outside.reports()) == 2
     outside.check_written_once()
     assert len(lake.log()) == 2

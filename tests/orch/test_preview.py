@@ -24,8 +24,8 @@ def preview(root: Path, value: Any, metadata: dict[str, Any] | None = None, **op
     Lake.create(root) if not Lake.exists(root) else None
     result = dg.materialize([shown], resources={"io_manager": DeltaIOManager(lake=LakeResource(root=str(root)), **options)})
     (event,) = result.asset_materializations_for_node("shown")
-    found = event.metadata.get("lake/preview")
-    return None if found is None else str(found.value)
+    entry = event.metadata.get("lake/preview")
+    return None if entry is None else str(entry.value)
 
 
 @pytest.mark.parametrize("kind", ["table", "stream"])

@@ -105,7 +105,7 @@ def test_settling_fails_what_a_dead_worker_left_open(bench: Bench) -> None:
 
 
 def sensor(sensors: Sequence[dg.SensorDefinition], name: str) -> dg.SensorDefinition:
-    return next(found for found in sensors if found.name.endswith(name))
+    return next(candidate for candidate in sensors if candidate.name.endswith(name))
 
 
 def evaluate(bench: Bench, sensors: Sequence[dg.SensorDefinition], name: str, run: dg.DagsterRun, lake: LakeResource) -> Any:

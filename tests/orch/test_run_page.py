@@ -67,8 +67,8 @@ def materializations(instance: dg.DagsterInstance, key: str) -> list[dict[str, A
 def observations(instance: dg.DagsterInstance, key: str) -> list[tuple[str, dg.AssetObservation]]:
     """The run and the event of each observation, the newest first."""
     records = instance.fetch_observations(dg.AssetKey(key), limit=50).records
-    found = [(record.run_id, record.event_log_entry.asset_observation) for record in records]
-    return [(run, event) for run, event in found if event is not None]
+    pairs = [(record.run_id, record.event_log_entry.asset_observation) for record in records]
+    return [(run, event) for run, event in pairs if event is not None]
 
 
 def messages(instance: dg.DagsterInstance, run: str) -> list[str]:
@@ -95,7 +95,7 @@ def test_the_publish_is_observed_for_each_partition_in_the_run_that_published(
     run = testing.materialize([sales], resources=io, instance=instance, tags=days("2025-01-01", "2025-01-03"))
     published = observations(instance, "sales")
     assert sorted(str(event.partition) for _, event in published) == ["2025-01-01", "2025-01-02", "2025-01-03"]
-    assert {found for found, _ in published} == {run.run_id}
+    assert {run_id for run_id, _ in published} == {run.run_id}
     metadata = values(published[0][1])
     assert metadata["lake/state"] == "published"
     assert metadata["lake/commit"] == lake.list_branches()["main"]
@@ -231,7 +231,7 @@ def test_a_run_shows_one_tag(bench: Bench, job: str) -> None:
 
 def test_runs_are_found_by_a_hidden_tag(bench: Bench) -> None:
     run = bench.run()
-    assert [found.run_id for found in bench.instance.get_runs(dg.RunsFilter(tags={EPOCH_TAG: "1"}))] == [run.run_id]
+    assert [tagged.run_id for tagged in bench.instance.get_runs(dg.RunsFilter(tags={EPOCH_TAG: "1"}))] == [run.run_id]
 
 
 # Log lines

@@ -49,8 +49,8 @@ def test_a_table_in_s3(s3_url: str, s3_options: dict[str, object], monkeypatch: 
         assert result.success
         (event,) = result.get_asset_materialization_events()
         assert event.materialization.metadata["dagster/uri"].value == f"{s3_url}/tables/batches"
-        told = "".join(str(entry) for run in instance.get_runs() for entry in instance.all_logs(run.run_id))
-        assert str(s3_options["secret"]) not in told
+        logs = "".join(str(entry) for run in instance.get_runs() for entry in instance.all_logs(run.run_id))
+        assert str(s3_options["secret"]) not in logs
     rows = DeltaTable.open(f"{s3_url}/tables/parts", storage_options=s3_options).to_arrow()
     assert sorted(zip(rows["p"].to_pylist(), rows["n"].to_pylist(), strict=True)) == [(p, n) for p in "ab" for n in (1, 2, 3)]
     assert DeltaTable.open(f"{s3_url}/tables/batches", storage_options=s3_options).version == 2

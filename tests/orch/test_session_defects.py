@@ -101,10 +101,10 @@ def test_a_bare_run_that_nobody_published_is_recovered(bench: Bench) -> None:
     lake = Unmoved(root=f"{bench.folder}/lake", scope="run")
     assert dg.materialize([made], resources={"io_manager": DeltaIOManager(lake=lake)}, instance=bench.instance).success
     assert bench.rows("made") == []
-    (found,) = settle(bench.instance, bench.lake, keep_failed_for=KEEP)
-    assert found.outcome == "failed"
-    assert found.publishable
-    assert "ended as success" in found.reason
+    (settled,) = settle(bench.instance, bench.lake, keep_failed_for=KEEP)
+    assert settled.outcome == "failed"
+    assert settled.publishable
+    assert "ended as success" in settled.reason
     recover_all(bench.instance, bench.lake, gate="blocking", keep_failed_for=KEEP)
     assert bench.rows("made") == ["made-1"]
 

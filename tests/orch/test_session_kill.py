@@ -85,7 +85,7 @@ def test_the_run_worker_is_killed_and_an_orphan_goes_on(bench: Bench) -> None:
     assert bench.state(run) == "open", "nobody could say that it is over"
     bench.instance.report_run_failed(run, "as the code server does that finds its worker dead")
     run = bench.run_of(run.run_id)
-    assert [found.outcome for found in settle(bench.instance, bench.lake, keep_failed_for=KEEP)] == ["failed"]
+    assert [settled.outcome for settled in settle(bench.instance, bench.lake, keep_failed_for=KEEP)] == ["failed"]
 
     (bench.folder / "wish-2.json").write_text("{}")  # the runs that take over look there: the orphan goes on waiting
     os.environ["LAKE_TEST_WISHES"] = "wish-2.json"

@@ -24,8 +24,8 @@ def test_a_run_is_published_whole_at_its_end(bench: Bench) -> None:
     check_published(bench)
     head, *_, first = bench.lake.log()
     assert head.parents == (first.id,), "one commit holds all of the run"
-    seen = bench.lake.delta("tables/totals").to_arrow()["seen"].to_pylist()
-    assert seen == [3, 3, 3], "a step sees what the steps before it staged"
+    counts = bench.lake.delta("tables/totals").to_arrow()["seen"].to_pylist()
+    assert counts == [3, 3, 3], "a step sees what the steps before it staged"
     for step in ALL:
         event = bench.instance.get_latest_materialization_event(dg.AssetKey(step))
         assert event is not None
@@ -35,11 +35,11 @@ def test_a_run_is_published_whole_at_its_end(bench: Bench) -> None:
         (record,) = bench.instance.fetch_observations(dg.AssetKey(step), limit=5).records
         observed = record.event_log_entry.asset_observation
         assert observed is not None
-        told = {name: value.value for name, value in observed.metadata.items()}
-        assert told["lake/state"] == "published"
-        assert told["lake/commit"] == head.id
-        assert told["lake/branch"] == "main"
-        assert told["lake/version"] == bench.lake.delta(f"tables/{step}").version
+        observation = {name: value.value for name, value in observed.metadata.items()}
+        assert observation["lake/state"] == "published"
+        assert observation["lake/commit"] == head.id
+        assert observation["lake/branch"] == "main"
+        assert observation["lake/version"] == bench.lake.delta(f"tables/{step}").version
 
 
 @pytest.mark.parametrize("step", ["lines", "totals", "stock"])

@@ -23,9 +23,9 @@ def test_a_step_that_asks_for_no_session_does_not_import_spark() -> None:
         "assert dg.materialize([bare], resources={'spark': SparkResource(shared=True)}).success\n"
         "print('pyspark' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False"
+    process = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "False"
 
 
 def test_the_running_session_is_taken(spark: SparkSession) -> None:
@@ -51,19 +51,19 @@ def test_settings_that_cannot_work_are_refused(resource: SparkResource, message:
 
 
 def test_shared_servers_belong_to_the_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Path] = []
+    directories: list[Path] = []
 
     class Nested(dg.ConfigurableResource):  # type: ignore[type-arg]
         spark: SparkResource
 
     @dg.asset
     def one(spark: SparkResource, nested: Nested) -> None:
-        seen.extend([spark.directory(), nested.spark.directory()])
+        directories.extend([spark.directory(), nested.spark.directory()])
 
     spark = SparkResource(shared=True)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         dg.materialize([one], instance=instance, resources={"spark": spark, "nested": Nested(spark=spark)})
-        assert seen == [Path(instance.storage_directory()) / "lake_spark_connect"] * 2
+        assert directories == [Path(instance.storage_directory()) / "lake_spark_connect"] * 2
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
     assert spark.directory() == tmp_path / "runtime" / "lake_spark_connect"
     monkeypatch.delenv("XDG_RUNTIME_DIR")
@@ -91,6 +91,6 @@ def test_steps_in_processes_of_their_own_share_a_server(tmp_path: Path, monkeypa
     assert len({note["pid"] for note in notes}) == 2
     assert len({note["server"] for note in notes}) == 1
     assert {note["kind"] for note in notes} == {"pyspark.sql.connect.dataframe"}
-    for name, rest in (("even", 0), ("odd", 1)):
-        found = DeltaTable.open(str(tmp_path / "lake" / "tables" / name)).to_arrow()["n"].to_pylist()
-        assert sorted(found) == list(range(rest, 10, 2))
+    for name, remainder in (("even", 0), ("odd", 1)):
+        numbers = DeltaTable.open(str(tmp_path / "lake" / "tables" / name)).to_arrow()["n"].to_pylist()
+        assert sorted(numbers) == list(range(remainder, 10, 2))

@@ -45,7 +45,7 @@ def table(root: str) -> DeltaTable:
     return DeltaTable.open(f"{root}/tables/made")
 
 
-def held(root: str) -> list[tuple[Any, ...]]:
+def sorted_rows(root: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table(root).to_arrow().to_pylist())
 
 
@@ -90,7 +90,7 @@ def test_nothing_is_written_for_what_cannot_be_followed(root: str, metadata: dic
 
 def test_metadata_of_others_is_left_alone(root: str) -> None:
     write(root, ROWS, {"lake/session": "x", "owner": "me", "lake/path": dg.MetadataValue.text("tables/made")})
-    assert len(held(root)) == 2
+    assert len(sorted_rows(root)) == 2
 
 
 # modes
@@ -100,36 +100,36 @@ def test_the_manager_says_how_where_metadata_does_not(root: str) -> None:
     for _ in range(2):
         write(root, ROWS, {}, mode="append")
     write(root, pa.table({"id": [3], "v": [30], "new": ["x"]}), {}, mode="append", schema_mode="merge")
-    assert len(held(root)) == 5
+    assert len(sorted_rows(root)) == 5
     write(root, ROWS.append_column("new", [["a", "b"]]), {"lake/mode": "overwrite"}, mode="append")
-    assert len(held(root)) == 2
+    assert len(sorted_rows(root)) == 2
 
 
 def test_replace_where(root: str) -> None:
     write(root, ROWS, {})
-    told = write(root, pa.table({"id": [2, 3], "v": [0, 0]}), {"lake/replace_where": "id >= 2"})
-    assert held(root) == [(1, 10), (2, 0), (3, 0)]
-    assert (told["lake/operation"], told["lake/rows_written"], told["dagster/row_count"]) == ("replace_where", 2, 3)
+    metadata = write(root, pa.table({"id": [2, 3], "v": [0, 0]}), {"lake/replace_where": "id >= 2"})
+    assert sorted_rows(root) == [(1, 10), (2, 0), (3, 0)]
+    assert (metadata["lake/operation"], metadata["lake/rows_written"], metadata["dagster/row_count"]) == ("replace_where", 2, 3)
     with pytest.raises(RowsOutsidePredicate):
         write(root, ROWS, {"lake/replace_where": "id >= 2"})
     write(root, ROWS.slice(0, 0), {"lake/replace_where": "id >= 2"})
-    assert held(root) == [(1, 10)]
+    assert sorted_rows(root) == [(1, 10)]
 
 
 def test_overwrite_partitions_replaces_those_that_get_rows(root: str) -> None:
     metadata = {"lake/mode": "overwrite_partitions", "lake/partition_by": ["id"]}
     write(root, ROWS, metadata)
     write(root, pa.table({"id": [2], "v": [0]}), metadata)
-    assert held(root) == [(1, 10), (2, 0)]
+    assert sorted_rows(root) == [(1, 10), (2, 0)]
 
 
 def test_error_and_ignore_write_only_first_rows(root: str) -> None:
     write(root, ROWS, {"lake/mode": "error"})
     with pytest.raises(TableNotEmpty):
         write(root, ROWS, {"lake/mode": "error"})
-    told = write(root, pa.table({"id": [9], "v": [9]}), {"lake/mode": "ignore"})
-    assert len(held(root)) == 2
-    assert (told["lake/rows_written"], told["dagster/row_count"]) == (0, 2)
+    metadata = write(root, pa.table({"id": [9], "v": [9]}), {"lake/mode": "ignore"})
+    assert len(sorted_rows(root)) == 2
+    assert (metadata["lake/rows_written"], metadata["dagster/row_count"]) == (0, 2)
 
 
 CHANGES = pa.table({"id": [2, 3, 4], "v": [21, 31, 41], "gone": [True, False, False]})
@@ -171,13 +171,13 @@ def test_merges(root: str, request: pytest.FixtureRequest, engine: str, how: Any
         expected = [(1, 10), (2, 21), (3, 31), (4, 41)]
     else:
         write(root, give(CHANGES), {"lake/merge": how})
-    assert held(root) == expected
+    assert sorted_rows(root) == expected
 
 
 def test_a_merge_may_add_columns(root: str) -> None:
     write(root, pa.table({"id": [1], "v": [10]}), {})
     write(root, CHANGES, {"lake/merge": ["id"], "lake/schema_mode": "merge"})
-    assert held(root) == [(1, 10, None), (2, 21, True), (3, 31, False), (4, 41, False)]
+    assert sorted_rows(root) == [(1, 10, None), (2, 21, True), (3, 31, False), (4, 41, False)]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -204,17 +204,17 @@ def test_a_merge_by_keys_in_spark_refuses_the_same(root: str, spark: SparkSessio
     write(root, ROWS, {})
     with pytest.raises(error):
         write(root, spark.createDataFrame([(id, 1) for id in ids], "id bigint, v bigint"), {"lake/merge": ["id"]})
-    assert len(held(root)) == 2
+    assert len(sorted_rows(root)) == 2
 
 
 @pytest.mark.parametrize(("column", "values"), [("id", [1.5]), ("v", [1.9])])
 def test_a_merge_by_keys_takes_no_values_that_the_table_cannot_hold(root: str, column: str, values: list[float]) -> None:
     write(root, ROWS, {})
-    before = held(root)
+    before = sorted_rows(root)
     rows = {"id": pa.array([1], pa.int64()), "v": pa.array([1], pa.int64())} | {column: pa.array(values)}
     with pytest.raises(SchemaMismatch, match=f"column '{column}' is double in the data"):
         write(root, pa.table(rows), {"lake/merge": ["id"]})
-    assert held(root) == before
+    assert sorted_rows(root) == before
 
 
 def test_a_merge_by_keys_that_lacks_a_column_names_what_works(root: str) -> None:
@@ -222,7 +222,7 @@ def test_a_merge_by_keys_that_lacks_a_column_names_what_works(root: str) -> None
     with pytest.raises(SchemaMismatch, match="by clauses in lake/merge"):
         write(root, pa.table({"id": [7]}), {"lake/merge": ["id"]})
     write(root, pa.table({"id": [7]}), {"lake/merge": {"keys": ["id"], "when_not_matched_insert": {"id": "s.id"}}})
-    assert (7, None) in held(root)
+    assert (7, None) in sorted_rows(root)
 
 
 def test_clauses_may_take_several_rows_of_a_key(root: str) -> None:
@@ -256,7 +256,7 @@ def test_other_columns_need_a_policy(root: str) -> None:
     with pytest.raises(SchemaMismatch):
         write(root, pa.table({"id": ["text"]}), {"lake/schema_mode": "merge"})
     write(root, pa.table({"id": ["text"], "p": [1]}), {"lake/schema_mode": "overwrite", "lake/partition_by": ["p"]})
-    assert held(root) == [("text", 1)]
+    assert sorted_rows(root) == [("text", 1)]
     assert table(root).metadata.partition_columns == ("p",)
 
 
@@ -265,7 +265,7 @@ def test_naive_timestamps_are_refused_with_the_cast(root: str) -> None:
         write(root, pa.table({"at": [datetime(2024, 1, 1)]}), {})
     assert not DeltaTable.exists(f"{root}/tables/made")
     write(root, pa.table({"at": [datetime(2024, 1, 1)]}), {"lake/properties": {"delta.feature.timestampNtz": "supported"}})
-    assert held(root) == [(datetime(2024, 1, 1),)]
+    assert sorted_rows(root) == [(datetime(2024, 1, 1),)]
 
 
 SCHEMA = pa.schema([("id", pa.int32()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
@@ -284,7 +284,7 @@ def test_rows_are_brought_into_a_declared_schema(root: str, stream: bool) -> Non
     )
     write(root, rows.to_reader() if stream else rows, {"lake/schema": SCHEMA})
     assert table(root).schema.equals(SCHEMA)
-    assert held(root) == [(1, Decimal("1.50"), moment, date(2024, 1, 1))]
+    assert sorted_rows(root) == [(1, Decimal("1.50"), moment, date(2024, 1, 1))]
 
 
 @pytest.mark.parametrize(
@@ -320,8 +320,8 @@ COLUMNS = dg.TableSchema(
 
 def test_a_declared_column_schema_makes_the_table_and_is_shown(root: str) -> None:
     narrow = pa.table({"id": pa.array([1, 2], pa.int32()), "v": [10, 20]})
-    told = write(root, narrow, {"dagster/column_schema": COLUMNS, "lake/constraints": {"few": "v < 100", "both": "v > id"}})
-    id, v = told["dagster/column_schema"].columns
+    metadata = write(root, narrow, {"dagster/column_schema": COLUMNS, "lake/constraints": {"few": "v < 100", "both": "v > id"}})
+    id, v = metadata["dagster/column_schema"].columns
     assert (id.type, id.description, id.constraints.nullable, id.constraints.unique, id.tags) == (
         "bigint",
         "which one",
@@ -330,7 +330,7 @@ def test_a_declared_column_schema_makes_the_table_and_is_shown(root: str) -> Non
         {"pii": ""},
     )
     assert (v.type, v.constraints.nullable, list(v.constraints.other)) == ("bigint", True, ["v < 100", "in euros"])
-    assert list(told["dagster/column_schema"].constraints.other) == ["v > id"]
+    assert list(metadata["dagster/column_schema"].constraints.other) == ["v > id"]
     assert table(root).schema.field("id").nullable is False
 
 
@@ -360,23 +360,23 @@ def test_a_definition_is_applied_and_kept(root: str, lake: bool) -> None:
         Lake.create(root)
     first = {"lake/properties": {"delta.enableChangeDataFeed": "true"}, "lake/generated": {"twice": "v * 2"}, "lake/cluster_by": ["v"]}
     write(root, pa.table({"id": [1, 2], "v": [20, 10]}), first)
-    made = table(root)
-    assert made.properties["delta.enableChangeDataFeed"] == "true"
-    assert made.properties["lake.clusterBy"] == '["v"]'
-    assert made.to_arrow().to_pydict() == {"id": [2, 1], "v": [10, 20], "twice": [20, 40]}, "rows stand in the order of v"
+    delta_table = table(root)
+    assert delta_table.properties["delta.enableChangeDataFeed"] == "true"
+    assert delta_table.properties["lake.clusterBy"] == '["v"]'
+    assert delta_table.to_arrow().to_pydict() == {"id": [2, 1], "v": [10, 20], "twice": [20, 40]}, "rows stand in the order of v"
     second = first | {
         "lake/properties": {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "50"},
         "lake/constraints": {"positive": "v > 0"},
         "dagster/column_schema": dg.TableSchema([dg.TableColumn("v", "bigint", "how much")]),
     }
     write(root, ROWS, second)
-    made = table(root)
-    assert made.properties["delta.checkpointInterval"] == "50"
-    assert made.constraints == {"positive": "v > 0"}
-    versions = made.version
-    told = write(root, ROWS, second)
+    delta_table = table(root)
+    assert delta_table.properties["delta.checkpointInterval"] == "50"
+    assert delta_table.constraints == {"positive": "v > 0"}
+    versions = delta_table.version
+    metadata = write(root, ROWS, second)
     assert table(root).version == versions + 1, "what is as it should be makes no commit"
-    assert told["dagster/column_schema"].columns[1].description == "how much"
+    assert metadata["dagster/column_schema"].columns[1].description == "how much"
     with pytest.raises(ConstraintViolation):
         write(root, pa.table({"id": [1], "v": [-1]}), second)
 
@@ -402,15 +402,15 @@ def test_a_constraint_that_rows_break_is_not_added(root: str) -> None:
     write(root, ROWS, {})
     with pytest.raises(ConstraintViolation, match="2 rows of the table break"):
         write(root, ROWS, {"lake/mode": "append", "lake/constraints": {"none": "v > 100"}})
-    assert len(held(root)) == 2
+    assert len(sorted_rows(root)) == 2
     assert table(root).constraints == {}
 
 
 def test_declared_lineage_is_carried(root: str) -> None:
     dep = dg.TableColumnDep(asset_key=dg.AssetKey(["raw", "orders"]), column_name="amount")
-    told = write(root, ROWS, {"dagster/column_lineage": dg.TableColumnLineage({"v": [dep]})})
-    assert told["dagster/column_lineage"].deps_by_column == {"v": [dep]}
-    assert [record.data for record in told["lake/column_lineage"].records] == [
+    metadata = write(root, ROWS, {"dagster/column_lineage": dg.TableColumnLineage({"v": [dep]})})
+    assert metadata["dagster/column_lineage"].deps_by_column == {"v": [dep]}
+    assert [record.data for record in metadata["lake/column_lineage"].records] == [
         {"column": "v", "from asset": "raw/orders", "from column": "amount"}
     ]
 
@@ -439,7 +439,7 @@ def test_definitions_hold_for_spark_too(root: str, spark: SparkSession) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
     metadata = {"lake/schema": schema, "lake/cluster_by": ["v"], "lake/constraints": {"positive": "v > 0"}}
     write(root, spark.createDataFrame([(1, 3), (2, 1)], "v int, id int"), metadata)
-    assert held(root) == [(1, 2), (3, 1)]
+    assert sorted_rows(root) == [(1, 2), (3, 1)]
     assert table(root).schema.equals(schema)
     with pytest.raises(DefinitionMismatch, match="it has x too"):
         write(root, spark.sql("SELECT 1 AS id, 1 AS v, 1 AS x"), metadata)
@@ -450,13 +450,13 @@ def test_definitions_hold_for_spark_too(root: str, spark: SparkSession) -> None:
 def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession) -> None:
     days = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
     lake, resource = LakeResource(root=root), SparkResource()
-    given = iter(
+    queries = iter(
         ["SELECT DATE '2024-01-01' AS day, 1 AS id", "SELECT DATE '2024-01-02' AS day, 1 AS id", "SELECT DATE '2024-01-03' AS day, 1 AS id"]
     )
 
     @dg.asset(partitions_def=days, metadata={"partition_expr": "day", "lake/merge": ["id"]})
     def made(spark: SparkResource) -> DataFrame:
-        return spark.session.sql(next(given))
+        return spark.session.sql(next(queries))
 
     resources = {"io_manager": DeltaIOManager(lake=lake, spark=resource), "lake": lake, "spark": resource}
     for key in ("2024-01-01", "2024-01-02"):
@@ -466,7 +466,7 @@ def test_a_merge_of_spark_stays_in_its_partitions(root: str, spark: SparkSession
         match=r"rows lie outside partition '2024-01-02' of asset made: `day` is 2024-01-03\.",
     ):
         dg.materialize([made], partition_key="2024-01-02", resources=resources)
-    assert [day.day for day, _ in held(root)] == [1, 2]
+    assert [day.day for day, _ in sorted_rows(root)] == [1, 2]
 
 
 # types

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lake_core.pool import types
@@ -15,14 +18,16 @@ from lake_core.pool.config import PoolConfig
 from lake_core.pool.data_object import data_key, seek_index_key
 from lake_core.pool.key_column import KeyColumn
 from lake_core.pool.key_range import KeyRange
+from lake_core.pool.ksuid import new_ksuid
 from lake_core.pool.lake import PoolLake
 from lake_core.pool.merge import Source, merge
+from lake_core.pool.object_writer import write_objects
 from lake_core.pool.order import compare_values, pool_key
 from lake_core.pool.pool import Pool
 from lake_core.pool.sorted_batch import SortedBatch, keys_of, sort_batch
 from lake_core.pool.types import ErrorType, Field, NamedType, RecordType, Type, UnionType, record
 from lake_core.pool.value import Tagged, Value
-from lake_core.pool.value_batch import ValueBatch
+from lake_core.pool.value_batch import ValueBatch, batches_of_arrow
 from lake_core.pool.zng.writer import encode_values
 from lake_core.store import MemoryStore
 from tests.pool.random_values import random_object, random_type, random_value, seeds
@@ -129,9 +134,7 @@ def test_tables_have_the_bytes_of_their_records() -> None:
     rng = random.Random(7)
     store, pool = new_pool(rng, key="n.k")
     type = record(a=types.STRING, n=record(x=types.INT64, k=types.TIME), b=types.FLOAT64)
-    values = [
-        Value.of(type, {"a": "x" * rng.randrange(300), "n": {"x": 1, "k": rng.randrange(50)}, "b": rng.random()}) for _ in range(3000)
-    ]
+    values = [Value.of(type, {"a": "x" * rng.randrange(300), "n": {"x": 1, "k": rng.randrange(50)}, "b": rng.random()}) for _ in range(300)]
     pool.load(read_tables(encode_values(values))[type])
     assert_has_objects(store, pool, [sort_values(values, pool.config.keys, descending=pool.config.descending)])
 
@@ -248,3 +251,28 @@ def test_ranges_hold_in_batches_what_they_hold_value_by_value(kind: str) -> None
         found = pool.scan(start=key_range.start, stop=key_range.stop)
         assert list(found.values()) == expected
         assert found.to_table().num_rows == len(expected)
+
+
+def test_a_merge_holds_a_few_batches_of_each_source() -> None:
+    store = MemoryStore()
+    config = PoolLake.create(store).create_pool("p", key="k", order="asc").config
+    size, sources, batches = 50_000, 10, 20
+    before, held = pa.total_allocated_bytes(), 0
+
+    def source(number: int) -> Source:
+        def read() -> Iterator[SortedBatch]:
+            nonlocal held
+            for place in range(batches):
+                keys = np.arange(place * 100, place * 100 + 100) * sources + number
+                rows = pa.table({"k": keys, "v": [str(key) * (size // 100 // len(str(key))) for key in keys]})
+                (batch,) = batches_of_arrow(rows.combine_chunks().to_batches()[0])
+                del rows
+                held = max(held, pa.total_allocated_bytes() - before)
+                yield SortedBatch.of(config, batch)
+
+        return Source(Value.of(types.INT64, number), read)
+
+    ids = iter(new_ksuid(datetime.now(UTC)) for _ in range(10))
+    (written,) = write_objects(store, config, merge([source(number) for number in range(sources)], config), lambda: next(ids))
+    assert written.count == sources * batches * 100
+    assert held < 4 * sources * size

@@ -164,9 +164,9 @@ class DeltaScenario:
             case Look():
                 if not action.again:
                     self._refresh(process, table)
-                seen = contents(table)
-                self.observed.append((table.version, seen))
-                yield from self._check_version(table, seen, f"{process.name} reads version {table.version}, which")
+                rows = contents(table)
+                self.observed.append((table.version, rows))
+                yield from self._check_version(table, rows, f"{process.name} reads version {table.version}, which")
             case Pause():
                 process.sleep(action.day * 86_400 - self.world.now)
 
@@ -254,18 +254,18 @@ class DeltaScenario:
                 yield Violation("lost", f"{self.writes[id]} was acknowledged, and the table does not know its marker")
             if recorded and self.refusals[id] == self.tries[id]:
                 yield Violation("refused, but there", f"{self.writes[id]} was refused each time, and the table has its marker")
-        for version, seen in self.observed:
+        for version, rows in self.observed:
             try:
                 earlier = contents(DeltaTable.open(table.store, version=version))
             except (VersionNotFound, DataFileMissing):
                 continue  # past the retention
-            if earlier != seen:
+            if earlier != rows:
                 yield Violation("history", f"version {version} holds other rows than a reader saw in it")
 
-    def _check_version(self, table: DeltaTable, seen: Counter[tuple[int, int]], name: str) -> Iterator[Violation]:
+    def _check_version(self, table: DeltaTable, rows: Counter[tuple[int, int]], name: str) -> Iterator[Violation]:
         expected = self._expected([write for write in self.writes.values() if table.txn_version(write.id) is not None])
-        if seen != expected:
-            lacking, extra = dict(expected - seen), dict(seen - expected)
+        if rows != expected:
+            lacking, extra = dict(expected - rows), dict(rows - expected)
             yield Violation("wrong rows", f"{name} lacks {lacking}, and has {extra} besides")
 
     @staticmethod

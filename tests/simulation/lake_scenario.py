@@ -347,10 +347,10 @@ class LakeScenario:
                     yield Violation("lost", f"{id} was merged from {branch}, and is not in main")
         for number, state in self.foreign.items():
             rows = set(self.foreign_rows[number])
-            there = {row for row, _ in contents(lake.delta(OPEN_TABLE))} & rows
-            if there and there != rows:
-                yield Violation("half", f"f{number} is half there: {sorted(there)}")
-            if state == "published" and not there:
+            visible = {row for row, _ in contents(lake.delta(OPEN_TABLE))} & rows
+            if visible and visible != rows:
+                yield Violation("half", f"f{number} is half there: {sorted(visible)}")
+            if state == "published" and not visible:
                 yield Violation("lost", f"f{number} was acknowledged to another client, and is gone")
 
     def _check_share(self, fate: Fate, present: set[str], lake: Lake) -> Iterator[Violation]:
@@ -362,8 +362,8 @@ class LakeScenario:
             if other.shared is not None and other.session_opened_at == fate.session_opened_at
             and (other.shared.session, other.shared.output) == (share.session, share.output)
         ]  # fmt: skip
-        there = [other for other in rivals if other.work.id in present]
-        if len(there) > 1:
+        winners = [other for other in rivals if other.work.id in present]
+        if len(winners) > 1:
             yield Violation("twice", f"several attempts at {share.output} of {share.session} are in main")
         later = any(other.shared is not None and other.shared.attempt > share.attempt for other in rivals)
         if commit is not None and fate.state == "published" and not later and fate.work.id not in present:
@@ -374,15 +374,15 @@ class LakeScenario:
         works = [self.fates[id].work for id in included]
         for path in (*TABLES, NEW_TABLE, ARRAY):
             expected = self._expected(works, path)
-            there = contents_at(state, path)
+            actual = contents_at(state, path)
             if path == OPEN_TABLE:
                 foreign = {row for rows in self.foreign_rows.values() for row in rows}
-                doubled = [row for (row, _), count in there.items() if row in foreign and count > 1]
+                doubled = [row for (row, _), count in actual.items() if row in foreign and count > 1]
                 if doubled:
                     yield Violation("doubled", f"{name} has rows of another client twice in {path}: {doubled}")
-                there = Counter({pair: count for pair, count in there.items() if pair[0] not in foreign})
-            if there != expected:
-                lacking, extra = dict(expected - there), dict(there - expected)
+                actual = Counter({pair: count for pair, count in actual.items() if pair[0] not in foreign})
+            if actual != expected:
+                lacking, extra = dict(expected - actual), dict(actual - expected)
                 yield Violation("wrong rows", f"{name} with {sorted(included)} lacks {lacking} of {path}, and has {extra} besides")
         for path in ("list/x", "list/y"):
             lines = state.get(path).decode().split() if state.exists(path) else []
@@ -408,12 +408,12 @@ class LakeScenario:
 
     def _check_observed(self, lake: Lake) -> Iterator[Violation]:
         """What plain readers saw must be a version of main."""
-        for path, version, seen in self.observed:
+        for path, version, observed_rows in self.observed:
             try:
                 rows = contents(lake.delta(path, version=version))
             except LakeError:
                 continue  # past the retention of the log, or of the table where a vacuum ended it
-            if path in MANAGED and rows != seen:
+            if path in MANAGED and rows != observed_rows:
                 yield Violation("seen in place", f"a plain reader saw version {version} of {path} with other rows than main has there")
 
 

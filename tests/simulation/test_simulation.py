@@ -69,9 +69,9 @@ class Counter:
         self.answers.append(f"{process.name} died")
 
     def check(self) -> Iterator[Violation]:
-        there = int(self.world.store.get("counter"))
-        if there < self.counted:
-            yield Violation("lost", f"counted to {self.counted}, and {there} is there")
+        stored = int(self.world.store.get("counter"))
+        if stored < self.counted:
+            yield Violation("lost", f"counted to {self.counted}, and {stored} is there")
 
 
 def _counting(*faults: Fault, processes: int = 3, steps: int = 3) -> History[CountUp]:
@@ -124,7 +124,7 @@ def _alone(kind: FaultKind, operation: int = 2) -> tuple[Counter, World]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "there", "answer"),
+    ("kind", "stored", "answer"),
     [
         ("die before", b"1", "A died"),
         ("die after", b"2", "A died"),
@@ -132,9 +132,9 @@ def _alone(kind: FaultKind, operation: int = 2) -> tuple[Counter, World]:
         ("lost answer", b"2", "gave no answer"),
     ],
 )
-def test_a_fault_does_what_it_says(kind: FaultKind, there: bytes, answer: str) -> None:
+def test_a_fault_does_what_it_says(kind: FaultKind, stored: bytes, answer: str) -> None:
     scenario, world = _alone(kind)
-    assert (world.store.get("counter"), len(scenario.answers)) == (there, 1)
+    assert (world.store.get("counter"), len(scenario.answers)) == (stored, 1)
     assert answer in scenario.answers[0]
 
 

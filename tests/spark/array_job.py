@@ -34,24 +34,24 @@ def main(folder: str, kind: str) -> None:
 
     writing = repository.writable_session("main")
     rows = spark.createDataFrame(pa.table({"x": [0, 3, 1], "y": ["a", "c", "b"], "v": [1.5, None, 2.0]}))
-    seen: dict[str, Any] = {"session": type(spark).__module__.split(".")[2]}
+    report: dict[str, Any] = {"session": type(spark).__module__.split(".")[2]}
     try:
         write_array(rows, writing, "sharded", value="v")
     except MissingPackage as error:
-        seen["sharded"] = [str(error), len(list(repository.storage.list("chunks/"))) - chunks]
+        report["sharded"] = [str(error), len(list(repository.storage.list("chunks/"))) - chunks]
     for name in ("plain", "packed"):
-        seen[f"{name} chunks"] = write_array(rows, writing, name, value="v").chunks
+        report[f"{name} chunks"] = write_array(rows, writing, name, value="v").chunks
     writing.commit("rows")
     read = read_array(spark, repository, variables=["plain", "packed"], where="y != 'c' AND round(x) < 2")
-    seen["rows"] = sorted(list(row.values()) for row in read.toArrow().to_pylist())
-    seen["xarray"] = xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
+    report["rows"] = sorted(list(row.values()) for row in read.toArrow().to_pylist())
+    report["xarray"] = xr.open_zarr(repository.readonly_session("main").store, consolidated=False).packed.fillna(-9).values.tolist()
 
     lake = PoolLake.create(f"{folder}-pools")
     lake.create_pool("source", key="k").load([{"k": number % 3, "v": number, "t": "x" * number} for number in range(6)])
     frame = read_pool(spark, lake.pool("source"), start=1)
     load_pool(frame.select("k", (frame.v + 0.5).alias("v")), lake.create_pool("target", key="k"), txn=("job", 1))
-    seen["pool"] = lake.pool("target").scan().to_zson().split()
-    print(json.dumps(seen))
+    report["pool"] = lake.pool("target").scan().to_zson().split()
+    print(json.dumps(report))
     spark.stop()
 
 

@@ -29,23 +29,23 @@ def main(folder: str) -> None:
         master="local[2,3]",
         config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.sql.shuffle.partitions": "2"},
     )
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
 
     def step(name: str, work: Callable[[], Any]) -> None:
         try:
-            told[name] = work()
+            report[name] = work()
         except Exception as error:
-            told[name] = f"{type(error).__name__}: {str(error)[-600:]}"
+            report[name] = f"{type(error).__name__}: {str(error)[-600:]}"
 
     def modules(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import importlib.util
 
         import pyarrow
 
-        wanted = ("lake_core", "lake_orch", "numpy", "pandas", "sqlglot", "pyroaring", "dagster", "fsspec", "pyarrow")
-        found = [name for name in wanted if importlib.util.find_spec(name)]
+        candidates = ("lake_core", "lake_orch", "numpy", "pandas", "sqlglot", "pyroaring", "dagster", "fsspec", "pyarrow")
+        installed = [name for name in candidates if importlib.util.find_spec(name)]
         for _ in batches:
-            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(found)], names=["name"])
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(installed)], names=["name"])
 
     step("modules", lambda: sorted(row.name for row in spark.range(0, 1, 1, 1).mapInArrow(modules, "name string").collect()))
 
@@ -97,7 +97,7 @@ def main(folder: str) -> None:
         return sorted(read_delta(spark, lake.delta("t")).toArrow()["id"].to_pylist())
 
     step("session of a lake", in_a_session)
-    print(json.dumps(told))
+    print(json.dumps(report))
     spark.stop()
 
 

@@ -230,11 +230,11 @@ def test_values_are_stored_as_xarray_stores_them(spark: SparkSession, tmp_path: 
     for name in ("packed", "holes", "whole", "truth", "turned"):
         write_array(read_array(spark, source, variables=[name]), target_session, name)
     target_session.commit("copied")
-    one, other = (
+    first, other = (
         xr.open_zarr(repository.readonly_session("main").store, consolidated=False, decode_cf=False).drop_vars("t2m").load()
         for repository in (source, target)
     )
-    xr.testing.assert_equal(one, other)
+    xr.testing.assert_equal(first, other)
 
 
 def test_rows_that_fit_no_cell_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -306,10 +306,10 @@ def test_what_the_session_has_changed_meanwhile_is_not_overwritten(
 
 def test_two_writers_of_one_chunk_contradict_one_another(spark: SparkSession, tmp_path: Path) -> None:
     repository = created(tmp_path / "r", weather())
-    one, other, apart = (repository.writable_session("main") for _ in range(3))
-    for session, place in ((one, (0, 0)), (other, (1, 1)), (apart, (2, 0))):
+    first, other, apart = (repository.writable_session("main") for _ in range(3))
+    for session, place in ((first, (0, 0)), (other, (1, 1)), (apart, (2, 0))):
         write_array(frame(spark, [place], [1.0]), session, "t2m")
-    one.commit("one")
+    first.commit("one")
     with pytest.raises(RebaseFailedError):
         other.commit("other", rebase_with=ConflictDetector())
     apart.commit("apart", rebase_with=ConflictDetector())

@@ -71,7 +71,7 @@ def url(table: DeltaTable) -> str:
     return table.store.url()
 
 
-def told(action: Callable[[], Any]) -> str:
+def failure_message(action: Callable[[], Any]) -> str:
     """What Spark says when it fails."""
     with pytest.raises(PySparkException) as caught:
         action()
@@ -157,18 +157,20 @@ def test_writes_land_once(source: SparkSession, tmp_path: Path) -> None:
     source.createDataFrame(some(100, 102)).where("p = 'p0'").write.format("lake").mode("overwrite").option("replaceWhere", "p = 'p0'").save(
         target
     )
-    found = DeltaTable.open(target).to_arrow().to_pylist()
-    assert sorted(row["id"] for row in found) == [1, 1, 3, 3, 5, 5, 100]
+    records = DeltaTable.open(target).to_arrow().to_pylist()
+    assert sorted(row["id"] for row in records) == [1, 1, 3, 3, 5, 5, 100]
     frame.write.format("lake").mode("overwrite").save(target)
     assert sorted(DeltaTable.open(target).to_arrow()["id"].to_pylist()) == list(range(6))
 
 
 def test_a_write_that_fails_leaves_nothing_to_see(source: SparkSession, table: DeltaTable) -> None:
     frame = source.createDataFrame(some(20, 24)).withColumn("id", F.when(F.col("id") < 23, F.col("id")).otherwise(F.raise_error("spoilt")))
-    assert "spoilt" in told(lambda: frame.write.format("lake").mode("append").save(url(table)))
-    assert "lacks: x" in told(lambda: source.range(3).withColumnRenamed("id", "x").write.format("lake").mode("append").save(url(table)))
+    assert "spoilt" in failure_message(lambda: frame.write.format("lake").mode("append").save(url(table)))
+    assert "lacks: x" in failure_message(
+        lambda: source.range(3).withColumnRenamed("id", "x").write.format("lake").mode("append").save(url(table))
+    )
     outside = source.createDataFrame(some(20, 24)).write.format("lake").mode("overwrite").option("replaceWhere", "p = 'p0'")
-    assert "RowsOutsidePredicate" in told(lambda: outside.save(url(table)))
+    assert "RowsOutsidePredicate" in failure_message(lambda: outside.save(url(table)))
     assert DeltaTable.open(url(table)).version == table.version
     with pytest.raises(AnalysisException):
         source.range(1).write.format("lake").mode("error").save(url(table))
@@ -188,19 +190,19 @@ def test_writes_into_a_session_of_a_lake(source: SparkSession, lake: Lake) -> No
 
     frame = source.createDataFrame(rows([80])).write.format("lake").mode("append")
     for ref in ("main", lake.log("main")[0].id):
-        message = told(lambda ref=ref: frame.save(lake.uri(ref, "t/orders")))  # type: ignore[misc]
+        message = failure_message(lambda ref=ref: frame.save(lake.uri(ref, "t/orders")))  # type: ignore[misc]
         assert "ReadOnly" in message
         assert "shared session" in message
-    assert "SessionClosed" in told(lambda: frame.save(uri))
+    assert "SessionClosed" in failure_message(lambda: frame.save(uri))
 
 
 def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, table: DeltaTable) -> None:
     # Through Spark each of these starts a Python worker: most are asked of the source itself.
-    made = _source_class("lake", _Access({}, {}))
+    source_class = _source_class("lake", _Access({}, {}))
 
     def read(error: type[LakeError], path: str | None = None, **options: str) -> str:
         with pytest.raises(error) as caught:
-            wrong = made({"path": path or url(table), **options})
+            wrong = source_class({"path": path or url(table), **options})
             wrong.reader(wrong.schema()).partitions()  # type: ignore[arg-type]
         return str(caught.value)
 
@@ -216,10 +218,10 @@ def test_what_is_asked_for_wrongly_is_told(source: SparkSession, lake: Lake, tab
     written = T.StructType([T.StructField("id", T.LongType())])
     for options, message in (({"txnAppId": "a"}, "go together"), ({"replaceWhere": "id = 1"}, "goes with mode")):
         with pytest.raises(InvalidOption, match=message):
-            made({"path": url(table), **options}).writer(written, False)
+            source_class({"path": url(table), **options}).writer(written, False)
 
-    assert "only chooses columns" in told(lambda: source.read.format("lake").schema("id string").load(url(table)).collect())
-    assert "needs a path" in told(lambda: source.read.format("lake").load().collect())
+    assert "only chooses columns" in failure_message(lambda: source.read.format("lake").schema("id string").load(url(table)).collect())
+    assert "needs a path" in failure_message(lambda: source.read.format("lake").load().collect())
 
 
 def test_secrets_are_not_shown(source: SparkSession, table: DeltaTable) -> None:

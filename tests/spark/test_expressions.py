@@ -57,10 +57,10 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def differences(expressions: list[str], found: pa.Table) -> dict[str, Any]:
+def differences(expressions: list[str], evaluated: pa.Table) -> dict[str, Any]:
     wrong: dict[str, Any] = {}
     for number, text in enumerate(expressions):
-        theirs = found.column(number)
+        theirs = evaluated.column(number)
         try:
             ours = evaluate(parse_expression(text, SCHEMA), ROWS)
         except (InvalidExpression, EvaluationFailed) as error:
@@ -116,8 +116,10 @@ def test_reads_are_filtered_in_executors(spark: SparkSession, tmp_path: Path, zo
     with settings(spark, conf):
         for where in CONDITIONS:
             rows = read_delta(spark, table, columns=["id"], where=where).collect()
-            found = matching(ROWS, parse_predicate(where, SCHEMA))["id"].to_pylist()
-            assert sorted(row.id for row in rows) == found == sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()), where
+            expected = matching(ROWS, parse_predicate(where, SCHEMA))["id"].to_pylist()
+            assert sorted(row.id for row in rows) == expected == sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()), (
+                where
+            )
 
 
 def test_what_spark_has_columns_for_is_still_pushed_down(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +160,7 @@ def test_expressions_travel_without_the_package() -> None:
             yield from matching(rows, parsed).to_batches()
 
     parsed = parse_predicate("abs(i) = 7 AND id < 9 AND NOT (s <=> '' OR length(s) = 0)", SCHEMA)
-    done = subprocess.run([sys.executable, "-c", _ALONE], input=by_value((run, ROWS)), capture_output=True, cwd="/")
-    assert done.returncode == 0, done.stderr.decode()
-    assert int(done.stdout) == matching(ROWS, parsed).num_rows == 2
+    process = subprocess.run([sys.executable, "-c", _ALONE], input=by_value((run, ROWS)), capture_output=True, cwd="/")
+    assert process.returncode == 0, process.stderr.decode()
+    assert int(process.stdout) == matching(ROWS, parsed).num_rows == 2
     assert callable(batch_function(run))

@@ -47,42 +47,49 @@ def run_job(python: Path, folder: Path, module: str, *arguments: str) -> dict[st
 
 
 @pytest.fixture(scope="module")
-def told(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the job saw."""
     folder = tmp_path_factory.mktemp("job")
     return run_job(python, folder, "lean_job", str(folder / "data"))
 
 
-def test_the_executors_are_lean(told: dict[str, Any]) -> None:
-    assert told["modules"] == ["fsspec", "numpy", "pyarrow"]
+def test_the_executors_are_lean(report: dict[str, Any]) -> None:
+    assert report["modules"] == ["fsspec", "numpy", "pyarrow"]
 
 
 @pytest.mark.parametrize("name", ["plain", "vectors"])
-def test_operations_run_in_them(told: dict[str, Any], name: str) -> None:
-    seen = {key.removesuffix(f" {name}"): value for key, value in told.items() if key.endswith(f" {name}")}
-    rest = list(range(3, 25))
-    others = {"overwrite": rest, "filtered": 11, "read": rest} if name == "plain" else {}
-    assert seen == {"write": 20, "merge": list(range(25)), "update": list(range(25)), "delete": rest, "optimize": rest, **others}
+def test_operations_run_in_them(report: dict[str, Any], name: str) -> None:
+    results = {key.removesuffix(f" {name}"): value for key, value in report.items() if key.endswith(f" {name}")}
+    remaining = list(range(3, 25))
+    others = {"overwrite": remaining, "filtered": 11, "read": remaining} if name == "plain" else {}
+    assert results == {
+        "write": 20,
+        "merge": list(range(25)),
+        "update": list(range(25)),
+        "delete": remaining,
+        "optimize": remaining,
+        **others,
+    }
 
 
-def test_a_session_of_a_lake_runs_in_them(told: dict[str, Any]) -> None:
-    assert told["session of a lake"] == [0, 1, 2, 3, 4]
+def test_a_session_of_a_lake_runs_in_them(report: dict[str, Any]) -> None:
+    assert report["session of a lake"] == [0, 1, 2, 3, 4]
 
 
-def test_a_data_source_is_planned_where_the_package_is(told: dict[str, Any]) -> None:
+def test_a_data_source_is_planned_where_the_package_is(report: dict[str, Any]) -> None:
     """Spark plans Python data sources by the executors' Python, on the driver's machine."""
-    assert "lake-orch is not installed for the Python that Spark plans with" in told["source"]
-    assert "lake-orch is not installed for the Python that Spark plans with" in told["source write"]
+    assert "lake-orch is not installed for the Python that Spark plans with" in report["source"]
+    assert "lake-orch is not installed for the Python that Spark plans with" in report["source write"]
 
 
 @pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.exhaustive), "connect"])
 def test_arrays_and_pools_are_written_and_read_in_them(python: Path, tmp_path: Path, kind: str) -> None:
-    seen = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
-    message, chunks = seen.pop("sharded")
+    results = run_job(python, tmp_path, "array_job", str(tmp_path / "repository"), kind)
+    message, chunks = results.pop("sharded")
     assert "need the package zarr" in message
     assert "it has no package zarr" in message
     assert chunks == 0, "it is refused before anything is written"
-    assert seen == {
+    assert results == {
         "session": {"classic": "session", "connect": "connect"}[kind],
         "plain chunks": 2,
         "packed chunks": 2,

@@ -54,8 +54,8 @@ def _rows(table: DeltaTable) -> Counter[Any]:
 
 
 def _changes(table: DeltaTable) -> Counter[Any]:
-    found = table.changes(0).read_all().drop_columns(["_commit_timestamp"])
-    return Counter(tuple(row.items()) for row in found.to_pylist())
+    changes = table.changes(0).read_all().drop_columns(["_commit_timestamp"])
+    return Counter(tuple(row.items()) for row in changes.to_pylist())
 
 
 def _clauses(merge: Merge) -> Merge:
@@ -72,33 +72,33 @@ def _clauses(merge: Merge) -> Merge:
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[] if kind == "mapped" else [pytest.mark.exhaustive]) for kind in TABLES])
 def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    here, there = _create(tmp_path / "here", kind), _create(tmp_path / "there", kind)
+    local, distributed = _create(tmp_path / "here", kind), _create(tmp_path / "there", kind)
     frame = spark.createDataFrame(SOURCE)
     for mine, others in (
-        (here.delete("id % 4 = 1"), delete_delta(spark, there, "id % 4 = 1")),
+        (local.delete("id % 4 = 1"), delete_delta(spark, distributed, "id % 4 = 1")),
         (
-            here.update({"v": "v * 10", "p": "concat(p, 'x')"}, "id < 4"),
-            update_delta(spark, there, {"v": "v * 10", "p": "concat(p, 'x')"}, "id < 4"),
+            local.update({"v": "v * 10", "p": "concat(p, 'x')"}, "id < 4"),
+            update_delta(spark, distributed, {"v": "v * 10", "p": "concat(p, 'x')"}, "id < 4"),
         ),
         (
-            _clauses(here.merge(SOURCE, "t.id = s.id")).execute(txn=("app", 1)),
-            _clauses(merge_delta(frame, there, "t.id = s.id")).execute(txn=("app", 1)),
+            _clauses(local.merge(SOURCE, "t.id = s.id")).execute(txn=("app", 1)),
+            _clauses(merge_delta(frame, distributed, "t.id = s.id")).execute(txn=("app", 1)),
         ),
     ):
         counted = {key for key in mine.metrics if key.endswith(("Rows", "Updated", "Deleted", "Inserted", "Copied", "Removed"))}
         assert {key: mine.metrics[key] for key in counted} == {key: others.metrics[key] for key in counted}
-        assert _rows(there) == _rows(here)
-    again = _clauses(merge_delta(frame, there, "t.id = s.id")).execute(txn=("app", 1))
+        assert _rows(distributed) == _rows(local)
+    again = _clauses(merge_delta(frame, distributed, "t.id = s.id")).execute(txn=("app", 1))
     assert again.skipped
     assert again.metrics["numTargetRowsDeleted"] == 3
-    assert there.version == 7
+    assert distributed.version == 7
     if "properties" in TABLES[kind]:
-        assert _changes(there) == _changes(here)
-    before = _rows(there)
-    optimized = optimize_delta(spark, there)
+        assert _changes(distributed) == _changes(local)
+    before = _rows(distributed)
+    optimized = optimize_delta(spark, distributed)
     assert optimized.metrics["numAddedFiles"] < optimized.metrics["numRemovedFiles"]
-    optimize_delta(spark, there, zorder_by=["id", "v"])
-    assert _rows(there) == before == _rows(DeltaTable.open(there.store))
+    optimize_delta(spark, distributed, zorder_by=["id", "v"])
+    assert _rows(distributed) == before == _rows(DeltaTable.open(distributed.store))
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_the_same_as_in_one_process(spark: SparkSession, tmp_path: Path, kind: s
     ],
 )
 def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses: Callable[[Merge], Merge]) -> None:
-    here, there = _create(tmp_path / "here", "partitioned"), _create(tmp_path / "there", "partitioned")
-    mine = clauses(here.merge(SOURCE, on)).execute()
-    others = clauses(merge_delta(spark.createDataFrame(SOURCE), there, on)).execute()
-    assert _rows(there) == _rows(here) != _rows(DeltaTable.open(here.store, version=4))
+    local, distributed = _create(tmp_path / "here", "partitioned"), _create(tmp_path / "there", "partitioned")
+    mine = clauses(local.merge(SOURCE, on)).execute()
+    others = clauses(merge_delta(spark.createDataFrame(SOURCE), distributed, on)).execute()
+    assert _rows(distributed) == _rows(local) != _rows(DeltaTable.open(local.store, version=4))
     assert mine.metrics["numOutputRows"] == others.metrics["numOutputRows"]
     assert mine.metrics["numTargetFilesRemoved"] == others.metrics["numTargetFilesRemoved"]
 
@@ -125,8 +125,8 @@ def test_merge_conditions(spark: SparkSession, tmp_path: Path, on: str, clauses:
 def test_a_large_source_is_sorted_not_broadcast(spark: SparkSession, tmp_path: Path) -> None:
     table = _create(tmp_path, "plain")
     source = spark.range(0, 12_000).selectExpr("id * 3 id", "'q' p", "cast(id as double) v")
-    done = merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
-    assert (done.metrics["numTargetRowsUpdated"], done.metrics["numTargetRowsInserted"]) == (14, 11_986)
+    result = merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
+    assert (result.metrics["numTargetRowsUpdated"], result.metrics["numTargetRowsInserted"]) == (14, 11_986)
     assert ids(table.to_arrow()) == sorted({*range(40), *range(0, 36_000, 3)})
     assert table.to_arrow(where="p = 'q'").num_rows == 12_000
 
@@ -134,19 +134,19 @@ def test_a_large_source_is_sorted_not_broadcast(spark: SparkSession, tmp_path: P
 def test_clock_times_stay_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """In any session: these fall into the hours that daylight saving skips and repeats."""
     query = "select id, timestamp_ntz'2024-03-10 02:30:00' at, id % 2 p from range({}, {})"
-    wanted = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us")), ("p", pa.int64())])
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us")), ("p", pa.int64())])
     with pytest.raises(UnsupportedType, match="no time zone"):
         write_delta(spark.sql(query.format(0, 4)), str(tmp_path / "plain"))
-    table = DeltaTable.create(tmp_path / "t", wanted, partition_by=["p"], properties={"delta.feature.timestampNtz": "supported"})
+    table = DeltaTable.create(tmp_path / "t", schema, partition_by=["p"], properties={"delta.feature.timestampNtz": "supported"})
     with settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
         write_delta(spark.sql(query.format(0, 4)), table)
         source = spark.sql(query.format(2, 6).replace("p from", "p, timestamp_ntz'2024-11-03 01:30:00' w from"))
         merge = merge_delta(source, table, "t.id = s.id and t.at = s.at").with_schema_evolution()
         merge.when_matched_update("*").when_not_matched_insert("*").execute()
         update_delta(spark, table, {"at": "w"}, "w = TIMESTAMP_NTZ '2024-11-03 01:30:00' and id < 4")
-        found = [tuple(row) for row in read_delta(spark, table, where="at IS NOT NULL").select("id", "at", "w").orderBy("id").collect()]
+        records = [tuple(row) for row in read_delta(spark, table, where="at IS NOT NULL").select("id", "at", "w").orderBy("id").collect()]
     spring, autumn = dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30)
-    assert found == [(n, spring, None) for n in (0, 1)] + [(n, autumn, autumn) for n in (2, 3)] + [(n, spring, autumn) for n in (4, 5)]
+    assert records == [(n, spring, None) for n in (0, 1)] + [(n, autumn, autumn) for n in (2, 3)] + [(n, spring, autumn) for n in (4, 5)]
 
 
 def test_what_is_refused_leaves_the_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_memory_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
         number = np.arange(start, start + step)
         names = pa.array(np.char.add("name-", (number % 100_000).astype(str)))
         table.append(pa.table({"id": number, "group": (number % 100).astype("int32"), "x": number * 0.5, "name": names}, schema=schema))
-    peak, done = [0], threading.Event()
+    peak, stop = [0], threading.Event()
 
     def sample() -> None:
-        while not done.wait(0.1):
+        while not stop.wait(0.1):
             peak[0] = max(peak[0], _resident())
 
     sampler = threading.Thread(target=sample)
@@ -217,7 +217,7 @@ def test_memory_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
         source = spark.range(0, step).selectExpr("id * 11 id", "cast(id % 7 as int) group", "id * 1D x", "concat('new-', id) name")
         result = merge_delta(source, table, "t.id = s.id").when_matched_update("*").when_not_matched_insert("*").execute()
     finally:
-        done.set()
+        stop.set()
         sampler.join()
     assert result.metrics["numTargetRowsUpdated"] == len(range(0, total, 11))
     assert table.to_arrow(columns=["id"]).num_rows == total + step - len(range(0, total, 11))

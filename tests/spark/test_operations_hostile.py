@@ -55,16 +55,16 @@ def test_a_merge_is_the_same_in_any_session(spark: SparkSession, tmp_path: Path,
     with settings(spark, conf):
         source = spark.sql(f"select {EVERY_TYPE} from range(4, 10)")
         old = spark.sql(f"select {EVERY_TYPE} from range(6)").toArrow()
-        here, there = (DeltaTable.create(str(tmp_path / name), source.toArrow().schema) for name in ("here", "there"))
-        merges = [here.merge(source.toArrow(), on := "t.ts = s.ts AND t.n <=> s.n AND t.d = s.d AND s.st.x > 3 AND t.b = s.b")]
-        merges.append(merge_delta(source, there, on))
-        for table, merge in zip((here, there), merges, strict=True):
+        local, distributed = (DeltaTable.create(str(tmp_path / name), source.toArrow().schema) for name in ("here", "there"))
+        merges = [local.merge(source.toArrow(), on := "t.ts = s.ts AND t.n <=> s.n AND t.d = s.d AND s.st.x > 3 AND t.b = s.b")]
+        merges.append(merge_delta(source, distributed, on))
+        for table, merge in zip((local, distributed), merges, strict=True):
             table.append(old)
             merge.when_matched_update({"st": "s.st", "m": "s.m", "s": "concat(s.s, '!')"}).when_not_matched_insert("*")
             merge.when_not_matched_by_source_update({"s": "concat(t.s, '?')"}, "t.ts < TIMESTAMP '2020-09-13 14:00:00Z'").execute()
-        assert _rows(there.to_arrow()) == _rows(here.to_arrow()) != _rows(old)
-        deleted = delete_delta(spark, there, "ts >= TIMESTAMP '2020-09-13 20:00:00Z'")
-        assert deleted.metrics["numDeletedRows"] == here.delete("ts >= TIMESTAMP '2020-09-13 20:00:00Z'").metrics["numDeletedRows"] > 0
+        assert _rows(distributed.to_arrow()) == _rows(local.to_arrow()) != _rows(old)
+        deleted = delete_delta(spark, distributed, "ts >= TIMESTAMP '2020-09-13 20:00:00Z'")
+        assert deleted.metrics["numDeletedRows"] == local.delete("ts >= TIMESTAMP '2020-09-13 20:00:00Z'").metrics["numDeletedRows"] > 0
 
 
 @pytest.mark.parametrize("size", [3, 2000])
@@ -74,14 +74,14 @@ def test_texts_are_compared_byte_by_byte_whatever_the_source_collates(spark: Spa
     for text in ("a0", "A0", "b1", "B1"):
         table.append(pa.table({"k": [text], "v": [-1]}))
     texts = spark.range(size).selectExpr("concat(if(id % 2 = 0, 'a', 'B'), id) k", "id v").union(spark.sql("select 'A0', 7L"))
-    done = (
+    result = (
         merge_delta(texts.selectExpr("k collate UTF8_LCASE k", "v"), table, "t.k = s.k")
         .when_matched_update("*")
         .when_not_matched_insert("*")
         .execute()
     )
-    assert done.metrics["numTargetRowsUpdated"] == 3
-    assert done.metrics["numTargetRowsInserted"] == size - 2
+    assert result.metrics["numTargetRowsUpdated"] == 3
+    assert result.metrics["numTargetRowsInserted"] == size - 2
     assert sorted(table.to_arrow(where="k IN ('a0', 'A0', 'b1', 'B1')")["v"].to_pylist()) == [-1, 0, 1, 7]
 
 
@@ -105,31 +105,31 @@ def _without_the_package(original: Callable[[Any], Callable[[Any], Any]]) -> Cal
 
         def hide() -> dict[str, Any]:
             names = [name for name in sys.modules if name.split(".")[0] in ("lake_core", "sqlglot", "pyroaring", "deltalake")]
-            found = {name: sys.modules.pop(name) for name in names}
+            modules = {name: sys.modules.pop(name) for name in names}
             sys.modules.update(dict.fromkeys(("lake_core", "sqlglot", "pyroaring", "deltalake")))  # type: ignore[arg-type]
-            return found
+            return modules
 
-        def show(found: dict[str, Any]) -> None:
+        def show(modules: dict[str, Any]) -> None:
             for name in ("lake_core", "sqlglot", "pyroaring", "deltalake"):
                 del sys.modules[name]
-            sys.modules.update(found)
+            sys.modules.update(modules)
 
         def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            found = hide()
+            modules = hide()
             try:
                 yield from inner(batches)
             finally:
-                show(found)
+                show(modules)
 
         def run_table(table):  # type: ignore[no-untyped-def]
-            found = hide()
+            modules = hide()
             try:
                 return inner(table)
             finally:
-                show(found)
+                show(modules)
 
-        for one in (run_batches, run_table, hide, show):
-            one.__module__ = "__main__"  # so that they travel by value
+        for helper in (run_batches, run_table, hide, show):
+            helper.__module__ = "__main__"  # so that they travel by value
         return run_batches if streams else run_table
 
     return hidden
@@ -161,9 +161,9 @@ def test_executors_need_no_package(
     merged = merge.when_not_matched_by_source_delete("t.row = 1").execute(txn=("app", 1))
     assert os.path.exists(flag)
     assert [merged.metrics[f"numTargetRows{what}"] for what in ("Updated", "Inserted", "Deleted")] == [5, 10, 1]
-    found = table.to_arrow()
-    assert sorted(found["c0"].to_pylist()) == [0, *range(2, 50)]
-    assert pc.sum(pc.less(found["Row"], 0)).as_py() == 5
+    rows = table.to_arrow()
+    assert sorted(rows["c0"].to_pylist()) == [0, *range(2, 50)]
+    assert pc.sum(pc.less(rows["Row"], 0)).as_py() == 5
     inserted = [row["c0"] for row in table.changes(table.version).read_all().to_pylist() if row["_change_type"] == "insert"]
     assert sorted(inserted) == list(range(40, 50))
     never = spark.range(1).selectExpr("cast(raise_error('evaluated') as bigint) c0")

@@ -55,11 +55,11 @@ def test_every_predicate(spark: SparkSession, table: DeltaTable, conf: Mapping[s
                 read_delta(spark, table, columns=["id"], where=where).withColumn("n", F.lit(n)) for n, (where, _) in enumerate(chosen)
             ]
             rows = reduce(DataFrame.unionAll, frames).collect()
-            for n, (where, found) in enumerate(chosen):
+            for n, (where, expected) in enumerate(chosen):
                 ids = sorted(row.id for row in rows if row.n == n)
-                if ids != found:
+                if ids != expected:
                     wrong[where] = ids
-                assert sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()) == found, where
+                assert sorted(table.to_arrow(columns=["id"], where=where)["id"].to_pylist()) == expected, where
     assert not wrong
 
 
@@ -114,14 +114,14 @@ def test_timestamps_without_zone(spark: SparkSession, tmp_path: Path, zone: str)
     write_deltalake(tmp_path / "t", pa.table({"id": [1, 2, 3], "t": pa.array(moments, pa.timestamp("us"))}))
     table = DeltaTable.open(tmp_path / "t")
     with settings(spark, {"spark.sql.session.timeZone": zone}):
-        for where, found in {
+        for where, expected in {
             "t = '2020-01-01 12:00:00'": [1],
             "t > TIMESTAMP_NTZ '2020-01-01 12:00:00'": [2],
             "t IN ('2020-01-01 12:00:00', '2020-01-01T12:00:00.000001')": [1, 2],
             "t != '2020-01-01 12:00'": [2],
         }.items():
-            assert sorted(row.id for row in read_delta(spark, table, where=where).collect()) == found, where
-            assert table.to_arrow(where=where)["id"].to_pylist() == found, where
+            assert sorted(row.id for row in read_delta(spark, table, where=where).collect()) == expected, where
+            assert table.to_arrow(where=where)["id"].to_pylist() == expected, where
 
 
 def test_timestamps_without_zone_in_any_frame(spark: SparkSession) -> None:

@@ -96,13 +96,13 @@ def expressions(draw: st.DrawFn, kind: str = "", depth: int = 3) -> str:
     kind = kind or draw(st.sampled_from(sorted(_RULES)))
     if depth == 0 or kind not in _RULES or draw(st.integers(0, 4)) == 0:
         return draw(st.sampled_from(_LEAVES[kind]))
-    text, made = draw(st.sampled_from(_RULES[kind])), ""
+    text, expression = draw(st.sampled_from(_RULES[kind])), ""
     for number, part in enumerate(text.split("{")):
         if number:
             inner, part = part.split("}", 1)
-            made += draw(expressions(inner, depth - 1))
-        made += part
-    return made
+            expression += draw(expressions(inner, depth - 1))
+        expression += part
+    return expression
 
 
 @pytest.fixture(scope="module")

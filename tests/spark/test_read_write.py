@@ -63,11 +63,11 @@ def test_every_type_comes_back(spark: SparkSession, tmp_path: Path, partition_by
     frame = spark.sql(f"select {EVERYTHING} from range(20)")
     result = write_delta(frame, str(tmp_path), partition_by=partition_by)
     assert (result.version, result.rows, result.skipped) == (1, 20, False)
-    wanted = _by_id(frame.toArrow())
-    assert _by_id(read_delta(spark, str(tmp_path)).toArrow()) == wanted
-    assert _by_id(DeltaTable.open(tmp_path).to_arrow()) == wanted
+    expected = _by_id(frame.toArrow())
+    assert _by_id(read_delta(spark, str(tmp_path)).toArrow()) == expected
+    assert _by_id(DeltaTable.open(tmp_path).to_arrow()) == expected
     oracle = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(tmp_path)))
-    assert _by_id(pa.table(oracle.execute("select * from t").read_all())) == wanted
+    assert _by_id(pa.table(oracle.execute("select * from t").read_all())) == expected
 
 
 def test_the_session_zone_changes_no_instant(spark: SparkSession, tmp_path: Path) -> None:
@@ -89,12 +89,12 @@ def test_both_ways_of_giving_partition_values(spark: SparkSession, tmp_path: Pat
     """Few partitions are a union of scans, many a join on the file's name; odd characters must survive either."""
     frame = spark.range(100).selectExpr("id", f"concat('é %[x]{{y}}?*#=&+ ', id % {parts}, ';\\'\"\\\\') p", "id % 2 = 0 q")
     write_delta(frame, str(tmp_path), partition_by=["p", "q"])
-    wanted = _by_id(frame.toArrow())
-    assert _by_id(read_delta(spark, str(tmp_path)).toArrow()) == wanted
-    assert _by_id(DeltaTable.open(tmp_path).to_arrow()) == wanted
-    one = wanted[7]["p"].replace("\\", "\\\\").replace("'", "\\'")
-    assert sorted(row.id for row in read_delta(spark, str(tmp_path), columns=["id"], where=f"p = '{one}'").collect()) == [
-        row["id"] for row in wanted if row["p"] == wanted[7]["p"]
+    expected = _by_id(frame.toArrow())
+    assert _by_id(read_delta(spark, str(tmp_path)).toArrow()) == expected
+    assert _by_id(DeltaTable.open(tmp_path).to_arrow()) == expected
+    partition = expected[7]["p"].replace("\\", "\\\\").replace("'", "\\'")
+    assert sorted(row.id for row in read_delta(spark, str(tmp_path), columns=["id"], where=f"p = '{partition}'").collect()) == [
+        row["id"] for row in expected if row["p"] == expected[7]["p"]
     ]
 
 
@@ -105,10 +105,10 @@ def test_names_that_spark_will_not_open_are_read_all_the_same(spark: SparkSessio
     store = LocalStore(tmp_path / "hidden")
     table = DeltaTable.create(store, SCHEMA)
     table.append(rows(0, 2))
-    own = table.files()["path"][0].as_py()
-    os.rename(tmp_path / "hidden" / own, tmp_path / "hidden" / f"_{own}")
+    data_path = table.files()["path"][0].as_py()
+    os.rename(tmp_path / "hidden" / data_path, tmp_path / "hidden" / f"_{data_path}")
     commit = tmp_path / "hidden" / "_delta_log" / f"{1:020d}.json"
-    commit.write_text(commit.read_text().replace(own, f"_{own}"))
+    commit.write_text(commit.read_text().replace(data_path, f"_{data_path}"))
     assert read_delta(spark, store.url()).count() == 2
 
 

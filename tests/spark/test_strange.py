@@ -110,9 +110,9 @@ def test_columns_with_names_of_spark_and_ours(spark: SparkSession, tmp_path: Pat
 def test_structs_without_a_value(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql("select id, if(id = 0, named_struct('z', 1), null) st, array(named_struct('a', id), null) l from range(3)")
     write_delta(frame, str(tmp_path))
-    wanted = sorted(repr(row.asDict(recursive=True)) for row in frame.collect())
-    assert sorted(map(repr, DeltaTable.open(tmp_path).to_arrow().to_pylist())) == wanted
-    assert sorted(repr(row.asDict(recursive=True)) for row in read_delta(spark, str(tmp_path)).collect()) == wanted
+    expected = sorted(repr(row.asDict(recursive=True)) for row in frame.collect())
+    assert sorted(map(repr, DeltaTable.open(tmp_path).to_arrow().to_pylist())) == expected
+    assert sorted(repr(row.asDict(recursive=True)) for row in read_delta(spark, str(tmp_path)).collect()) == expected
 
 
 def test_no_columns_at_all(spark: SparkSession, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ class S3Server:
 
     def requests(self) -> list[str]:
         """ "METHOD raw-path status" of every request since the last `clear`."""
-        found: list[str] = self._control("GET", {})
-        return found
+        lines: list[str] = self._control("GET", {})
+        return lines
 
     def _control(self, method: str, body: dict[str, object]) -> Any:
         request = urllib.request.Request(self.url + _CONTROL, data=json.dumps(body).encode(), method=method)

@@ -71,14 +71,14 @@ def test_dies_at_any_verb_and_stays_dead(at: int, mode: str) -> None:
 
 
 def test_before_does_nothing_and_after_does_all() -> None:
-    for mode, done in (("before", False), ("after", True)):
+    for mode, applied in (("before", False), ("after", True)):
         inner = _full()
         with pytest.raises(StoreDied):
             FaultStore(inner, 1, mode).put("b", b"")  # type: ignore[arg-type]
-        assert inner.exists("b") is done
+        assert inner.exists("b") is applied
         with pytest.raises(StoreDied):
             FaultStore(inner, 1, mode).delete(["a"])  # type: ignore[arg-type]
-        assert inner.exists("a") is not done
+        assert inner.exists("a") is not applied
 
 
 def test_death_is_no_store_error() -> None:
@@ -87,7 +87,7 @@ def test_death_is_no_store_error() -> None:
 
 
 def test_an_error_is_raised_once() -> None:
-    for mode, done in (("before", False), ("after", True)):
+    for mode, applied in (("before", False), ("after", True)):
         inner = _full()
         error = StoreUnavailable("no answer", key="b")
         store = FaultStore(inner, 2, mode, error=error)  # type: ignore[arg-type]
@@ -96,8 +96,8 @@ def test_an_error_is_raised_once() -> None:
             store.put("b", b"", if_absent=True)
         assert caught.value is error
         assert store.fired
-        assert inner.exists("b") is done
-        if done:
+        assert inner.exists("b") is applied
+        if applied:
             with pytest.raises(AlreadyExists):
                 store.put("b", b"", if_absent=True)
         else:
@@ -111,11 +111,11 @@ def test_an_error_of_the_inner_store_is_that_error() -> None:
 
 def test_delay() -> None:
     store = FaultStore(_full(), 2, "delay", delay=0.2)
-    begun = time.monotonic()
+    start = time.monotonic()
     store.get("a")
-    assert time.monotonic() - begun < 0.1
+    assert time.monotonic() - start < 0.1
     assert store.get("a") == b"hello"
-    assert time.monotonic() - begun >= 0.2
+    assert time.monotonic() - start >= 0.2
 
 
 def test_exit_kills_the_process_before_the_operation(tmp_path: Path) -> None:

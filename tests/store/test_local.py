@@ -400,10 +400,10 @@ for use in (
 
 
 def test_put_survives_that_empty_folders_are_tidied_up(store: LocalStore, tmp_path: Path) -> None:
-    done = threading.Event()
+    stop = threading.Event()
 
     def tidy() -> None:
-        while not done.is_set():
+        while not stop.is_set():
             for folder in ("a/b", "a"):
                 try:
                     os.rmdir(tmp_path / "root" / folder)
@@ -418,7 +418,7 @@ def test_put_survives_that_empty_folders_are_tidied_up(store: LocalStore, tmp_pa
             store.put("a/b/c", b"", if_absent=True)
             store.delete(["a/b/c"])
     finally:
-        done.set()
+        stop.set()
         tidying.join()
 
 

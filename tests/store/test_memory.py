@@ -72,9 +72,9 @@ def test_listing_goes_on_while_objects_come_and_go() -> None:
     store = MemoryStore()
     for i in range(2500):
         store.put(f"k/{i:05}", b"")
-    seen = []
+    keys = []
     for meta in store.list("k/"):
-        seen.append(meta.key)
+        keys.append(meta.key)
         store.delete([meta.key])
         store.put("a" + meta.key, b"")
-    assert seen == [f"k/{i:05}" for i in range(2500)]
+    assert keys == [f"k/{i:05}" for i in range(2500)]

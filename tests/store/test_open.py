@@ -50,8 +50,8 @@ def test_memory() -> None:
 def test_unknown_scheme_names_the_known_ones(scheme: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
         open_store(f"{scheme}://somewhere/x")
-    for known in ("file://", "memory://", "s3://", "s3a://", repr(scheme.lower())):
-        assert known in str(caught.value)
+    for supported in ("file://", "memory://", "s3://", "s3a://", repr(scheme.lower())):
+        assert supported in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ def test_conflict_is_tried_again_on_the_same_key(store: S3Store, s3_endpoint: S3
 
 def test_conflict_that_stays_is_no_answer(store: S3Store, s3_endpoint: S3Server) -> None:
     s3_endpoint.fault("answer", code="409 ConditionalRequestConflict", times=10**6)
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(StoreUnavailable, match="ConditionalRequestConflict") as caught:
         store.put("new", b"", if_absent=True)
-    assert 0.5 <= time.monotonic() - begun < 5
+    assert 0.5 <= time.monotonic() - start < 5
     assert caught.value.key == "new"
     assert not store.exists("new")
 
@@ -236,7 +236,7 @@ def test_nobody_listens(s3_options: dict[str, object]) -> None:
 # Unsafe stores
 
 
-def _left(server: S3Server, url: str) -> bool:
+def _has_objects(server: S3Server, url: str) -> bool:
     prefix = urllib.parse.quote(url.removeprefix("s3://lake/"))
     return b"<Key>" in _raw(server, f"/lake?list-type=2&prefix={prefix}")
 
@@ -255,13 +255,13 @@ def test_store_that_ignores_conditions_is_refused(
     for _ in range(2):
         with pytest.raises(UnsafeStore):
             store.put("a", b"")
-    assert not _left(s3_endpoint, s3_url)
+    assert not _has_objects(s3_endpoint, s3_url)
 
 
 def test_safe_store_is_asked_once_and_nothing_is_left(s3_url: str, s3_options: dict[str, object], s3_endpoint: S3Server) -> None:
     store = open_store(s3_url, storage_options=s3_options)
     assert _methods(s3_endpoint)[-4:] == ["PUT 200", "PUT 412", "PUT 412", "DELETE 204"]
-    assert not _left(s3_endpoint, s3_url)
+    assert not _has_objects(s3_endpoint, s3_url)
     s3_endpoint.clear()
     store.put("a", b"", if_absent=True)
     pickle.loads(pickle.dumps(store)).put("b", b"", if_absent=True)
@@ -317,8 +317,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _assert_silent(error: BaseException) -> None:
-    for one in _chain(error):
-        for text in (str(one), repr(one), repr(one.args), "".join(traceback.format_exception(one))):
+    for cause in _chain(error):
+        for text in (str(cause), repr(cause), repr(cause.args), "".join(traceback.format_exception(cause))):
             assert SECRET not in text
             assert KEY not in text
     assert error.__cause__ is None
@@ -528,9 +528,9 @@ def test_get_many_runs_side_by_side_and_leaves_no_threads(store: S3Store, s3_end
     for i in range(8):
         store.put(f"k/{i}", b"%d" % i)
     s3_endpoint.fault("hang_after", method="GET", seconds=0.3, times=8)
-    begun = time.monotonic()
+    start = time.monotonic()
     assert store.get_many([f"k/{i}" for i in range(8)]) == [b"%d" % i for i in range(8)]
-    assert time.monotonic() - begun < 1.5
+    assert time.monotonic() - start < 1.5
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lake-get")]
 
 

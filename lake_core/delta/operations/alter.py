@@ -39,17 +39,17 @@ def set_properties(snapshot: Snapshot, properties: Mapping[str, str]) -> Operati
             raise InvalidProperty(f"{key} is a CHECK constraint: add it with add_constraint, which looks at the rows that are there")
         if key.startswith("delta.columnMapping.") and key != MODE_PROPERTY:
             raise InvalidProperty(f"{key} is the table's own: with another value its files could be read as other columns")
-    protocol, rest = asked_protocol(snapshot.protocol, properties)
+    protocol, plain_properties = asked_protocol(snapshot.protocol, properties)
     metadata = snapshot.metadata
-    configuration = {**metadata.configuration, **rest}
+    configuration = {**metadata.configuration, **plain_properties}
     if configuration.get("delta.enableInCommitTimestamps", "false").lower() == "true" and not _has_commit_times(metadata):
         raise InvalidProperty("delta.enableInCommitTimestamps can be set only when a table is created")
-    if MODE_PROPERTY in rest:
+    if MODE_PROPERTY in plain_properties:
         metadata, configuration = _remapped(metadata, configuration)
     changed = replace(metadata, configuration=configuration)
     check_properties(changed.configuration)
     check_rules(changed)
-    protocol = upgraded_for(protocol, snapshot.metadata, changed, rest)
+    protocol = upgraded_for(protocol, snapshot.metadata, changed, plain_properties)
     if changed == snapshot.metadata and protocol == snapshot.protocol:
         return None
     parameters = {"properties": json.dumps(dict(properties), ensure_ascii=False)}
@@ -99,8 +99,8 @@ def drop_constraint(snapshot: Snapshot, name: str) -> Operation:
     """Drop a CHECK constraint. Raises ConstraintNotFound."""
     key = next((key for key in snapshot.metadata.configuration if key.lower() == f"{CONSTRAINT_PREFIX}{name}".lower()), None)
     if key is None:
-        known = ", ".join(constraints(snapshot.metadata)) or "none"
-        raise ConstraintNotFound(f"the table has no constraint {name!r}; it has {known}")
+        names = ", ".join(constraints(snapshot.metadata)) or "none"
+        raise ConstraintNotFound(f"the table has no constraint {name!r}; it has {names}")
     configuration = {other: value for other, value in snapshot.metadata.configuration.items() if other != key}
     changed = replace(snapshot.metadata, configuration=configuration)
     return Operation("DROP CONSTRAINT", {"name": name}, snapshot, metadata=changed)

@@ -65,11 +65,11 @@ def assign(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table | 
 
     Raises EvaluationFailed.
     """
-    values = [evaluate(one.expression, rows if scope is None else scope) for one in assignments]
+    values = [evaluate(assignment.expression, rows if scope is None else scope) for assignment in assignments]
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
-    for one, value in zip(assignments, values, strict=True):
-        name = one.target[0]
-        columns[name] = _assigned(columns[name], columns[name].type, one.target[1:], value)
+    for assignment, value in zip(assignments, values, strict=True):
+        name = assignment.target[0]
+        columns[name] = _assigned(columns[name], columns[name].type, assignment.target[1:], value)
     return pa.Table.from_arrays(list(columns.values()), schema=rows.schema)
 
 
@@ -79,8 +79,8 @@ def _assigned(column: pa.ChunkedArray, kind: pa.DataType, path: Sequence[str], v
     # A field of a null struct makes it a struct, the other fields of which are null.
     fields = []
     for index, child in enumerate(kind):
-        own = pc.struct_field(column, [index])
-        own = own if isinstance(own, pa.ChunkedArray) else pa.chunked_array([own])
-        fields.append(_assigned(own, child.type, path[1:], value) if child.name == path[0] else own)
+        current = pc.struct_field(column, [index])
+        current = current if isinstance(current, pa.ChunkedArray) else pa.chunked_array([current])
+        fields.append(_assigned(current, child.type, path[1:], value) if child.name == path[0] else current)
     arrays = [field.combine_chunks() for field in fields]
     return pa.chunked_array([pa.StructArray.from_arrays(arrays, fields=list(kind))], kind)

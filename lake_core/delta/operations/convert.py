@@ -130,8 +130,8 @@ def _data_schema(keys: Sequence[str], schemas: Iterable[pa.Schema]) -> pa.Schema
     struct: StructType | None = None
     for key, schema in zip(keys, schemas, strict=True):
         try:
-            own = schema_from_arrow(pa.schema([child.with_nullable(True) for child in schema]))
-            struct = own if struct is None else added(struct, own)
+            file_struct = schema_from_arrow(pa.schema([child.with_nullable(True) for child in schema]))
+            struct = file_struct if struct is None else added(struct, file_struct)
         except SchemaMismatch as error:
             raise SchemaMismatch(f"the files' schemas do not fit together, at {key}: {error}") from None
     if struct is None:

@@ -164,15 +164,15 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
     metadata = evolved(snapshot.metadata, source) if text.evolve and takes_all else snapshot.metadata
     protocol = upgraded_for(snapshot.protocol, snapshot.metadata, metadata)
     writer = row_writer(snapshot.place, metadata, protocol, now)
-    table, own = metadata.arrow_schema, snapshot.metadata.arrow_schema
-    target_scope = pa.field(text.target, pa.struct(list(own)))
+    table, current_schema = metadata.arrow_schema, snapshot.metadata.arrow_schema
+    target_scope = pa.field(text.target, pa.struct(list(current_schema)))
     source_scope = pa.field(text.source, pa.struct(list(source)))
     both = pa.schema([target_scope, source_scope])
 
     def clauses(texts: Sequence[ClauseText], scope: pa.Schema) -> tuple[Clause, ...]:
         alias = text.source if text.source in scope.names else None
-        plain = [with_plain_targets(one, text.target, table) for one in texts]
-        return tuple(parse_clause(one, table, scope, alias, writer.rules.computed, now) for one in plain)
+        plain = [with_plain_targets(clause, text.target, table) for clause in texts]
+        return tuple(parse_clause(clause, table, scope, alias, writer.rules.computed, now) for clause in plain)
 
     on = parse_predicate(text.on, both, relations=True, now=now)
     return MergePlan(
@@ -193,7 +193,7 @@ def plan_merge(snapshot: Snapshot, source: pa.Schema, text: MergeText, now: int)
 
 def _parameters(text: MergeText) -> dict[str, str]:
     def spelled(clauses: Sequence[ClauseText]) -> str:
-        bodies = [{"actionType": one.kind} | ({} if one.condition is None else {"predicate": one.condition}) for one in clauses]
+        bodies = [{"actionType": clause.kind} | ({} if clause.condition is None else {"predicate": clause.condition}) for clause in clauses]
         return json.dumps(bodies, ensure_ascii=False)
 
     return {
@@ -231,7 +231,9 @@ def columns_of(scan: Scan, names: set[str]) -> DataFiles:
 def asked_columns(plan: MergePlan, conditions: Sequence[Predicate | None]) -> set[str]:
     """Return the table's columns that predicates over the relations name."""
     target = plan.aliases[0]
-    return {column.path[1] for one in conditions if one is not None for column in columns(one) if column.path[0] == target}
+    return {
+        column.path[1] for condition in conditions if condition is not None for column in columns(condition) if column.path[0] == target
+    }
 
 
 def match_probe(plan: MergePlan, scan: Scan) -> DataFiles:

@@ -65,7 +65,7 @@ def parse_clause(text: ClauseText, table: pa.Schema, scope: pa.Schema, source: s
     if not isinstance(text.values, Mapping):
         raise SchemaMismatch(f'a clause takes "*" or a mapping from column to SQL, not {text.values!r}')
     assignments = parse_assignments(text.values, table, scope, now, relations=True)
-    if text.kind == "insert" and any(len(one.target) > 1 for one in assignments):
+    if text.kind == "insert" and any(len(assignment.target) > 1 for assignment in assignments):
         raise InvalidMerge("a merge inserts whole columns: name the column, and build its struct with named_struct(…)")
     return Clause(text.kind, condition, assignments)
 

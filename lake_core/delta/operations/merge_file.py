@@ -101,8 +101,8 @@ class FileMerge:
         offset = len(self.clauses.matched)
         if self.clauses.not_matched_by_source:
             alone = np.setdiff1d(np.arange(rows.num_rows), matched, assume_unique=True)
-            own = first_true(self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(pa.array(alone)))}))
-            fate[alone] = np.where(own >= 0, own + offset, -1)
+            clause_of_row = first_true(self.clauses.not_matched_by_source, pa.table({self.target: relation(rows.take(pa.array(alone)))}))
+            fate[alone] = np.where(clause_of_row >= 0, clause_of_row + offset, -1)
         source_row = np.full(rows.num_rows, -1, dtype=np.int64)
         source_row[matched] = np.arange(first, last)
         merged, gone = conformed(rows, self.writer), np.zeros(rows.num_rows, dtype=bool)
@@ -150,10 +150,11 @@ def inserted(clauses: Sequence[Clause], source: pa.Table, alias: str, writer: Ro
         hit = np.flatnonzero(chosen == number)
         if not len(hit):
             continue
-        own = scope.take(pa.array(hit))
+        hit_rows = scope.take(pa.array(hit))
         schema = writer.metadata.arrow_schema
         columns = {
-            one.target[0]: store_assign(evaluate(one.expression, own), schema.field(one.target[0]).type) for one in clause.assignments
+            assignment.target[0]: store_assign(evaluate(assignment.expression, hit_rows), schema.field(assignment.target[0]).type)
+            for assignment in clause.assignments
         }
         parts.append(writer.prepare(pa.table(columns)))
     return pa.concat_tables(parts) if parts else None

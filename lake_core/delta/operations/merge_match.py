@@ -38,7 +38,7 @@ class Condition:
 
     whole: Predicate
     keys: tuple[Key, ...]
-    rest: tuple[Predicate, ...]
+    others: tuple[Predicate, ...]
     """What must hold beside the keys' equality, over both relations."""
     target_only: tuple[Predicate, ...]
     """Those parts of it that name the target alone, over the table's own columns."""
@@ -47,7 +47,7 @@ class Condition:
 def take_apart(on: Predicate, target: str, source: str) -> Condition:
     """Find the keys of an ON condition over two relations."""
     keys: list[Key] = []
-    rest: list[Predicate] = []
+    others: list[Predicate] = []
     target_only: list[Predicate] = []
     for part in on.operands if isinstance(on, And) else (on,):
         named = {column.path[0] for column in columns(part)}
@@ -55,18 +55,18 @@ def take_apart(on: Predicate, target: str, source: str) -> Condition:
         if key is not None:
             keys.append(key)
             continue
-        rest.append(part)
+        others.append(part)
         if named == {target} and (stripped := _without_relation(part)) is not None:
             target_only.append(stripped)
-    return Condition(on, tuple(keys), tuple(rest), tuple(target_only))
+    return Condition(on, tuple(keys), tuple(others), tuple(target_only))
 
 
 def _key(part: Predicate, target: str) -> Key | None:
     match part:
         case Comparison(operator="=" | "<=>" as operator, left=Column() as left, right=Column() as right):
-            own, other = (left, right) if left.path[0] == target else (right, left)
-            kind = _common(own.type, other.type)
-            return None if kind is None else Key(own.path[1:], other.path[1:], kind, operator == "<=>")
+            target_column, other = (left, right) if left.path[0] == target else (right, left)
+            kind = _common(target_column.type, other.type)
+            return None if kind is None else Key(target_column.path[1:], other.path[1:], kind, operator == "<=>")
     return None
 
 
@@ -90,7 +90,11 @@ def _without_relation(part: Predicate) -> Predicate | None:
             return In(Column(column.path[1:], column.type), values)
         case And(operands=operands) | Or(operands=operands):
             inner = [_without_relation(operand) for operand in operands]
-            return None if any(one is None for one in inner) else type(part)(tuple(one for one in inner if one is not None))
+            return (
+                None
+                if any(operand is None for operand in inner)
+                else type(part)(tuple(operand for operand in inner if operand is not None))
+            )
         case _:
             return None
 
@@ -160,19 +164,19 @@ def matching_pairs(
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Yield pairs of row numbers (target's, source's) for which ON is true. `source_keys`: the source's `numbered_keys`."""
     for left, right in _candidates(condition, target, source_keys):
-        if condition.rest and len(left):
+        if condition.others and len(left):
             scope = pa.table({aliases[0]: relation(target.take(pa.array(left))), aliases[1]: relation(source.take(pa.array(right)))})
-            hits = np.asarray(rest_holds(condition, scope))
+            hits = np.asarray(others_hold(condition, scope))
             left, right = left[hits], right[hits]
         if len(left):
             yield left, right
 
 
-def rest_holds(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
+def others_hold(condition: Condition, scope: pa.Table) -> pa.ChunkedArray:
     """Return for pairs of rows with equal keys (as a column each) whether what is left of ON is true."""
-    if not condition.rest:
+    if not condition.others:
         return pa.chunked_array([pa.repeat(True, scope.num_rows)])
-    return pc.fill_null(evaluate(And(condition.rest) if len(condition.rest) > 1 else condition.rest[0], scope), False)
+    return pc.fill_null(evaluate(And(condition.others) if len(condition.others) > 1 else condition.others[0], scope), False)
 
 
 def numbered_keys(rows: pa.Table, keys: Sequence[Key], *, target: bool) -> pa.Table:
@@ -184,10 +188,10 @@ def _candidates(condition: Condition, target: pa.Table, source: pa.Table) -> Ite
     if not target.num_rows or not source.num_rows:
         return
     if condition.keys:
-        own = numbered_keys(target, condition.keys, target=True)
-        names = own.column_names[:-1]
+        target_keys = numbered_keys(target, condition.keys, target=True)
+        names = target_keys.column_names[:-1]
         # The right side of Arrow's join is the one that it keeps in a hash table.
-        smaller, larger = sorted((own, source), key=len)
+        smaller, larger = sorted((target_keys, source), key=len)
         joined = larger.join(smaller, keys=names, join_type="inner").select(["t", "s"])
         left, right = np.asarray(joined["t"]), np.asarray(joined["s"])
         for start in range(0, len(left), _PAIRS):

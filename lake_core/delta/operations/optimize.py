@@ -66,8 +66,8 @@ def optimize(
     task = OptimizeTask(
         open_data_files(Scan(snapshot, schema, None, files, schema)),
         tuple(bins),
-        tuple(dict(files["partitionValues"][int(one[0])].as_py()) for one in bins),
-        tuple(max(1, round(int(numbers(files["size"])[one].sum()) / target)) for one in bins),
+        tuple(dict(files["partitionValues"][int(chosen_files[0])].as_py()) for chosen_files in bins),
+        tuple(max(1, round(int(numbers(files["size"])[chosen_files].sum()) / target)) for chosen_files in bins),
         curve,
         RowWriter(snapshot.place, snapshot.metadata, RowRules(), now),
     )
@@ -122,8 +122,8 @@ def _chosen(snapshot: Snapshot, where: str | None, now: int) -> pa.Table:
     fields = ["size", "stats"] if snapshot.has_deletion_vectors() else ["size"]
     predicate = None if where is None else parse_predicate(where, snapshot.metadata.arrow_schema, now=now)
     if predicate is not None and not on_partitions_only(predicate, snapshot.metadata):
-        known = ", ".join(snapshot.partition_columns) or "none"
-        raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {known})")
+        columns = ", ".join(snapshot.partition_columns) or "none"
+        raise InvalidPredicate(f"optimize takes whole partitions: {where!r} must name partition columns only (the table's: {columns})")
     return files_of_partitions(snapshot, fields, predicate)
 
 
@@ -210,17 +210,17 @@ class OptimizeTask:
             ranks: dict[int, list[npt.NDArray[np.int64]]] = {}
             start = 0
             for rows in self._rows(index, self.files):
-                own = rank[start : start + rows.num_rows]
+                batch_rank = rank[start : start + rows.num_rows]
                 start += rows.num_rows
-                for output in np.unique(own // share):
-                    hit = own // share == output
+                for output in np.unique(batch_rank // share):
+                    hit = batch_rank // share == output
                     part = rows.filter(mask(hit))
                     if output not in spills:
                         sink = open_files.enter_context(pa.OSFile(str(Path(folder) / str(output)), "wb"))
                         spills[output] = open_files.enter_context(pa.ipc.new_file(sink, part.schema))
                         ranks[output] = []
                     spills[output].write_table(part)
-                    ranks[output].append(own[hit])
+                    ranks[output].append(batch_rank[hit])
             open_files.pop_all().close()
             for output in sorted(spills):
                 with pa.memory_map(str(Path(folder) / str(output))) as source:

@@ -80,7 +80,7 @@ class RewriteTask:
 
 def updated(rows: pa.Table, assignments: Sequence[Assignment], scope: pa.Table, writer: RowWriter) -> pa.Table:
     """Return rows after their assignments, checked by the table's rules; generated columns that are not assigned follow."""
-    targets = {one.target[0] for one in assignments}
+    targets = {assignment.target[0] for assignment in assignments}
     follow = [name for name in writer.rules.computed if name not in targets]
     return writer.prepare(assign(rows, assignments, scope).drop_columns(follow))
 

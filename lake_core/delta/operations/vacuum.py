@@ -84,8 +84,8 @@ def vacuum(
         if not dry_run:
             snapshot.store.end_retention(instant_of(cutoff))
         return VacuumResult(_NO_KEYS, 0, dry_run, _NO_KEYS)
-    own = deleted_file_retention_ms(snapshot.metadata.configuration)
-    longer = own is not None and kept_ms > own
+    configured = deleted_file_retention_ms(snapshot.metadata.configuration)
+    longer = configured is not None and kept_ms > configured
     size, last, unknown = None, -1, _NO_KEYS
     if mode == "full":
         files, size, unknown = _by_listing(snapshot, cutoff, longer, is_own_name if orphans == "own" else _is_orphan_of_any)
@@ -119,19 +119,19 @@ def _delete(store: ObjectStore, keys: list[str]) -> None:
 
 
 def _retention_ms(snapshot: Snapshot, retention: dt.timedelta | str | None, allow_unsafe: bool) -> int:
-    own = deleted_file_retention_ms(snapshot.metadata.configuration)
+    configured = deleted_file_retention_ms(snapshot.metadata.configuration)
     if retention is None:
-        if own is None:
+        if configured is None:
             raise UnsafeRetention("the table's delta.deletedFileRetentionDuration cannot be read: pass retention, or set the property anew")
-        return own
+        return configured
     if isinstance(retention, str):
         milliseconds = interval_ms(retention, "retention")
     elif isinstance(retention, dt.timedelta) and retention >= dt.timedelta():
         milliseconds = int(retention.total_seconds() * 1000)
     else:
         raise ValueError(f"retention is a timedelta from 0 up, or an interval such as '7 days', not {retention!r}")
-    if not allow_unsafe and (own is None or milliseconds < own):
-        kept = "unknown" if own is None else dt.timedelta(milliseconds=own)
+    if not allow_unsafe and (configured is None or milliseconds < configured):
+        kept = "unknown" if configured is None else dt.timedelta(milliseconds=configured)
         raise UnsafeRetention(
             f"a retention of {retention} is shorter than the table's own ({kept}): readers of older versions and writers that are under "
             f"way could lose files. Pass a longer one, or allow_unsafe=True if nobody else uses the table now"
@@ -217,12 +217,12 @@ def _by_listing(snapshot: Snapshot, cutoff: int, by_commits: bool, is_orphan: Ca
     young = np.fromiter((named_time(key) > cutoff for key in names), dtype=bool, count=len(keys))
     young |= booleans(pc.greater(listed["put"], cutoff))
     old = ~removed & ~young
-    known = np.fromiter((is_orphan(key) for key in names), dtype=bool, count=len(keys))
-    if (old & ~known).any():
+    recognized = np.fromiter((is_orphan(key) for key in names), dtype=bool, count=len(keys))
+    if (old & ~recognized).any():
         # Read only where a file's name does not tell: a log can be long.
-        known |= booleans(pc.is_in(_composed(keys), value_set=_composed(_named(snapshot))))
-    gone = mask(removed | (old & known))
-    return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0, keys.filter(mask(old & ~known))
+        recognized |= booleans(pc.is_in(_composed(keys), value_set=_composed(_named(snapshot))))
+    gone = mask(removed | (old & recognized))
+    return keys.filter(gone), pc.sum(listed["size"].filter(gone)).as_py() or 0, keys.filter(mask(old & ~recognized))
 
 
 def _named(snapshot: Snapshot) -> pa.ChunkedArray:
@@ -287,7 +287,7 @@ def _by_log(snapshot: Snapshot, cutoff: int, by_commits: bool) -> tuple[pa.Array
         removed.append(parse_run([(version, data)], list(snapshot.metadata.partition_keys.values()), None).removes["path"])
         changes += [body["path"] for body in single_actions(version, data, "cdc") if isinstance(body.get("path"), str)]
         last = version
-    paths = pa.chunked_array([chunk for one in removed for chunk in one.chunks] + [pa.array(changes, pa.string())], pa.string())
+    paths = pa.chunked_array([chunk for column in removed for chunk in column.chunks] + [pa.array(changes, pa.string())], pa.string())
     # What the log calls a data file may be a part of the log: to vacuum that would be the end of the table.
     keys = pa.array([key for key in _inside(paths, store).unique().to_pylist() if not _is_log(key)], pa.string())
     young = np.array([named_time(key) > cutoff for key in keys.to_pylist()], dtype=bool)
@@ -305,8 +305,8 @@ def _commits_until(snapshot: Snapshot, after: int, cutoff: int) -> Iterator[tupl
             data = bytes(snapshot.store.get(commit_key(version)))
         except NotFound:
             continue
-        own = read_commit_info(version, data).get("timestamp")
-        if max(int(commits[version].timestamp() * 1000), own if type(own) is int else 0) > cutoff:
+        timestamp = read_commit_info(version, data).get("timestamp")
+        if max(int(commits[version].timestamp() * 1000), timestamp if type(timestamp) is int else 0) > cutoff:
             return
         yield version, data
 

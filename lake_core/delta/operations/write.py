@@ -172,7 +172,7 @@ def _parameters(mode: str, metadata: Metadata) -> dict[str, str]:
 def _partitions_of(adds: Sequence[AddFile], metadata: Metadata) -> Predicate:
     """Return a predicate that is true for the rows of the files' partitions."""
     distinct = {tuple(add.partition_values.items()) for add in adds}
-    values = partition_table(pa.table({"partitionValues": pa.array([list(one) for one in distinct], PARTITION_VALUES)}), metadata)
+    values = partition_table(pa.table({"partitionValues": pa.array([list(pairs) for pairs in distinct], PARTITION_VALUES)}), metadata)
     tuples: list[Predicate] = []
     for row in range(len(values)):
         parts: list[Predicate] = []

@@ -127,9 +127,9 @@ def _live(place: OpenState, view: DatasetView, prefix: str, start_after: str) ->
 def _files(place: OpenState, view: DatasetView) -> list[str]:
     """List the data files of a dataset, in order."""
     at = (view.record.path, place.state.view.tree)
-    known = place.live.get(at)
-    if known is None or len(place.state.view.overlay):
-        known = sorted({key for key in view.format.reachable(view, None) if not _HIDDEN.search(key)})
+    files = place.live.get(at)
+    if files is None or len(place.state.view.overlay):
+        files = sorted({key for key in view.format.reachable(view, None) if not _HIDDEN.search(key)})
         if not len(place.state.view.overlay):
-            place.live[at] = known
-    return known
+            place.live[at] = files
+    return files

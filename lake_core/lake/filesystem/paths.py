@@ -29,7 +29,7 @@ class Paths:
     """The lakes that a file system has opened, and the states that it looks at."""
 
     def __init__(self, lakes: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
-        self._known, self._options = dict(lakes), options
+        self._lakes, self._options = dict(lakes), options
         self._opened: dict[str, Lake] = {}
         self._places: dict[tuple[str, str], OpenState] = {}
         self._pins: Pins = {}
@@ -38,12 +38,12 @@ class Paths:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Paths):
             return NotImplemented
-        return (self._known, self._options, self.pins()) == (other._known, other._options, other.pins())
+        return (self._lakes, self._options, self.pins()) == (other._lakes, other._options, other.pins())
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"lakes={self._known!r}, pinned {self.pins()!r}"  # not the options: they hold secrets
+        return f"lakes={self._lakes!r}, pinned {self.pins()!r}"  # not the options: they hold secrets
 
     def pins(self) -> Pins:
         """Return the pins of the states that are read, for another process."""
@@ -68,17 +68,17 @@ class Paths:
         if not path:
             return None, "", ""
         lake = self._lake_of(path)
-        rest = path[len(lake) :].lstrip("/")
-        if not rest:
+        inner = path[len(lake) :].lstrip("/")
+        if not inner:
             return None, "", lake
-        ref, _, key = rest.partition("/")
-        front = path[: len(path) - len(rest) + len(ref)] + "/"
+        ref, _, key = inner.partition("/")
+        front = path[: len(path) - len(inner) + len(ref)] + "/"
         return self._place(lake, unquote(ref)), key.lstrip("/"), front
 
     def names(self, lake: str) -> list[str]:
         """List the branches, tags and open sessions of a lake; of none, the names of lakes."""
         if not lake:
-            return sorted(self._known)
+            return sorted(self._lakes)
         opened = self._opened[lake]
         sessions = (record.id for record in opened.list_sessions() if record.state == OPEN)
         return sorted({*opened.list_branches(), *opened.list_tags(), *sessions})
@@ -86,9 +86,9 @@ class Paths:
     def _lake_of(self, path: str) -> str:
         """Find the beginning of a path that names its lake, which is open from then on."""
         with self._lock:
-            for known in self._opened:
-                if path == known or path.startswith(f"{known}/"):
-                    return known
+            for location in self._opened:
+                if path == location or path.startswith(f"{location}/"):
+                    return location
             name = path.split("/", 1)[0]
             url = self._url(name)
             if url is not None:
@@ -96,21 +96,21 @@ class Paths:
                 return name
             match = _SCHEME.match(path)
             scheme = "" if match is None else match[0]
-            rest = path[len(scheme) :]
-            for end in (place for place, char in enumerate(f"{rest}/") if char == "/" and place):
-                if self._is_lake(scheme + rest[:end]):
-                    self._open(scheme + rest[:end], scheme + rest[:end])
-                    return scheme + rest[:end]
+            location = path[len(scheme) :]
+            for end in (place for place, char in enumerate(f"{location}/") if char == "/" and place):
+                if self._is_lake(scheme + location[:end]):
+                    self._open(scheme + location[:end], scheme + location[:end])
+                    return scheme + location[:end]
         raise LakeMissing(
             f"{path!r} is in no lake: a path is <lake>/<ref>/<path>, and the lake a name of the option lakes= "
-            f"({', '.join(sorted(self._known)) or 'none'} given) or of LAKE_URL_<NAME> in the environment, or a location"
+            f"({', '.join(sorted(self._lakes)) or 'none'} given) or of LAKE_URL_<NAME> in the environment, or a location"
         )
 
     def _url(self, name: str) -> str | None:
         """Find the location that the first part of a path stands for, if it does."""
         if not name:
             return None
-        url = self._known.get(name) or os.environ.get(f"LAKE_URL_{_NOT_IN_NAMES.sub('_', name).upper()}")
+        url = self._lakes.get(name) or os.environ.get(f"LAKE_URL_{_NOT_IN_NAMES.sub('_', name).upper()}")
         return url or (unquote(name) if "/" in unquote(name) else None)
 
     def _is_lake(self, url: str) -> bool:

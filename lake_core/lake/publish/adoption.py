@@ -43,11 +43,11 @@ class Adoption:
 
 def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdate:
     view = target.folder_of(target.registered()[path])
-    own, foreign = view.format.version(view), view.format.version(view.place)
-    if own is None and foreign is None:
+    ours, foreign = view.format.version(view), view.format.version(view.place)
+    if ours is None and foreign is None:
         return _adopted_pointers(repository, target, view)
-    own, foreign = -1 if own is None else own, -1 if foreign is None else foreign
-    fork = _fork(view, min(own, foreign), target)
+    ours, foreign = -1 if ours is None else ours, -1 if foreign is None else foreign
+    fork = _fork(view, min(ours, foreign), target)
     if fork == foreign:
         return _adopted_pointers(repository, target, view)
     now = repository.clock()
@@ -65,9 +65,9 @@ def _adopted(repository: Repository, target: StateStore, path: str) -> TreeUpdat
                 ) from None
     items |= {f"{path}/{key}": new_item(view.place.get(key), now) for key in view.format.pointer_keys(view.place)}
     update = DatasetUpdate(view.record.format, foreign, "ADOPT")
-    if fork < own:
+    if fork < ours:
         gone: dict[str, Item | None] = {}
-        for version in range(fork + 1, own + 1):
+        for version in range(fork + 1, ours + 1):
             gone |= {f"{path}/{key}": None for key in view.format.log_keys(view, version)}
         before = _with(repository, target, gone).folder_of(view.record)
         onto = _with(repository, target, gone | items).folder_of(view.record)
@@ -89,11 +89,11 @@ def _adopted_pointers(repository: Repository, target: StateStore, view: DatasetV
     path, now = view.record.path, repository.clock()
     items: dict[str, Item | None] = {}
     for key in view.format.pointer_keys(view.place):
-        own = target.view.get(f"{path}/{key}")
+        current = target.view.get(f"{path}/{key}")
         pointer = new_item(view.place.get(key), now)
-        if own is not None and own.entry.etag == pointer.entry.etag:
+        if current is not None and current.entry.etag == pointer.entry.etag:
             continue
-        if own is not None and not view.format.is_behind(key, view, view.place):
+        if current is not None and not view.format.is_behind(key, view, view.place):
             raise Conflict(
                 f"{path}: {key} in place does not follow what the lake has published: `lake release {path}`, then bring it in again",
                 datasets=[path],

@@ -131,15 +131,15 @@ def _apply_plain(
     items: dict[str, Item | None] = {}
     resolved: dict[str, str] = {}
     datasets = target.datasets()
-    for key, there in zip(changed, target.view.get_many(list(changed)), strict=True):
+    for key, current in zip(changed, target.view.get_many(list(changed)), strict=True):
         before, after = changed[key]
-        if is_same(there, after):
+        if is_same(current, after):
             continue
         lies_inside = after is not None and dataset_above(key, datasets) is not None
-        if is_same(there, before) and not lies_inside:
+        if is_same(current, before) and not lies_inside:
             items[key] = after
             continue
-        kind = "InsideDataset" if is_same(there, before) else _kind(before, after, there)
+        kind = "InsideDataset" if is_same(current, before) else _kind(before, after, current)
         if strategy is None or (strategy == "theirs" and lies_inside):
             report.add_key(key, kind)
             continue
@@ -227,12 +227,12 @@ def _changed_there(base: StateStore, target: StateStore, prefix: str) -> Iterato
     return (difference.key.decode() for difference in differences)
 
 
-def _kind(before: Item | None, after: Item | None, there: Item | None) -> str:
+def _kind(before: Item | None, after: Item | None, current: Item | None) -> str:
     if before is None:
         return "BothCreated"
     if after is None:
         return "DeletedHereChangedThere"
-    return "ChangedHereDeletedThere" if there is None else "BothChanged"
+    return "ChangedHereDeletedThere" if current is None else "BothChanged"
 
 
 def _overlap(reads: Sequence[str], base: StateStore, target: StateStore) -> Iterator[str]:

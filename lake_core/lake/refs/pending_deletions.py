@@ -38,16 +38,16 @@ class DeletionLists:
 
     def __init__(self, root: ObjectStore) -> None:
         self._root = root
-        self._known: dict[str, frozenset[str]] = {}
+        self._keys_of_list: dict[str, frozenset[str]] = {}
 
     def pending(self, refs: RefsState) -> PendingDeletions:
         """Gather what is on the lists on record. Raises DamagedLake."""
         list_keys = {text_of(f"{PREFIX}{id}", value, "list") for id, value in refs.under(PREFIX).items()}
-        for key in list_keys.difference(self._known):
-            self._known[key] = read_list(self._root, key)
-        for key in set(self._known).difference(list_keys):
-            del self._known[key]
-        return PendingDeletions(frozenset().union(*self._known.values()))
+        for key in list_keys.difference(self._keys_of_list):
+            self._keys_of_list[key] = read_list(self._root, key)
+        for key in set(self._keys_of_list).difference(list_keys):
+            del self._keys_of_list[key]
+        return PendingDeletions(frozenset().union(*self._keys_of_list.values()))
 
 
 def collections(refs: RefsState) -> frozenset[str]:

@@ -32,8 +32,8 @@ def resolve(refs: RefsState, journal: Journal, expression: str) -> Revision:
     match = _EXPRESSION.fullmatch(expression) if isinstance(expression, str) else None
     if match is None:
         raise InvalidRef(f"{expression!r} is no ref: a branch, tag, commit or session, then ~n, ^n or @{{time}}")
-    name, rest = match[1], match[2]
-    modifiers = list(_MODIFIER.finditer(rest))
+    name, suffix = match[1], match[2]
+    modifiers = list(_MODIFIER.finditer(suffix))
     if modifiers and modifiers[0][0].startswith("@"):
         first = modifiers.pop(0)
         refs.branch(name)

@@ -100,9 +100,9 @@ class SessionRecord:
     def from_json(cls, id: str, body: Mapping[str, Any]) -> SessionRecord:
         """Read what `to_json` wrote. Raises DamagedLake."""
         try:
-            known = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
+            fields = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
             times = {name: datetime.fromisoformat(body[name]) for name in ("opened", "expires")}
-            record = cls(id=id, **(known | times | {"batches": tuple(Batch.from_json(batch) for batch in body.get("batches", ()))}))
+            record = cls(id=id, **(fields | times | {"batches": tuple(Batch.from_json(batch) for batch in body.get("batches", ()))}))
             record._check()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedLake(f"the record of session {id!r} in the refs journal makes no sense: {error!r}") from None

@@ -73,6 +73,7 @@ def convert_dataset(session: WritableState, path: str, format: str, *, replaces_
         view = session.folder_of(record)
         return view.format.convert(view, clock=session.clock, **options)
     except BaseException:
+        changes.clear(f"{path}/")
         changes.unregister(record)
         for key, item in files.items():
             changes.set(key, item)

@@ -118,8 +118,13 @@ class SessionWriter(WriteSession):
 
         def plan(state: State) -> Append[str | None]:
             newest = RefsState(state)
-            there = newest.session(record.id)
-            if there.state != OPEN or there.epoch != record.epoch or there.tree != record.tree or collections(newest) != known_collections:
+            current = newest.session(record.id)
+            if (
+                current.state != OPEN
+                or current.epoch != record.epoch
+                or current.tree != record.tree
+                or collections(newest) != known_collections
+            ):
                 return Append((), None)
             return Append([Update(record.key, newer.to_json())], after)
 

@@ -37,11 +37,14 @@ class WriteSession(WritableState):
             exists = record is not None
             if record is not None and (not exist_ok or record.format != format):
                 raise DatasetExists(f"a {record.format} dataset stands at {path!r} in {self.name}: open it, or pass exist_ok=True")
+            dropped = {}
             if record is None:
                 self.check_free(path)
                 claim(self.root, path, format)
                 record = DatasetRecord(path, format, str(runtime.uuid4()))
-                changes.clear(f"{path}/")  # the log of one that was dropped
+                # The log of one that was dropped, with its record.
+                dropped = {key: changes.view.get(key) for key in (record.key, *(key for key, _ in changes.view.list(f"{path}/")))}
+                changes.clear(f"{path}/")
                 changes.register(record)
         view = self.folder_of(record)
         try:
@@ -49,7 +52,10 @@ class WriteSession(WritableState):
         except BaseException:
             if not exists:
                 with changes.lock:
+                    changes.clear(f"{path}/")
                     changes.unregister(record)
+                    for key, item in dropped.items():
+                        changes.set(key, item)
             raise
 
     def create_delta(

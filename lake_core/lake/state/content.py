@@ -58,11 +58,11 @@ def _item(value: bytes) -> Item:
     return Item(Entry.decode(value))
 
 
-def is_same(one: Item | None, other: Item | None) -> bool:
+def is_same(left: Item | None, right: Item | None) -> bool:
     """Return whether a key has the same content in both: no object, or objects of one identity."""
-    if one is None or other is None:
-        return one is other
-    return one.identity == other.identity
+    if left is None or right is None:
+        return left is right
+    return left.identity == right.identity
 
 
 def nanoseconds(moment: datetime) -> int:

@@ -103,10 +103,10 @@ class DatasetView(DatasetStore):
         for number in in_place:
             self._check_derived(requests[number][0])
         bodies = dict(zip(in_place, self._place.get_many([requests[number] for number in in_place]), strict=True))
-        rest = [number for number in range(len(requests)) if number not in bodies]
-        ranges = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in rest)]
+        remaining = [number for number in range(len(requests)) if number not in bodies]
+        ranges = [(self._prefix + key, start, end) for key, start, end in (requests[number] for number in remaining)]
         with renamed(self._prefix, ""):
-            bodies |= zip(rest, (self._own(data) for data in self._tree.get_many(ranges)), strict=True)
+            bodies |= zip(remaining, (self._own(data) for data in self._tree.get_many(ranges)), strict=True)
         return [bodies[number] for number in range(len(requests))]
 
     def _head(self, key: str) -> ObjectMeta:
@@ -168,11 +168,11 @@ class DatasetView(DatasetStore):
         source = self._format.derived_from(key)
         if not source:
             return source is not None
-        own = self.item(source)
-        if own is None:
+        item = self.item(source)
+        if item is None:
             return False
         try:
-            return new_item(self._place.get(source), self._tree.clock()).entry.etag == own.entry.etag
+            return new_item(self._place.get(source), self._tree.clock()).entry.etag == item.entry.etag
         except NotFound:
             return False
 

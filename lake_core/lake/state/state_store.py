@@ -81,8 +81,8 @@ class StateStore(ObjectStore):
         record = self.datasets().get(dataset_path(path))
         if record is None or (format is not None and record.format != format):
             what = "dataset" if format is None else f"{format} dataset"
-            there = ", ".join(sorted(self.datasets())) or "none"
-            raise DatasetNotFound(f"no {what} at {path!r} in {self.name}; there are {there}")
+            paths = ", ".join(sorted(self.datasets())) or "none"
+            raise DatasetNotFound(f"no {what} at {path!r} in {self.name}; there are {paths}")
         return self.folder_of(record)
 
     def folder_of(self, record: DatasetRecord) -> DatasetView:

@@ -75,9 +75,9 @@ class View:
         """Find each as `get` does."""
         with self.overlay.lock:
             changed = {key: self.overlay.items[key] for key in keys if key in self.overlay.items}
-        rest = [key for key in keys if key not in changed]
-        records = self.graveler.get_many(self.tree, [key.encode() for key in rest]) if rest else []
-        stored = {key: None if record is None else item_of(record) for key, record in zip(rest, records, strict=True)}
+        stored_keys = [key for key in keys if key not in changed]
+        records = self.graveler.get_many(self.tree, [key.encode() for key in stored_keys]) if stored_keys else []
+        stored = {key: None if record is None else item_of(record) for key, record in zip(stored_keys, records, strict=True)}
         return [changed[key] if key in changed else stored[key] for key in keys]
 
     def list(self, prefix: str = "", start_after: str = "") -> Iterator[tuple[str, Item]]:

@@ -50,25 +50,32 @@ class Bodies:
         """Return some of the bodies."""
         return Bodies(self.data, self.starts[rows], self.sizes[rows])
 
+    def has_nulls(self) -> bool:
+        """Return whether a value is null."""
+        return bool(len(self)) and int(self.sizes.min()) < 0
+
     def numbers(self, dtype: str) -> npt.NDArray[Any]:
         """Return the number at the start of each body; what comes behind a shorter body is part of it."""
         kind = np.dtype(dtype)
         every_byte: npt.NDArray[Any] = np.ndarray((len(self.data) - kind.itemsize + 1,), kind, self.data, strides=(1,))
-        return every_byte[np.where(self.sizes < 0, 0, self.starts)]
+        return every_byte[np.where(self.sizes < 0, 0, self.starts) if self.has_nulls() else self.starts]
 
     def binary(self) -> pa.Array:
         """Return the bodies as a binary array that holds nothing else."""
         count = len(self)
-        ends = np.maximum.accumulate(np.where(self.sizes < 0, 0, self.starts + self.sizes)) if count else self.starts
+        starts, ends = self.starts, self.starts + self.sizes
+        if self.has_nulls():
+            ends = np.maximum.accumulate(np.where(self.sizes < 0, 0, ends))
+            starts = np.where(self.sizes < 0, ends, starts)
         # Every other element is a body; what stands between two bodies are the others.
         offsets = np.zeros(2 * count + 1, np.int32)
-        offsets[1::2] = ends
-        starts = np.where(self.sizes < 0, ends, self.starts)
         offsets[0 : 2 * count : 2] = starts
+        offsets[1::2] = ends
         offsets[2 * count] = ends[-1] if count else 0
         between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self.data)])
-        bodies = between.take(pa.array(np.arange(0, 2 * count, 2)))
-        return pa.Array.from_buffers(pa.binary(), count, [validity(self.valid()), *bodies.buffers()[1:]])
+        bodies = between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+        bitmap = validity(self.valid()) if self.has_nulls() else None
+        return pa.Array.from_buffers(pa.binary(), count, [bitmap, *bodies.buffers()[1:]])
 
 
 def buffer_of(payload: bytes | pa.Buffer) -> npt.NDArray[np.uint8]:

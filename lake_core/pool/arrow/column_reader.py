@@ -67,14 +67,15 @@ def read_column(type: Type, bodies: Bodies) -> pa.Array:
 
 
 def _fixed(type: Type, bodies: Bodies, values: npt.NDArray[Any]) -> pa.Array:
-    return pa.Array.from_buffers(arrow_type(type), len(bodies), [validity(bodies.valid()), pa.py_buffer(np.ascontiguousarray(values))])
+    bitmap = validity(bodies.valid()) if bodies.has_nulls() else None
+    return pa.Array.from_buffers(arrow_type(type), len(bodies), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _integers(bodies: Bodies) -> npt.NDArray[np.uint64]:
     if len(bodies) and int(bodies.sizes.max()) > 8:
         raise InvalidZng(f"an integer has {bodies.sizes.max()} bytes; at most 8 are valid")
-    numbers: npt.NDArray[np.uint64] = bodies.numbers("<u8") & _LOW_BYTES[np.maximum(bodies.sizes, 0)]
-    return numbers
+    numbers: npt.NDArray[np.uint64] = bodies.numbers("<u8")
+    return numbers & _LOW_BYTES[np.maximum(bodies.sizes, 0) if bodies.has_nulls() else bodies.sizes]
 
 
 def _unsigned(type: PrimitiveType, bodies: Bodies) -> pa.Array:
@@ -87,9 +88,11 @@ def _unsigned(type: PrimitiveType, bodies: Bodies) -> pa.Array:
 
 def _signed(type: PrimitiveType, bodies: Bodies) -> pa.Array:
     raw = _integers(bodies)
-    magnitudes = (raw >> np.uint64(1)).astype(np.int64)
-    numbers = np.where(raw & np.uint64(1), -magnitudes, magnitudes)
-    numbers[raw == 1] = np.iinfo(np.int64).min
+    numbers = (raw >> np.uint64(1)).view(np.int64)
+    negative = (raw & np.uint64(1)).view(np.int64)
+    if negative.any():
+        numbers = (numbers ^ -negative) + negative
+        numbers[raw == 1] = np.iinfo(np.int64).min
     bits = SIGNED[type]
     if bits < 64 and len(numbers):
         for number in (int(numbers.min()), int(numbers.max())):

@@ -102,7 +102,9 @@ class ArrayGroup:
         if "_Unsigned" in settings:
             raise unsupported(path, "it has the attribute _Unsigned. Store it with an unsigned type")
         try:
-            factor, offset = (None if settings.get(one) is None else float(settings[one]) for one in ("scale_factor", "add_offset"))
+            factor, offset = (
+                None if settings.get(attribute) is None else float(settings[attribute]) for attribute in ("scale_factor", "add_offset")
+            )
             missing = missing_values(settings, stored) if stored.kind in "iuf" else ()
         except (ValueError, TypeError, OverflowError) as error:
             names = "scale_factor, add_offset, _FillValue and missing_value"
@@ -144,5 +146,5 @@ def common_group(paths: Sequence[str]) -> str:
     """Return the group that all arrays are in. Raises UnsupportedArray."""
     groups = sorted({split_path(path)[0] for path in paths})
     if len(groups) > 1:
-        raise unsupported(paths[-1], f"arrays of one read are of one group, and these are of {', '.join(f'/{one}' for one in groups)}")
+        raise unsupported(paths[-1], f"arrays of one read are of one group, and these are of {', '.join(f'/{group}' for group in groups)}")
     return groups[0]

@@ -130,16 +130,16 @@ class ZarrCodec:
 
 def _plain_codec(codecs: Sequence[Mapping[str, Any]], dtype: np.dtype[Any], chunk_shape: tuple[int, ...]) -> PlainCodec | None:
     """Return a codec that needs no Zarr, or None where the codecs are others."""
-    rest = [(codec["name"], codec.get("configuration") or {}) for codec in codecs]
+    remaining = [(codec["name"], codec.get("configuration") or {}) for codec in codecs]
     order = tuple(range(len(chunk_shape)))
-    if rest and rest[0][0] == "transpose" and isinstance(rest[0][1].get("order"), list):
-        order = tuple(rest.pop(0)[1]["order"])
-    if not rest or rest[0][0] != "bytes" or dtype.kind not in "biuf":
+    if remaining and remaining[0][0] == "transpose" and isinstance(remaining[0][1].get("order"), list):
+        order = tuple(remaining.pop(0)[1]["order"])
+    if not remaining or remaining[0][0] != "bytes" or dtype.kind not in "biuf":
         return None
-    stored = dtype.newbyteorder(">" if rest.pop(0)[1].get("endian") == "big" else "<")
-    if not rest:
+    stored = dtype.newbyteorder(">" if remaining.pop(0)[1].get("endian") == "big" else "<")
+    if not remaining:
         return PlainCodec(stored, chunk_shape, order, None, 0)
-    (name, settings), *more = rest
+    (name, settings), *more = remaining
     # Arrow writes no checksums.
     if more or name not in ("zstd", "gzip") or settings.get("checksum"):
         return None

@@ -30,7 +30,7 @@ def prune(predicate: Predicate | None, coordinates: Sequence[Coordinates], box_s
     """Return what a predicate leaves of arrays with these coordinates. All of it without a predicate."""
     dimensions = _Dimensions(coordinates, box_shape)
     if predicate is None:
-        places = tuple(np.ones(len(one.values), bool) for one in coordinates)
+        places = tuple(np.ones(len(dimension.values), bool) for dimension in coordinates)
         return Pruning(places, np.arange(dimensions.box_count, dtype=np.int64))
     parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     return Pruning(dimensions.places(parts), np.flatnonzero(dimensions.boxes(predicate)).astype(np.int64))
@@ -40,9 +40,9 @@ class _Dimensions:
     """The dimensions of arrays, and the grid of boxes that they are cut into."""
 
     def __init__(self, coordinates: Sequence[Coordinates], box_shape: Sequence[int]) -> None:
-        self._coordinates = {one.dimension: one.values for one in coordinates}
+        self._coordinates = {dimension.dimension: dimension.values for dimension in coordinates}
         self._box_shape = tuple(box_shape)
-        self._grid = grid_of([len(one.values) for one in coordinates], box_shape)
+        self._grid = grid_of([len(dimension.values) for dimension in coordinates], box_shape)
         self.box_count = int(np.prod(self._grid, dtype=np.int64))
 
     def places(self, parts: Sequence[Predicate]) -> tuple[Mask, ...]:

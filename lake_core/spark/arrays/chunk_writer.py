@@ -72,8 +72,8 @@ class CellLocator:
             unknown: npt.NDArray[np.bool_] = np.asarray((places < 0).any(axis=0))
             if unknown.any():
                 yield _refused(int(unknown.sum()), self._examples(rows, unknown))
-                known = np.flatnonzero(~unknown)
-                rows, places = rows.take(pa.array(known)), places[:, known]
+                located = np.flatnonzero(~unknown)
+                rows, places = rows.take(pa.array(located)), places[:, located]
             if not rows.num_rows:
                 continue
             try:
@@ -98,7 +98,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         pending.append(batch)
-        if sum(one.num_rows for one in pending) >= _ROWS_AT_ONCE:
+        if sum(part.num_rows for part in pending) >= _ROWS_AT_ONCE:
             yield pa.concat_batches(pending)
             pending = []
     if pending:

@@ -46,8 +46,8 @@ class CoordinateIndex:
         if not len(keys):
             return np.full(len(column), -1, np.int64)
         numbers = np.minimum(np.searchsorted(keys, row_keys), len(keys) - 1)
-        known = (keys[numbers] == row_keys) & row_values.is_valid().to_numpy(zero_copy_only=False)
-        return np.where(known, self.order[numbers], -1).astype(np.int64)
+        exists = (keys[numbers] == row_keys) & row_values.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(exists, self.order[numbers], -1).astype(np.int64)
 
 
 def coordinate_index(coordinates: Coordinates, column_type: pa.DataType) -> CoordinateIndex:

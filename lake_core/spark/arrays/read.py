@@ -63,7 +63,9 @@ def read_array(spark: SparkSession, source: Repository | Session, *, variables: 
     arrays = [group.variable(split_path(path)[1]) for path in dict.fromkeys(variables)]
     _check_same_dimensions(arrays)
     coordinates = group.coordinates(arrays[0])
-    schema = pa.schema([*((one.dimension, one.values.type) for one in coordinates), *((array.name, array.type) for array in arrays)])
+    schema = pa.schema(
+        [*((dimension.dimension, dimension.values.type) for dimension in coordinates), *((array.name, array.type) for array in arrays)]
+    )
     _check_names(schema.names, arrays)
     predicate = None if where is None else parse_predicate(where, schema)
     if any(array.codec.needs_zarr for array in arrays):
@@ -72,7 +74,7 @@ def read_array(spark: SparkSession, source: Repository | Session, *, variables: 
     pruning = prune(predicate, coordinates, box_shape)
     scan = ArrayScan(
         schema=schema,
-        coordinates=tuple(one.values for one in coordinates),
+        coordinates=tuple(dimension.values for dimension in coordinates),
         places=pruning.places,
         box_shape=box_shape,
         boxes=pruning.boxes,
@@ -157,13 +159,13 @@ class ArrayScan:
 
     def _rows(self, box: Extents, arrays: Sequence[npt.NDArray[np.generic]]) -> Iterator[pa.RecordBatch]:
         places = [np.flatnonzero(mask[start:stop]) for mask, (start, stop) in zip(self.places, box, strict=True)]
-        counts = tuple(len(one) for one in places)
-        cells = [one[np.ix_(*places)].reshape(-1) for one in arrays]
+        counts = tuple(len(indexes) for indexes in places)
+        cells = [values[np.ix_(*places)].reshape(-1) for values in arrays]
         for start in range(0, math.prod(counts), _ROWS_PER_BATCH):
             numbers = np.arange(start, min(start + _ROWS_PER_BATCH, math.prod(counts)))
             columns = []
             for axis, at in enumerate(np.unravel_index(numbers, counts)):
                 columns.append(self.coordinates[axis].take(pa.array(places[axis][at] + box[axis][0])))
-            for one, encoding in zip(cells, self.encodings, strict=True):
-                columns.append(to_arrow(encoding.decode(one[numbers[0] : numbers[-1] + 1])))
+            for values, encoding in zip(cells, self.encodings, strict=True):
+                columns.append(to_arrow(encoding.decode(values[numbers[0] : numbers[-1] + 1])))
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

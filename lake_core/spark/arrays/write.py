@@ -80,7 +80,7 @@ def write_array(
     selected = df.select(*map(quote_identifier, columns))
     types = arrow_schema(selected)
     _check_value(types.field(columns[-1]), array)
-    indexes = tuple(coordinate_index(one, types.field(one.dimension).type) for one in arrays.coordinates(array))
+    indexes = tuple(coordinate_index(dimension, types.field(dimension.dimension).type) for dimension in arrays.coordinates(array))
     if array.codec.needs_zarr:
         check_executors(df.sparkSession, array.path)
     stored = array.stored(opened)
@@ -177,8 +177,8 @@ def _check_unchanged(session: Session, node: ArrayNode, before: ChunkReferences,
         raise ArrayChanged(f"chunks of {node.path} that Spark wrote were changed in the session meanwhile: write them again")
 
 
-def _are_same(one: ChunkReferences, other: ChunkReferences) -> bool:
+def _are_same(left: ChunkReferences, right: ChunkReferences) -> bool:
     """Return whether references are of the same chunks, wherever in their heaps the bytes are."""
-    if any(not np.array_equal(getattr(one, name), getattr(other, name)) for name in ("index", "kind", "chunk_id", "offset", "length")):
+    if any(not np.array_equal(getattr(left, name), getattr(right, name)) for name in ("index", "kind", "chunk_id", "offset", "length")):
         return False
-    return all(one[number] == other[number] for number in np.flatnonzero(one.kind != ReferenceKind.NATIVE).tolist())
+    return all(left[number] == right[number] for number in np.flatnonzero(left.kind != ReferenceKind.NATIVE).tolist())

@@ -99,10 +99,10 @@ def shrink(history: History[A], fails: Callable[[History[A]], bool], *, tries: i
     while size:
         at = 0
         while at < len(numbers):
-            rest = numbers[:at] + numbers[at + size :]
-            smaller = history.only(set(rest))
-            if rest and still(smaller):
-                numbers, history = rest, smaller
+            kept = numbers[:at] + numbers[at + size :]
+            smaller = history.only(set(kept))
+            if kept and still(smaller):
+                numbers, history = kept, smaller
             else:
                 at += size
         size = size // 2 if size > 1 or left <= 0 else 0

@@ -1,4 +1,4 @@
-"""The Python types that outputs and inputs may have, one module a library. Libraries that nobody imported are never imported here."""
+"""The Python types that outputs and inputs may have, one module a library. Only libraries that are already imported are used."""
 
 from lake_orch.tables.data.handler import TableSlice, TypeHandler
 from lake_orch.tables.data.registered import HasTypeHandlers, handlers_of_step

@@ -1,4 +1,4 @@
-"""`pyarrow.dataset.Dataset`: what DuckDB, polars and Arrow's own scanner read in parallel, with filters and columns pushed down."""
+"""`pyarrow.dataset.Dataset`, which DuckDB, polars and Arrow read in parallel, with filters and columns pushed down."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ArrowDatasets:
     """`pyarrow.dataset.Dataset`. A returned one is written as a stream.
 
-    A loaded one reads the table's own files when it is scanned. Tables whose files are not all of the truth (deletion vectors,
-    column mapping, types that were widened) are handed over as a dataset in memory instead.
+    A loaded one reads the table's files when it is scanned. A table whose files must not be read as they are (deletion vectors, column
+    mapping, widened types) is loaded into memory instead.
     """
 
     supported_types = ("pyarrow.dataset.Dataset",)
@@ -39,7 +39,7 @@ class ArrowDatasets:
 
 
 def _in_place(part: TableSlice) -> ds.Dataset | None:
-    """Open the slice as a dataset over the table's files; None where Arrow's own reader would get it wrong."""
+    """Open the slice as a dataset over the table's files. Return None if Arrow's reader would return wrong rows."""
     import pyarrow.dataset as ds
 
     table = part.table
@@ -86,7 +86,7 @@ def _all_of(parts: Iterable[pc.Expression]) -> pc.Expression:
 
 
 class _Files(pafs.FileSystemHandler):  # type: ignore[misc]
-    """A table's data files, by their numbers, as Arrow's scanner opens them, wherever the table's store is."""
+    """A filesystem for Arrow's scanner, over a table's data files in any store. Their paths are their numbers."""
 
     def __init__(self, files: DataFiles) -> None:
         self._files = files

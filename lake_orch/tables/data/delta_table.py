@@ -1,4 +1,4 @@
-"""The table itself, as a parameter: for merges, changes, history. It is no value that an asset could return."""
+"""The table itself as a parameter, for merges, changes and history. An asset cannot return it."""
 
 from __future__ import annotations
 

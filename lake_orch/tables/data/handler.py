@@ -1,4 +1,4 @@
-"""What turns values of one library into rows of a table, and back."""
+"""The protocol of type handlers, which convert values of one library to rows of a table, and back."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from lake_orch.spark.resource import SparkResource
 
 TableData: TypeAlias = "pa.Table | pa.RecordBatchReader | DataFrame"
-"""The forms in which a handler gives rows: Arrow, whole or as a stream, and a PySpark DataFrame, classic or Connect."""
+"""The types in which a handler returns rows: Arrow, whole or as a stream, and a PySpark DataFrame, classic or Connect."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSlice:
-    """What is to be read: a table at one version, these of its columns, and the rows for which `where` is true."""
+    """The part of a table to read: one version, some columns, and the rows for which `where` is true."""
 
     table: DeltaTable | None
-    """None where there is no table yet, and an empty value stands for it."""
+    """None before the table exists. Then an empty value is loaded."""
     columns: Sequence[str] | None = None
     where: str | None = None
     spark: SparkResource | None = None
     declared: pa.Schema | None = None
-    """The columns that the asset declares, for a table that is not there yet."""
+    """The columns that the asset declares, for a table that does not exist yet."""
     path: str = ""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that are read. Raises SchemaMismatch for a column that is not there."""
+        """Return the schema of the rows to read. Raises SchemaMismatch for a missing column."""
         whole = self.table.schema if self.table is not None else self.declared or pa.schema([])
         if self.columns is None or (self.table is None and self.declared is None):
             return whole
         return chosen_columns(whole, self.columns)
 
     def opened(self) -> DeltaTable:
-        """Return the table. Raises TableNotFound where there is none yet."""
+        """Return the table. Raises TableNotFound before it exists."""
         if self.table is None:
             raise TableNotFound(f"no table at {self.path!r} yet: materialize it first")
         return self.table
@@ -54,13 +54,13 @@ class TableSlice:
         return self.schema.empty_table() if self.table is None else self.table.to_arrow(self.columns, self.where)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """Read the rows as a stream: file after file, a batch at a time."""
+        """Read the rows as a stream of batches, file by file."""
         return self.to_arrow().to_reader() if self.table is None else self.table.to_batches(self.columns, self.where)
 
 
 @runtime_checkable
 class TypeHandler(Protocol):
-    """Stores and loads values of some Python types. `DeltaIOManager.type_handlers` says how to add one of your own.
+    """Stores and loads values of some Python types. `DeltaIOManager.type_handlers` explains how to add a handler.
 
     Example:
         .. code-block:: python
@@ -74,22 +74,22 @@ class TypeHandler(Protocol):
                 def from_table(self, part, annotation):
                     return ibis.memtable(part.to_arrow())
 
-    Metadata of Arrow columns, such as extension types, is not kept in a table: a handler whose values need it keeps it in columns.
+    A table does not keep metadata of Arrow columns, such as extension types. A handler that needs it must store it in columns.
     """
 
     @property
     def supported_types(self) -> Sequence[type | str]:
-        """The types, subclasses included. As text (`polars.DataFrame`) one of a library that need not be installed."""
+        """The types that the handler serves, with their subclasses. A type of an optional library is given as text (`polars.DataFrame`)."""
 
     def to_rows(self, value: Any) -> TableData:
-        """Return the rows of a value that an asset returned. Raises UnsupportedData for one without, or types that need a decision."""
+        """Return the rows of a value that an asset returned. Raises UnsupportedData for a value or types that cannot be stored."""
 
     def from_table(self, part: TableSlice, annotation: type) -> Any:
-        """Return the value that a parameter annotated with one of the types gets."""
+        """Return the value for a parameter that is annotated with one of the types."""
 
 
 def resolved(kind: type | str) -> type | None:
-    """Find the class that a handler names; None while nobody has imported its library."""
+    """Return the class that a handler names, or None while its library is not imported."""
     if not isinstance(kind, str):
         return kind
     module, _, name = kind.rpartition(".")

@@ -1,4 +1,4 @@
-"""pandas: whole frames in memory. An index with names is kept as columns of these names, any other is dropped."""
+"""pandas: whole frames in memory. A named index becomes columns; an index without names is dropped."""
 
 from __future__ import annotations
 

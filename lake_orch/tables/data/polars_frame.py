@@ -27,8 +27,9 @@ class PolarsFrames:
 
 
 class PolarsLazyFrames:
-    """`polars.LazyFrame`: its query runs while it is written, chunk by chunk; a loaded one reads files as its own query asks for them,
-    and only the columns that it needs.
+    """`polars.LazyFrame`. The query of a returned one runs while it is written, chunk by chunk.
+
+    A loaded one reads files when its query needs them, and only the columns that the query uses.
     """
 
     supported_types = ("polars.LazyFrame",)
@@ -55,10 +56,10 @@ class PolarsLazyFrames:
         names = list(schema)
 
         def source(columns: list[str] | None, predicate: Any, rows: int | None, _: int | None) -> Iterator[Any]:
-            # A predicate may ask for columns that are not among those that are wanted in the end.
-            wanted = names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
+            # A predicate may use columns that are not in the result.
+            needed = names if columns is None else [name for name in names if name in {*columns, *_roots(predicate)}]
             left = rows
-            for batch in table.to_batches(wanted or names[:1], where):
+            for batch in table.to_batches(needed or names[:1], where):
                 frame = pl.DataFrame(batch)
                 if predicate is not None:
                     frame = frame.filter(predicate)

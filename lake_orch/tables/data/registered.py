@@ -1,4 +1,4 @@
-"""The handlers that users register with their IO managers, for everything in a step that takes rows."""
+"""The handlers that users register with their IO managers, for all code in a step that takes rows."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ class HasTypeHandlers:
 
     @classmethod
     def type_handlers(cls) -> Sequence[TypeHandler]:
-        """List who stores and loads which Python types; the first that knows one does.
+        """Return the handlers of Python types. The first handler that supports a type serves it.
 
-        Override it to add types: `return (IbisTables(), *super().type_handlers())`. They serve what assets return and read, what steps of
-        the same job write with `LakeResource.table` and `session`, and the checks of `DeltaTableComponent`.
+        Override it to add types: `return (IbisTables(), *super().type_handlers())`. The handlers serve the outputs and inputs of assets,
+        the writes of steps in the same job by `LakeResource.table` and `session`, and the checks of `DeltaTableComponent`.
         """
         return HANDLERS
 
 
 def handlers_of_step(context: StepContext) -> Sequence[TypeHandler]:
-    """Return the handlers for what a step's own code writes: those of the IO managers in its job.
+    """Return the handlers for the writes in a step's code: those of the IO managers in its job.
 
-    The IO managers of the step's outputs count before the others, so that a value means the same whether the step returns it or writes it
-    by itself. A job without such IO managers has the handlers that come with this package.
+    The IO managers of the step's outputs come first, so that a value is stored alike whether the step returns it or writes it. A job
+    without such IO managers has this package's handlers.
     """
     resources = context.job_def.resource_defs
-    own = dict.fromkeys(output.io_manager_key for output in context.op_def.output_defs)
-    # The class of an IO manager that a function makes is known by the instance alone, which only a step that needs it has.
-    classes = [type(getattr(context.resources, key, None)) for key in own]
-    classes += [class_of_resource(resources[key]) for key in (*own, *resources) if key in resources]
+    manager_keys = dict.fromkeys(output.io_manager_key for output in context.op_def.output_defs)
+    # For an IO manager that a function makes, only the instance tells the class, and only a step that requires it has the instance.
+    classes = [type(getattr(context.resources, key, None)) for key in manager_keys]
+    classes += [class_of_resource(resources[key]) for key in (*manager_keys, *resources) if key in resources]
     handlers: dict[int, TypeHandler] = {}  # by identity: a handler need not be hashable
     for manager in classes:
         if issubclass(manager, HasTypeHandlers):

@@ -1,4 +1,4 @@
-"""Which handler serves a value or an annotation."""
+"""Lookup of the handler for a value or an annotation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ HANDLERS: tuple[TypeHandler, ...] = (
     SparkFrames(),
     DeltaTables(),
 )
-"""Those that come with this package. The first match wins: a handler of a subclass stands before that of its base."""
+"""This package's handlers. The first match wins, so the handler of a subclass comes before that of its base."""
 
 
 def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS) -> Rows:
-    """Return the rows of a value. `name`: what errors call it. Raises UnsupportedData where no handler knows its type."""
-    handler = _first(handlers, lambda known: isinstance(value, known))
+    """Return the rows of a value. `name` is its name in errors. Raises UnsupportedData if no handler supports its type."""
+    handler = _first(handlers, lambda supported: isinstance(value, supported))
     if handler is None:
         raise UnsupportedData(f"{name} is a {_name(type(value))}: return one of {_known(handlers, returned=True)}")
     data = handler.to_rows(value)
@@ -47,8 +47,8 @@ def to_rows(value: object, name: str, handlers: Sequence[TypeHandler] = HANDLERS
 
 
 def handler_of_annotation(annotation: object, handlers: Sequence[TypeHandler] = HANDLERS) -> TypeHandler | None:
-    """Return the handler of a type; None for what is no type, or one that nobody handles."""
-    return _first(handlers, lambda known: issubclass(annotation, known)) if isinstance(annotation, type) else None
+    """Return the handler of a type, or None if the annotation is not a type or no handler supports it."""
+    return _first(handlers, lambda supported: issubclass(annotation, supported)) if isinstance(annotation, type) else None
 
 
 def load(
@@ -57,10 +57,10 @@ def load(
     """Read rows as the type that a parameter is annotated with.
 
     Args:
-        name: what errors call the parameter.
-        asset_key: the asset that the columns are to be known as in what is made of them.
+        name: The name of the parameter in errors.
+        asset_key: The asset that column lineage names as the source of the columns.
 
-    Raises UnsupportedData for a missing annotation, or one that stands for none of the types.
+    Raises UnsupportedData for a missing annotation, or one that no handler supports.
     """
     handler = handler_of_annotation(annotation, handlers)
     if handler is None or not isinstance(annotation, type):
@@ -71,9 +71,9 @@ def load(
 
 
 def _first(handlers: Sequence[TypeHandler], matches: Callable[[type], bool]) -> TypeHandler | None:
-    """Return the first handler one of whose types matches."""
+    """Return the first handler with a type that matches."""
     for handler in handlers:
-        if any((known := resolved(named)) is not None and matches(known) for named in handler.supported_types):
+        if any((supported := resolved(named)) is not None and matches(supported) for named in handler.supported_types):
             return handler
     return None
 
@@ -83,6 +83,6 @@ def _name(kind: type) -> str:
 
 
 def _known(handlers: Sequence[TypeHandler], *, returned: bool = False) -> str:
-    known = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
-    names = [named if isinstance(named, str) else _name(named) for handler in known for named in handler.supported_types]
+    usable = [handler for handler in handlers if not (returned and isinstance(handler, DeltaTables))]
+    names = [named if isinstance(named, str) else _name(named) for handler in usable for named in handler.supported_types]
     return ", ".join(name.replace("pyarrow.lib.", "pyarrow.").replace("pyarrow._dataset.", "pyarrow.dataset.") for name in names)

@@ -8,7 +8,7 @@ from lake_orch.tables.data.handler import TableData, TableSlice
 
 
 class SparkFrames:
-    """`pyspark.sql.DataFrame`, the common base of both kinds: written and read by the executors."""
+    """`pyspark.sql.DataFrame`, the common base of both kinds. The executors write and read the rows."""
 
     supported_types = ("pyspark.sql.DataFrame",)
 

@@ -1,4 +1,4 @@
-"""Rows on their way into a table, one module a kind. `rows_of` is the one place that asks what kind a value is."""
+"""Rows to write to a table, one module a kind. `rows_of` chooses the kind for a value."""
 
 from lake_orch.tables.rows.kinds import rows_of
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition, Rows

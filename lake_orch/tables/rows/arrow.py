@@ -23,7 +23,7 @@ from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
 from lake_orch.tables.type_name import spark_type_name
 
 _THREADS = 2
-"""That encode files while rows come in."""
+"""The number of threads that encode files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ArrowRows:
 
     def sorted_by(self, columns: Sequence[str]) -> ArrowRows:
         if not isinstance(self.data, pa.Table):
-            return self  # a stream is written as it comes
+            return self  # the rows of a stream are written in their order
         names = {name.lower(): name for name in self.data.column_names}
         try:
             return ArrowRows(self.data.sort_by([(names[name.lower()], "ascending") for name in columns]))
@@ -76,7 +76,7 @@ class ArrowRows:
             raise InvalidDefinition(f"rows cannot be sorted by {', '.join(columns)}, which lake/cluster_by names: {error}") from None
 
     def with_unique(self, keys: Sequence[str]) -> ArrowRows:
-        table = self.data if isinstance(self.data, pa.Table) else self.data.read_all()  # a merge holds its source in memory anyway
+        table = self.data if isinstance(self.data, pa.Table) else self.data.read_all()  # a merge holds its source in memory in any case
         check_keys(plain(table), keys)
         return ArrowRows(table)
 
@@ -116,7 +116,7 @@ class ArrowRows:
         return nullcontext()
 
     def _mapped(self, change: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> ArrowRows:
-        """Apply a function that gives rows of a schema: at once, or as they come."""
+        """Apply a function to the rows: at once to a table, lazily to a stream."""
         if isinstance(self.data, pa.Table):
             return ArrowRows(change(self.data))
         reader = self.data
@@ -129,11 +129,11 @@ class ArrowRows:
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    return table.column(next(index for index, own in enumerate(table.column_names) if own.lower() == name.lower()))
+    return table.column(next(index for index, column in enumerate(table.column_names) if column.lower() == name.lower()))
 
 
 def _without_dictionaries(table: pa.Table) -> pa.Table:
-    """Return rows with dictionaries decoded, and in the types that a table gives them, where that changes nothing else."""
+    """Decode dictionaries, and cast to the types that a table reads back, if that changes nothing else."""
     encoded = [child for child in table.schema if pa.types.is_dictionary(child.type) or pa.types.is_run_end_encoded(child.type)]
     if not encoded:
         return table

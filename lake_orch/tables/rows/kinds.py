@@ -1,4 +1,4 @@
-"""Which kind of rows a value is."""
+"""Choice of the kind of rows for a value."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lake_orch.tables.rows.arrow import ArrowRows
 from lake_orch.tables.rows.protocol import Rows
 
 KINDS = ("pyarrow.Table", "pyarrow.RecordBatchReader", "pyspark.sql.DataFrame")
-"""The types that `rows_of` knows, as errors name them."""
+"""The types that `rows_of` supports, for errors."""
 
 
 def rows_of(value: object) -> Rows | None:
-    """Return the rows that a value of a table library holds; None for any other value.
+    """Return the rows of a value, or None if its type is not supported.
 
-    PySpark is asked only where someone imported it already: nothing else can be a DataFrame of its.
+    PySpark is consulted only if it is imported already. Otherwise the value cannot be its DataFrame.
     """
     if isinstance(value, pa.Table | pa.RecordBatchReader):
         return ArrowRows(value)

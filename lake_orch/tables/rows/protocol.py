@@ -1,4 +1,4 @@
-"""What the IO manager asks of rows, whatever holds them."""
+"""The protocol of rows, which the IO manager uses for every kind of rows."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from lake_orch.tables.partition_guard import PartitionGuard
 
 @dataclass(frozen=True, slots=True)
 class RowCondition:
-    """A condition that is to be true for every row; null is not true."""
+    """A condition that must be true for every row. Null is not true."""
 
     name: str
-    """What errors call it."""
+    """Its name in errors."""
     sql: str
     shown: int
-    """How many of the rows that break it are shown."""
+    """The number of rows that break it to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRows:
-    """The rows that break one condition: how many, and the first of them."""
+    """The number of rows that break one condition, and the first of them."""
 
     count: int
     sample: pa.Table | None = None
@@ -39,54 +39,55 @@ class BrokenRows:
 class Rows(Protocol):
     """Rows of one schema: in memory, in a stream that is read once, or in a computation that has not run yet.
 
-    Methods that change rows are lazy: they return other rows, and their checks run while those are written.
+    Methods that change rows are lazy: they return new rows, and the checks run when these are written.
     """
 
     @property
     def data(self) -> Any:
-        """The rows as their own library has them."""
+        """Return the rows as an object of their library."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their types."""
+        """Return the columns and their types."""
 
     def cast(self, schema: pa.Schema, name: str) -> Self:
-        """Return the columns of a schema in its types. A value that would change raises DefinitionMismatch once it is read.
+        """Return the columns of a schema in its types. Reading a value that would change raises DefinitionMismatch.
 
-        `name`: what errors call the rows.
+        `name` is the name of the rows in errors.
         """
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> Self:
-        """Return the rows with clock times of no zone taken as UTC, in columns that get these types."""
+        """Return the rows with timestamps without a zone taken as UTC, in the columns of `types`."""
 
     def guarded(self, guard: PartitionGuard, name: str) -> Self:
-        """Return the rows, which raise RowsOutsidePredicate as they are read if one is outside the guard's slice."""
+        """Return the rows with a check: reading a row outside the guard's slice raises RowsOutsidePredicate."""
 
     def sorted_by(self, columns: Sequence[str]) -> Self:
-        """Return the rows in the order of some columns, as far as they are at hand. Raises InvalidDefinition for types without order."""
+        """Return sorted rows: Spark sorts each partition, a stream keeps its order. Raises InvalidDefinition for types without order."""
 
     def with_unique(self, keys: Sequence[str]) -> Self:
-        """Check that no two rows share their keys, where that can be told before a table is there. Raises DuplicateKeys, NullKeys."""
+        """Check that keys are unique, if that is possible before the table exists. Raises DuplicateKeys, NullKeys."""
 
     def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
-        """Bring the rows into data files as a write was planned, and commit it. Raises what writing to a table raises."""
+        """Write the rows to data files as planned, and commit. Raises the errors of writing to a table."""
 
     def merge_into(self, table: DeltaTable, on: str, *, alias: tuple[str, str]) -> Merge:
-        """Begin a merge of the rows into a table. `alias`: what expressions call the table and the rows."""
+        """Return a merge of the rows into a table. `alias` has the names of the table and the rows in expressions."""
 
     def head(self, count: int) -> pa.Table | None:
         """Return the first rows; None for rows that can be read only once."""
 
     def tracked_as(self, asset_key: AssetKey) -> Self:
-        """Label the rows with an asset's key, by which the lineage of what is computed from them names it."""
+        """Label the rows with an asset's key for the lineage of what is computed from them."""
 
     def column_lineage(self, upstream: Iterable[AssetKey]) -> TableColumnLineage | None:
-        """Return which columns of upstream assets the columns are computed from; None where nothing is known."""
+        """Return the columns of upstream assets that the columns are computed from, or None if unknown."""
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
-        """Count the rows, and find those that break each condition. Raises InvalidDefinition for SQL that cannot be evaluated, and
-        for a stream, which is read once.
+        """Count the rows, and find those that break each condition.
+
+        Raises InvalidDefinition for SQL that cannot be evaluated, and for a stream, which can be read only once.
         """
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep the rows for the `with` block, so that they are the same each time they are read."""
+        """Cache the rows for the `with` block, so that every read returns the same rows."""

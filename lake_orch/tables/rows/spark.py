@@ -1,4 +1,4 @@
-"""Rows of a PySpark DataFrame, classic or Connect. Imported only where someone has one."""
+"""Rows of a PySpark DataFrame, classic or Connect. Imported only for such a value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lake_orch.tables.partition_guard import PartitionGuard
 from lake_orch.tables.rows.protocol import BrokenRows, RowCondition
 
 _UTC = "TIMESTAMP '1970-01-01 00:00:00Z' + ({} - TIMESTAMP_NTZ '1970-01-01 00:00:00')"
-"""An instant from a clock time: the session's zone plays no part in the difference of two clock times."""
+"""An instant from a timestamp without a zone. The session's zone does not affect the difference of two such timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class SparkRows:
         return arrow_schema(self.data)
 
     def cast(self, schema: pa.Schema, name: str) -> SparkRows:
-        # Nulls are the table's to refuse: Spark would go by what a column may hold, not by what it does.
+        # The table checks nulls in the values. Spark would refuse every nullable column.
         nullable = pa.schema([child.with_nullable(True) for child in schema])
         return SparkRows(self.data.to(StructType.fromJson(json.loads(schema_to_json(schema_from_arrow(nullable))))))
 
     def assume_utc(self, types: Mapping[str, pa.DataType]) -> SparkRows:
-        """Convert whole columns, as the protocol says: fields inside them stay as they are."""
+        """Convert whole columns. Nested fields are unchanged."""
         naive = [name for name, kind in types.items() if pa.types.is_timestamp(kind)]
         return SparkRows(self.data.withColumns({name: F.expr(_UTC.format(quote_identifier(name))) for name in naive}))
 
     def guarded(self, guard: PartitionGuard, name: str) -> SparkRows:
         scope = guard.scope_of_source(self.schema, name)
         inside = to_column(scope.predicate)
-        # In this form it is known for our own error when the job fails with it.
+        # This form is recognized as our error when the job fails with it.
         error = f"\n{RowsOutsidePredicate.__module__}.{RowsOutsidePredicate.__qualname__}: "
         shown = [part for path in dict.fromkeys(column.path for column in columns(scope.predicate)) for part in _shown(path)]
         before, after = scope.error("some", "\0").split("\0")
@@ -66,7 +66,7 @@ class SparkRows:
         return SparkRows(self.data.sortWithinPartitions(*map(quote_identifier, columns)))
 
     def with_unique(self, keys: Sequence[str]) -> SparkRows:
-        return self  # the merge itself checks them, in the executors
+        return self  # the merge checks the keys in the executors
 
     def write(self, table: DeltaTable, plan: Write, txn: Txn) -> OperationResult:
         plan.writer.check_fits(self.schema)
@@ -77,7 +77,7 @@ class SparkRows:
         return merge_delta(self.data, table, on, alias=alias)
 
     def head(self, count: int) -> pa.Table | None:
-        return None  # they would be computed again
+        return None  # reading the first rows would compute them again
 
     def tracked_as(self, asset_key: AssetKey) -> SparkRows:
         return SparkRows(tracked(self.data, asset_key))
@@ -86,7 +86,7 @@ class SparkRows:
         return column_lineage(self.data, upstream)
 
     def broken(self, conditions: Sequence[RowCondition]) -> tuple[int, list[BrokenRows]]:
-        """Count all of them in one pass; a condition that some rows break has a second for its sample."""
+        """Evaluate all conditions in one pass. Each condition with a sample takes one more."""
         breaks = [f"NOT coalesce(({condition.sql}), false)" for condition in conditions]
         counts = [f"count_if({sql}) AS condition_{number}" for number, sql in enumerate(breaks)]
         (row,) = self.data.selectExpr("count(*) AS total", *counts).collect()
@@ -95,7 +95,7 @@ class SparkRows:
             count, sample = int(row[f"condition_{number}"]), None
             if count and condition.shown:
                 first = self.data.where(sql).limit(condition.shown).collect()
-                sample = pa.Table.from_pylist([one.asDict(recursive=True) for one in first])
+                sample = pa.Table.from_pylist([row.asDict(recursive=True) for row in first])
             broken.append(BrokenRows(count, sample))
         return int(row["total"]), broken
 
@@ -109,6 +109,6 @@ class SparkRows:
 
 
 def _shown(path: tuple[str, ...]) -> list[Column]:
-    """Show what one row has in a column, behind a comma."""
+    """Return SQL for the text of a column's value in one row, after a comma."""
     column = F.col(".".join(map(quote_identifier, path)))
     return [F.lit(", "), F.lit(f"`{'.'.join(path)}` is "), F.coalesce(column.cast("string"), F.lit("null"))]
